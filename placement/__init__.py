@@ -5,15 +5,29 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from placement.pipeline.python_api import Placed
+    from placement.pipeline.python_api import Comparison, Placed
     from placement.policies.base import Recipe
     from placement.runtime.deployment.artifact import Network
     from placement.runtime.models.from_python import Converted
-    from placement.types import Problem, Solution
+    from placement.types import CostModel, OpGraph, Problem, Solution, Status
 
 __version__ = "0.1.0"
+__all__ = [
+    "CostModel",
+    "OpGraph",
+    "Problem",
+    "Solution",
+    "Status",
+    "compare",
+    "graph_from",
+    "list_methods",
+    "load",
+    "place",
+    "register",
+    "solve",
+]
 # Imported when they are used: `import placement` loads neither JAX nor OpenVINO.
-_TYPES = ("CostModel", "OpGraph", "Problem", "Solution")
+_TYPES = ("CostModel", "OpGraph", "Problem", "Solution", "Status")
 
 
 def __getattr__(name: str) -> Any:
@@ -26,14 +40,14 @@ def __getattr__(name: str) -> Any:
 
 
 def list_methods() -> dict[str, str]:
-    """Returns the methods of `solve` and `place`, and a line about each."""
+    """Returns the methods of `solve`, `place` and `compare`, each with one line about it."""
     from placement import methods
 
     return {name: method.summary for name, method in methods.METHODS.items()}
 
 
 def register(name: str, recipe: "Recipe") -> None:
-    """Adds a policy of yours to the methods of `solve`, `place` and the comparisons.
+    """Adds a policy of yours to the methods of `solve`, `place` and `compare`.
 
     See `placement.methods.register`.
     """
@@ -48,9 +62,9 @@ def load(
     *,
     concurrent: bool | None = None,
 ) -> "Network":
-    """Compiles what `--task=deploy` wrote; see `placement.runtime.deployment.artifact.load`.
+    """Compiles a deployed folder; see `placement.runtime.deployment.artifact.load`.
 
-    It needs OpenVINO and NumPy, which are imported here and not before, and no JAX.
+    Needs OpenVINO and NumPy, which are imported here and not before, and no JAX.
     """
     from placement.runtime.deployment import artifact
 
@@ -71,7 +85,7 @@ def solve(problem: "Problem", method: str, **limits: Any) -> "Solution":
     """Searches for the best placement of a problem with any method, learned or classical.
 
     Args:
-      problem: a graph, what it costs and what is to be minimised.
+      problem: a graph, its costs and the objective.
       method: such as 'lns' or 'hsdag:variant=paper'.
       limits: `budget`, `time_limit_s`, `seed`, `observe` and `stop` of `placement.methods.solve`.
     """
@@ -95,11 +109,11 @@ def place(
     Args:
       model: the path of a model file; a network of the zoo; an `openvino.Model`; what `graph_from`
         returns; or what it takes, such as a `torch.nn.Module`.
-      example_inputs: of a module or function, as for `graph_from`.
+      example_inputs: the inputs of a module or function, as for `graph_from`.
       devices: such as 'auto', 'host', 'CPU,GPU.0' or ['CPU', 'GPU.0'].
-      input_shapes: of dynamic inputs, such as {'images': (1, 3, 224, 224)}.
+      input_shapes: the shapes of dynamic inputs, such as {'images': (1, 3, 224, 224)}.
       method: such as 'lns' or 'hsdag:variant=paper'.
-      workdir: the run directory; None makes one among the temporary files.
+      workdir: the run directory; None makes a temporary one.
       keys: other fields of `placement.pipeline.settings.Settings`, such as `time_limit_s`. Devices
         run at the same time by default: backend='concurrent', objective='makespan'.
 
@@ -108,7 +122,7 @@ def place(
     """
     from placement.pipeline import python_api
 
-    return python_api.run(
+    return python_api.place(
         model,
         example_inputs=example_inputs,
         devices=devices,
@@ -116,4 +130,40 @@ def place(
         method=method,
         workdir=workdir,
         **keys,
+    )
+
+
+def compare(
+    graphs: Any,
+    methods: "str | Sequence[str]",
+    *,
+    seeds: int = 1,
+    devices: "str | Sequence[str]" = "auto",
+    workdir: Any = None,  # str or os.PathLike
+    **keys: bool | int | float | str,
+) -> "Comparison":
+    """Runs methods on graphs with the same limits and several seeds, in one table.
+
+    Args:
+      graphs: one graph or a list; each is the path of a model file, a network of the zoo, an
+        `openvino.Model` or the result of `graph_from`.
+      methods: such as ['hsdag', 'lns'], names of `list_methods`, registered ones included. The
+        single devices are always in the table.
+      seeds: the number of seeds, counted from the setting `seed`.
+      devices: such as 'auto', 'host', 'roofline:cpu,gpu' or ['CPU', 'GPU.0'].
+      workdir: the run directory; None makes a temporary one. With the same directory, an
+        interrupted comparison continues and a finished one is not repeated.
+      keys: other fields of `placement.pipeline.settings.Settings`, such as `budget`,
+        `time_limit_s`, or evaluate='simulate', which measures nothing.
+
+    Returns:
+      The rows, one for each graph, method and seed, with `to_pandas()`, `to_latex()` and `plot()`.
+
+    Raises:
+      UserError: a graph, a method, a device or a key is invalid: one line.
+    """
+    from placement.pipeline import python_api
+
+    return python_api.compare(
+        graphs, methods, seeds=seeds, devices=devices, workdir=workdir, **keys
     )

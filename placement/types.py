@@ -10,6 +10,8 @@ int32 array [N]: the device of every operation.
 """
 
 import dataclasses
+import enum
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -61,26 +63,27 @@ class OpGraph:
 
 
 class TensorBytes(NamedTuple):
-    """What tensors occupy while they are alive (`placement.simulators.residency`)."""
+    """The memory of tensors while they are alive (`placement.simulators.residency`)."""
 
     made: Array  # float32 [E]: on the device that makes the edge's tensor
     copied: Array  # float32 [E]: on each other device that reads it
 
 
 class SegmentCosts(NamedTuple):
-    """What measured submodels tell that no objective reads (`placement.analysis.segments`)."""
+    """Measured costs of whole submodels, read by `placement.analysis.segments` alone."""
 
-    # float32 [E, D]: of the edge's reader on each device; `CostModel.fusion_loss_s` is their mean.
+    # float32 [E, D]: the loss with the edge's reader on each device; `CostModel.fusion_loss_s` is
+    # the mean over the devices.
     fusion_loss_s: Array
-    # float32 [D]: of these what starting a submodel takes, which each segment pays but once.
+    # float32 [D]: the part of these losses that starting a submodel takes; a segment pays it once.
     launch_s: Array
-    # float32 [N, D]: how much longer an operation takes while all other devices compute, relative;
-    # as measured, so that where they do not disturb each other some are a little below zero.
+    # float32 [N, D]: the relative slowdown of an operation while all other devices compute. It is
+    # measured: where devices do not disturb each other some values are a little below zero.
     slowdown: Array
 
 
 class CostModel(NamedTuple):
-    """What operations and transfers cost on D devices: arrays only, a pytree."""
+    """The costs of operations and transfers on D devices: a pytree of arrays."""
 
     compute_s: Array  # float32 [N, D]; inf where the device does not support the operation
     transfer_latency_s: Array  # float32 [D, D], zero on the diagonal
@@ -99,7 +102,7 @@ class CostModel(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """What every method is given: a graph, what it costs, and what is to be minimised."""
+    """A placement problem: a graph, its costs and the objective to minimise."""
 
     graph: OpGraph
     costs: CostModel
@@ -162,22 +165,55 @@ class Policy(NamedTuple):
 Evaluate = Callable[[Array], Array]
 
 
-OUT_OF_MEMORY = "failed: out of memory"  # the status of a placement that is known and cannot run
+class Status(enum.StrEnum):
+    """The reason why a search ended; its value is the text that tables show."""
+
+    OPTIMAL = "optimal"  # the placement is proven to be the best one in the solution's scope
+    FINISHED = "finished"  # the method ended by itself or spent its budget
+    TIME_LIMIT = "time limit"
+    INTERRUPTED = "interrupted"
+    INFEASIBLE = "infeasible"  # no placement keeps all limits
+    FAILED = "failed"  # no placement that can run was found
+    FAULT = "fault"  # an error of the program; the placement is the best one found before it
+
+    def describe(self, reason: str) -> str:
+        """Returns the status with a reason, such as 'failed: out of memory'."""
+        return f"{self}: {reason}" if reason else str(self)
+
+
+OUT_OF_MEMORY = "out of memory"  # the reason of a placement that fails because it does not fit
 
 
 class Solution(NamedTuple):
-    """The outcome of a search: every method returns one."""
+    """The result of a method.
 
-    placement: np.ndarray  # int32 [N]
-    value_s: float  # the objective's value, recomputed by the shared evaluation
-    bound_s: float  # a proven lower bound, nan where the method has none
-    # 'optimal', 'finished', 'time limit', 'interrupted', 'infeasible: why' or 'failed: why'
-    status: str
-    search_s: float
-    evaluations: int
-    # What the bound and 'optimal' hold for: 'all' placements or the 'contiguous' ones, in which an
-    # order of the devices exists that every tensor follows (`placement.solvers.splits.contiguous`).
+    A solver fills in what it knows; `placement.methods.solve` adds the value and the search time.
+    """
+
+    # int32 [N]. A solver that found none returns None; `solve` replaces it by each operation's
+    # fastest device, and `value_s` is inf.
+    placement: np.ndarray | None
+    value_s: float = math.nan  # the objective's value, computed by the problem's simulator
+    bound_s: float = math.nan  # a proven lower bound; nan where the method has none
+    status: Status = Status.FINISHED
+    search_s: float = 0.0
+    evaluations: int = 0  # placements simulated or measured
+    # The placements for which the bound and `Status.OPTIMAL` hold: 'all' of them, or only the
+    # 'contiguous' ones (`placement.solvers.splits.contiguous`).
     scope: str = "all"
+    reason: str = ""  # why the problem is infeasible or the method failed
+    # int32 [K, N]: the fastest distinct placements, fastest first; None of most methods.
+    elite: np.ndarray | None = None
+
+    @property
+    def status_text(self) -> str:
+        """The status with its reason, as tables and summary.json show it."""
+        return self.status.describe(self.reason)
+
+    def __repr__(self) -> str:
+        """Shows the numbers, without the arrays."""
+        bound = "" if math.isnan(self.bound_s) else f", bound_s={self.bound_s:.6g}"
+        return f"Solution(value_s={self.value_s:.6g}{bound}, status={self.status_text!r})"
 
 
 class Span(NamedTuple):

@@ -15,7 +15,7 @@ from rich.console import Console
 from experiments.benchmarks import cells as cells_lib
 from experiments.benchmarks import timing
 from experiments.benchmarks.cells import Cell
-from placement import arguments, solvers
+from placement import arguments, methods, solvers
 from placement.pipeline import loading
 from placement.zoo import families
 
@@ -54,9 +54,9 @@ def measure(names: Sequence[str] = FAMILIES) -> list[Cell]:
 
 def _measure_problem(problem: loading.SearchProblem) -> dict[str, float]:
     coarse = problem.coarse
-    lns = solvers.solve("lns", coarse, time_limit_s=_TIME_LIMIT_S)
+    lns = methods.solve(coarse, "lns", time_limit_s=_TIME_LIMIT_S)
     start_s = time.perf_counter()
-    diagram = solvers.solve("diagram", coarse, time_limit_s=_TIME_LIMIT_S)
+    diagram = methods.solve(coarse, "diagram", time_limit_s=_TIME_LIMIT_S)
     elapsed_s = time.perf_counter() - start_s
     schedules_s = solvers.lower_bound(coarse, time_limit_s=_TIME_LIMIT_S, any_order=True)
     return {

@@ -25,7 +25,7 @@ import numpy as np
 from rich.console import Console
 
 from experiments.benchmarks import timing
-from placement import solvers
+from placement import methods, solvers
 from placement.costs import roofline
 from placement.errors import UserError
 from placement.graphs import coarsen
@@ -125,7 +125,7 @@ def measure(size: int, workdir: Path) -> list[Phase]:
     placements = np.random.default_rng(0).integers(0, len(names), shape, np.int32)
     run_phase("simulating, compiled first", lambda: problem.simulate(placements))
     run_phase(f"simulating {_BATCH} placements", lambda: problem.simulate(placements))
-    run_phase("heft", lambda: solvers.solve("heft", problem.coarse).value_s)
+    run_phase("heft", lambda: methods.solve(problem.coarse, "heft").value_s)
     for method in _LEARNED:
         _run_learning_phases(method, problem, run_phase)
     run_phase("bound", lambda: solvers.lower_bound(problem.full))

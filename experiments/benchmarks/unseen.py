@@ -20,7 +20,7 @@ from rich.console import Console
 from experiments.benchmarks import cells as cells_lib
 from experiments.benchmarks import timing
 from experiments.benchmarks.cells import DEVICE_SETS, Cell
-from placement import files, solvers
+from placement import files, methods
 from placement.errors import UserError
 from placement.methods import pretrained
 from placement.pipeline import loading
@@ -99,19 +99,19 @@ def _measure_problem(problem: loading.SearchProblem, path: Path) -> dict[str, fl
     coarse = problem.coarse
     single_devices = np.arange(len(coarse.devices))[:, None].repeat(coarse.graph.num_ops, axis=1)
     trained = pretrained.prepare(coarse, path, 0)._replace(key=jax.random.PRNGKey(0))
-    initial = jax.jit(trained.policy.policy.init)(trained.key, trained.read.graph)
+    search = trained.search
+    initial = jax.jit(search.method.policy.init)(trained.key, search.policy_input.graph)
     # The first call for a problem compiles, so only the second one is timed.
-    untrained = pretrained.place(trained._replace(params=initial), coarse)
+    untrained = pretrained.place(trained._replace(params=initial))
     start_s = time.perf_counter()
-    zero_shot = pretrained.place(trained, coarse)
-    zero_shot_s = float(zero_shot.latency_s[-1])
+    zero_shot = pretrained.place(trained)
     elapsed_s = time.perf_counter() - start_s
     return {
         "single_s": float(np.min(problem.simulate(single_devices))),
-        "heft_s": solvers.solve("heft", coarse).value_s,
-        "untrained_s": float(untrained.latency_s[-1]),
-        "zero_shot_s": zero_shot_s,
-        "search_s": solvers.solve(_SEARCH, coarse).value_s,
+        "heft_s": methods.solve(coarse, "heft").value_s,
+        "untrained_s": untrained.value_s,
+        "zero_shot_s": zero_shot.value_s,
+        "search_s": methods.solve(coarse, _SEARCH).value_s,
         "zero_shot_search_s": elapsed_s,
     }
 

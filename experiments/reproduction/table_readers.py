@@ -63,7 +63,9 @@ def read_report_table(
 def read_merged_comparison(folder: Path, runs: Iterable[str]) -> Grid:
     """Reads the comparisons of several runs as one."""
     rows = [row for run in runs for row in runs_lib.read_summary(folder / run)["rows"]]
-    lines = comparison.markdown(comparison.compare(rows, methods_lib.LEARNED)).splitlines()
+    lines = comparison.markdown(
+        comparison.compare(rows, methods_lib.of_kind("learned"))
+    ).splitlines()
     header, _, *cells = map(split_cells, lines)
     return header, cells
 

@@ -1,9 +1,9 @@
-"""Every way to place a problem, learned and classical: one table, one function that runs any.
+"""The table of all methods, learned and classical, and the one function that runs any of them.
 
     methods.solve(problem, "lns", time_limit_s=10)
     methods.solve(problem, "hsdag:variant=paper,num_samples=16", budget=4_000)
 
-What needs devices, such as OpenVINO's own choice, is no method here: `--task=place` has it.
+OpenVINO's own choice needs devices and is no method here; `--task=place` has it.
 """
 
 import functools
@@ -14,28 +14,47 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from placement import arguments, solvers
+from placement import arguments, simulators, solvers
 from placement.errors import UserError, missing_extra
 from placement.instance import Instance
 from placement.methods import learned, pretrained
 from placement.policies.base import Recipe
 from placement.runtime import scotch
 from placement.search import population
-from placement.solvers import base
-from placement.solvers.heuristics import human_expert as expert
-from placement.solvers.heuristics import partition
+from placement.solvers import base, graph_cut
+from placement.solvers.diagrams import search as diagrams
+from placement.solvers.heuristics import (
+    baechi,
+    genetic,
+    greedy,
+    human_expert,
+    large_neighbourhood,
+    list_scheduling,
+    local_search,
+    partition,
+    trivial,
+)
 from placement.solvers.limits import Observe, SearchLimits, unobserved
-from placement.types import Problem, Solution
+from placement.solvers.programs import cpsat, milp
+from placement.solvers.splits import ideals_dp, pipedream
+from placement.types import OUT_OF_MEMORY, Problem, Solution, Status
+
+ALL_OBJECTIVES = tuple(simulators.OBJECTIVES)
+_PROVEN_INFEASIBLE = {
+    base.ALL: "no placement keeps all limits, as {} proved",
+    base.CONTIGUOUS: "no contiguous placement keeps all limits, as {} proved",
+}
 
 
 class Method(NamedTuple):
-    """A way to place a problem."""
+    """One way to place a problem."""
 
-    find: base.Find  # of a learned one with its defaults
-    summary: str  # a line
-    objectives: tuple[str, ...] = solvers.ANY  # that it is for
-    missing: Callable[[], str | None] = lambda: None  # in words, what it needs and lacks here
-    seeded: bool = True  # whether the seed may change what it finds
+    kind: str  # 'learned', 'search', 'baseline', 'partitioner' or 'solver'
+    find: base.Find  # a learned method with its defaults
+    summary: str  # one line
+    objectives: tuple[str, ...] = ALL_OBJECTIVES  # the objectives that it minimises
+    missing: Callable[[], str | None] = lambda: None  # says which package or program is not here
+    seeded: bool = True  # whether the seed may change the result
 
 
 def solve(
@@ -51,118 +70,56 @@ def solve(
     """Searches for the best placement of a problem, in its simulator.
 
     Args:
-      problem: what is to be placed; an `Instance` keeps what is derived from it.
-      method: of `METHODS`; a learned one may have arguments, see `placement.methods.learned`.
-      seed, time_limit_s, budget, observe, stop: as of `placement.solvers.solve`. What a learned
-        method compiles counts as time.
+      problem: the graph, its costs and the objective; an `Instance` keeps what is derived from it.
+      method: a key of `METHODS`; a learned one may have arguments, see `placement.methods.learned`.
+      seed: of all randomness.
+      time_limit_s: when to stop. Compiling counts. Building a model and a step that has begun are
+        not cut off.
+      budget: the number of placements that are evaluated at most. Exact solvers spend it only on
+        improving the placement that they start from, if at all.
+      observe: called after every step of a search, from any thread, with the number of evaluations,
+        the best value, the best placement int [N], and other numbers by name. The value is inf and
+        the placement None while none that can run is known.
+      stop: whether to end before the time is over, with the best placement until then.
 
     Returns:
-      As `placement.solvers.solve` does.
+      The solution, with its value from the problem's simulator. `bound_s` is a lower bound of the
+      placements in `scope`, nan where the method has none. Where no placement that can run was
+      found the value is inf and the status is INFEASIBLE if that is proven, else FAILED.
 
     Raises:
-      UserError: no such method or argument, or none for this objective, or what it needs is not
-        installed: one line.
+      UserError: the method or an argument does not exist, the method is not for this objective or
+        problem, or a package that it needs is not installed: one line.
     """
     check(method, problem.objective)
     limits = SearchLimits(time_limit_s, budget, observe, stop)
     is_learned = learned.is_learned(method)
     find = functools.partial(learned.find, method) if is_learned else METHODS[method].find
-    return solvers.run(method, find, Instance.from_problem(problem), seed, limits)
+    return run(method, find, Instance.from_problem(problem), seed, limits)
 
 
 def check(method: str, objective: str) -> None:
-    """Refuses what is no method, a learned one with impossible arguments, or one for others.
+    """Refuses a method that does not exist or is for other objectives.
 
     Raises:
-      UserError: one line.
+      UserError: the same for impossible arguments of a learned method; one line.
     """
     if learned.is_learned(method):
         learned.make(method, 2, False)
-    elif method in solvers.SOLVERS:
-        solvers.check(method, objective)
-    elif method not in METHODS:
-        raise arguments.unknown("method", method, METHODS)
+        return
+    arguments.check("method", method, METHODS)
+    objectives = METHODS[method].objectives
+    if objective not in objectives:
+        suitable = [name for name, m in of_kind("solver").items() if objective in m.objectives]
+        raise UserError(
+            f"method {method!r} is for objective {' or '.join(objectives)}, not {objective!r}; "
+            f"for {objective!r} there are {', '.join(suitable)}"
+        )
 
 
-def _package(name: str) -> Callable[[], str | None]:
-    """Whether an optional package is missing, in words."""
-
-    def missing() -> str | None:
-        return None if importlib.util.find_spec(name) else missing_extra(name, "solvers")
-
-    return missing
-
-
-def _single(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
-    """Everything on one device: a row a device."""
-    del seed, limits
-    num_ops, num_devices = problem.costs.compute_s.shape
-    singles = np.tile(np.arange(num_devices, dtype=np.int32)[:, None], (1, num_ops))
-    latency_s = np.asarray(problem.evaluate(singles))
-    return base.SearchResult(singles[np.argmin(latency_s)], evaluations=num_devices)
-
-
-def _human_expert(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
-    """What people choose, by rules of thumb: of all operations, not coarsened."""
-    del seed, limits
-    is_host = np.asarray(problem.costs.accelerator) < 0
-    host = int(np.argmax(is_host)) if is_host.any() else None
-    accelerators = np.flatnonzero(~is_host).tolist()
-    return base.SearchResult(expert.place(problem, accelerators, host), evaluations=1)
-
-
-def _partitioned(partition_: Callable[..., np.ndarray], **others: Any) -> base.Find:
-    def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
-        del limits
-        return base.SearchResult(partition_(problem, seed=seed, **others), evaluations=1)
-
-    return find
-
-
-def _search(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
-    """Blocks moved at the simulator's speed, from what heuristics and a trained policy find."""
-    return population.find(problem, seed, limits, pretrained.within(problem, seed, limits))
-
-
-def _first_line(documented: Any) -> str:
-    return (documented.__doc__ or "").partition("\n")[0].rstrip(".")
-
-
-def _learned(name: str, recipe: Recipe) -> Method:
-    summary = _first_line(inspect.getmodule(recipe.make))
-    return Method(functools.partial(learned.find, name), summary)
-
-
-LEARNED = {name: _learned(name, recipe) for name, recipe in learned.RECIPES.items()}
-# Nothing is searched.
-BASELINES = {
-    "single": Method(_single, _first_line(_single), seeded=False),
-    "human_expert": Method(_human_expert, _first_line(_human_expert), seeded=False),
-    "zero_shot": Method(pretrained.find, _first_line(pretrained.find)),
-}
-PARTITIONERS = {
-    "metis": Method(
-        _partitioned(partition.metis), _first_line(partition.metis), missing=_package("pymetis")
-    ),
-    "kahip": Method(
-        _partitioned(partition.kahip), _first_line(partition.kahip), missing=_package("kahip")
-    ),
-    "scotch": Method(
-        _partitioned(partition.scotch, gmap=scotch.gmap),
-        _first_line(partition.scotch),
-        missing=scotch.missing,
-    ),
-    "min_cut": Method(
-        _partitioned(partition.min_cut), _first_line(partition.min_cut), missing=_package("pymetis")
-    ),
-}
-SOLVERS = {
-    name: Method(solver.find, _first_line(solver.find), solver.objectives, seeded=solver.seeded)
-    for name, solver in solvers.SOLVERS.items()
-}
-SOLVERS["cpsat"] = SOLVERS["cpsat"]._replace(missing=_package("ortools"))
-SEARCHES = {"search": Method(_search, _first_line(_search))}
-METHODS: dict[str, Method] = LEARNED | SEARCHES | BASELINES | PARTITIONERS | SOLVERS
+def of_kind(*kinds: str) -> dict[str, Method]:
+    """Returns the methods of some kinds, in the order of `METHODS`."""
+    return {name: method for name, method in METHODS.items() if method.kind in kinds}
 
 
 def register(name: str, recipe: Recipe) -> None:
@@ -170,7 +127,7 @@ def register(name: str, recipe: Recipe) -> None:
 
     Args:
       name: an identifier that no method has.
-      recipe: the policy, how it is trained and what it reads, as at the end of each module of
+      recipe: the policy, its training and its input, as at the end of each module of
         `placement.policies`. Registering the same recipe again changes nothing.
 
     Raises:
@@ -183,4 +140,159 @@ def register(name: str, recipe: Recipe) -> None:
     if name in METHODS:
         raise UserError(f"there is a method {name!r} already; give another name")
     learned.RECIPES[name] = recipe
-    LEARNED[name] = METHODS[name] = _learned(name, recipe)
+    METHODS[name] = _learned(name)
+
+
+def run(name: str, find: base.Find, problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+    """Runs a search, computes the value of its placement and checks its bound.
+
+    Args:
+      name: of the search, for messages.
+      find: the search.
+      problem, seed: as of `solve`.
+      limits: begun just now.
+    """
+    reason = solvers.infeasible(problem) or ""
+    result = Solution(None, status=Status.INFEASIBLE)
+    if not reason:
+        result = find(problem, seed, limits)
+    search_s = limits.spent_s()
+    placement, status, value_s = result.placement, result.status, np.inf
+    if status == Status.TIME_LIMIT and limits.stopped():
+        status = Status.INTERRUPTED
+    if placement is not None:
+        placement = np.asarray(placement, np.int32)
+        value_s = problem.value_s(placement)
+        if np.isinf(value_s) and status == Status.OPTIMAL:
+            # Exact solvers know what operations always occupy, not what is alive over time.
+            status = Status.FINISHED
+    bound_s = result.bound_s
+    if not np.isnan(bound_s):
+        bound_s = _check_bound(name, bound_s, value_s, status == Status.OPTIMAL)
+    if status == Status.INFEASIBLE:
+        reason = reason or _PROVEN_INFEASIBLE[result.scope].format(name)
+    elif np.isinf(value_s) and placement is not None and problem.exceeds_memory(placement):
+        status, reason = Status.FAILED, OUT_OF_MEMORY
+    elif np.isinf(value_s) and status != Status.INTERRUPTED:
+        status, reason = Status.FAILED, f"{status}, no feasible placement found"
+    if placement is None:  # something to show: each operation where it computes fastest
+        placement = np.asarray(problem.costs.compute_s).argmin(axis=1).astype(np.int32)
+    return result._replace(
+        placement=placement,
+        value_s=value_s,
+        bound_s=bound_s,
+        status=status,
+        search_s=search_s,
+        reason=reason,
+    )
+
+
+def single_device_placements(problem: Instance) -> np.ndarray:
+    """Returns int32 [D, N]: all operations on each device, also where it cannot run them all."""
+    num_ops, num_devices = problem.costs.compute_s.shape
+    return np.tile(np.arange(num_devices, dtype=np.int32)[:, None], (1, num_ops))
+
+
+def _check_bound(name: str, bound_s: float, value_s: float, is_optimal: bool) -> float:
+    """Returns the bound, at most the value, which may be below it by rounding.
+
+    Raises:
+      AssertionError: the value contradicts the bound by more than that.
+    """
+    tolerance_s = base.ROUNDING * abs(bound_s)
+    if value_s < bound_s - tolerance_s:
+        raise AssertionError(f"{name}: value {value_s} is below its bound {bound_s}")
+    if is_optimal and value_s > bound_s + tolerance_s:
+        raise AssertionError(f"{name}: 'optimal' at {value_s}, but the bound is {bound_s}")
+    return value_s if is_optimal else min(bound_s, value_s)
+
+
+def _find_single(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+    """Everything on one device: one row for each device."""
+    del seed, limits
+    placements = single_device_placements(problem)
+    latency_s = np.asarray(problem.evaluate(placements))
+    return Solution(placements[np.argmin(latency_s)], evaluations=len(placements))
+
+
+def _find_by_rules(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+    """The choice of people, by rules of thumb, for all operations without coarsening."""
+    del seed, limits
+    is_host = np.asarray(problem.costs.accelerator) < 0
+    host = int(np.argmax(is_host)) if is_host.any() else None
+    accelerators = np.flatnonzero(~is_host).tolist()
+    return Solution(human_expert.place(problem, accelerators, host), evaluations=1)
+
+
+def _search(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+    """Local search at the simulator's speed, from heuristics and a trained policy."""
+    start = pretrained.find_if_worthwhile(problem, seed, limits)
+    return population.find(problem, seed, limits, start)
+
+
+def _first_line(documented: Any) -> str:
+    return (documented.__doc__ or "").partition("\n")[0].rstrip(".")
+
+
+def _learned(name: str) -> Method:
+    summary = _first_line(inspect.getmodule(learned.RECIPES[name].make))
+    return Method("learned", functools.partial(learned.find, name), summary)
+
+
+def _baseline(find: base.Find, *, seeded: bool = False) -> Method:
+    return Method("baseline", find, _first_line(find), seeded=seeded)
+
+
+def _package(name: str) -> Callable[[], str | None]:
+    """Returns a function that says whether an optional package is missing."""
+    return lambda: None if importlib.util.find_spec(name) else missing_extra(name, "solvers")
+
+
+def _partitioner(
+    split: Callable[..., np.ndarray], missing: Callable[[], str | None], **options: Any
+) -> Method:
+    def find(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+        del limits
+        return Solution(split(problem, seed=seed, **options), evaluations=1)
+
+    return Method("partitioner", find, _first_line(split), missing=missing)
+
+
+def _solver(find: base.Find, *objectives: str, **fields: Any) -> Method:
+    return Method("solver", find, _first_line(find), objectives or ALL_OBJECTIVES, **fields)
+
+
+METHODS: dict[str, Method] = {
+    **{name: _learned(name) for name in learned.RECIPES},
+    "search": Method("search", _search, _first_line(_search)),
+    "single": _baseline(_find_single),
+    "human_expert": _baseline(_find_by_rules),
+    "zero_shot": _baseline(pretrained.find, seeded=True),
+    "metis": _partitioner(partition.metis, _package("pymetis")),
+    "kahip": _partitioner(partition.kahip, _package("kahip")),
+    "scotch": _partitioner(partition.scotch, scotch.missing, gmap=scotch.gmap),
+    "min_cut": _partitioner(partition.min_cut, _package("pymetis")),
+    "random": _solver(trivial.random),
+    "round_robin": _solver(trivial.round_robin, seeded=False),
+    "topological": _solver(trivial.topological, seeded=False),
+    "local_search": _solver(local_search.local_search),
+    "annealing": _solver(local_search.annealing),
+    "genetic": _solver(genetic.find),
+    "brute_force": _solver(trivial.brute_force, seeded=False),
+    "graph_cut": _solver(graph_cut.find, "serial", seeded=False),
+    "ideals_dp": _solver(ideals_dp.ideals_dp, "max_load", seeded=False),
+    "dp_split": _solver(ideals_dp.dp_split, "subgraph", seeded=False),
+    "linearised_dp": _solver(ideals_dp.linearised_dp, "max_load", seeded=False),
+    "pipedream": _solver(pipedream.pipedream, "max_load", seeded=False),
+    "milp": _solver(milp.find, "max_load", "subgraph"),
+    "milp_noncontiguous": _solver(milp.find_noncontiguous, "max_load"),
+    "cpsat": _solver(cpsat.find, "makespan", "max_load", "subgraph", missing=_package("ortools")),
+    "greedy": _solver(greedy.find, "subgraph", seeded=False),
+    "heft": _solver(list_scheduling.heft, "makespan", seeded=False),
+    "peft": _solver(list_scheduling.peft, "makespan", seeded=False),
+    "m_topo": _solver(baechi.m_topo, "makespan", seeded=False),
+    "m_etf": _solver(baechi.m_etf, "makespan", seeded=False),
+    "m_sct": _solver(baechi.m_sct, "makespan", seeded=False),
+    "lns": _solver(large_neighbourhood.lns, "makespan"),
+    "diagram": _solver(diagrams.find, "makespan", seeded=False),
+}

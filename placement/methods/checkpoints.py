@@ -1,4 +1,4 @@
-"""States of learning as files of msgpack, read only into shapes that fit."""
+"""States of learning as msgpack files, read only into arrays of the same shapes."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,12 +21,12 @@ def to_bytes(content: Any) -> bytes:
 
 
 def read(path: Path, make: Callable[[Any], T], *, remedy: str) -> T:
-    """Reads a file of what `to_bytes` made.
+    """Reads a file that `to_bytes` made.
 
     Args:
       path: of the file.
-      make: what to make of it; it gets dictionaries of arrays, and raises as `restored` does.
-      remedy: how the user mends what is wrong with the file, for errors.
+      make: converts the content, dictionaries of arrays; it raises as `restored` does.
+      remedy: how the user can repair the file, for errors.
 
     Raises:
       UserError: there is no such file, or it may not be read.
@@ -37,24 +37,24 @@ def read(path: Path, make: Callable[[Any], T], *, remedy: str) -> T:
     return files.made(make, content, path, remedy=remedy)
 
 
-def restored(like: T, content: Any) -> T:
+def restored(template: T, content: Any) -> T:
     """Returns the pytree that was saved.
 
     Args:
-      like: a pytree of the same structure, shapes and kinds of numbers.
+      template: a pytree of the same structure, shapes and kinds of numbers.
       content: from `read`.
 
     Raises:
       ValueError: it has others.
     """
-    tree = flax.serialization.from_state_dict(like, content)
-    for (path, wanted), given in zip(
-        jax.tree_util.tree_leaves_with_path(like), jax.tree.leaves(tree), strict=True
+    tree = flax.serialization.from_state_dict(template, content)
+    for (path, expected), actual in zip(
+        jax.tree_util.tree_leaves_with_path(template), jax.tree.leaves(tree), strict=True
     ):
-        if _shape_and_kind(wanted) != _shape_and_kind(given):
+        if _shape_and_kind(expected) != _shape_and_kind(actual):
             raise ValueError(
-                f"{jax.tree_util.keystr(path)} is {_shape_and_kind(given)} and should be "
-                f"{_shape_and_kind(wanted)}"
+                f"{jax.tree_util.keystr(path)} is {_shape_and_kind(actual)} and should be "
+                f"{_shape_and_kind(expected)}"
             )
     return tree
 

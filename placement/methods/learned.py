@@ -1,10 +1,10 @@
-"""The learned methods: a policy and a learner, each hyper-parameter an argument of the name.
+"""The learned methods: a policy and the algorithm that trains it on one problem.
 
-`hsdag` alone is this project's default; `hsdag:variant=paper` is the authors' method, and
-`hierarchical:grouping=random,num_samples=16` changes single hyper-parameters. What they mean stands
-at the policy's `make`, at `learning.base.Settings` and at `learning.ppo.make`; variants stand at
-the end of the policy's file. `features` are blocks of `graphs.features` joined by '+': some left
-out are an ablation.
+A name such as `hsdag` stands for this project's defaults; `hsdag:variant=paper` is the authors'
+method, and `hierarchical:grouping=random,num_samples=16` changes single hyper-parameters. They are
+documented at the policy's `make`, at `learning.base.Settings` and at `learning.ppo.make`; the
+variants stand at the end of the policy's module. `features` are blocks of `graphs.features` joined
+by '+'; leaving some out is an ablation.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ import importlib
 import inspect
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,19 +28,18 @@ from placement.instance import Instance
 from placement.learning import base, mesh, ppo, reinforce, trainer, walk
 from placement.methods import checkpoints
 from placement.policies.base import PolicyInput, Recipe, Variant
-from placement.solvers.base import SearchResult
 from placement.solvers.limits import SearchLimits
-from placement.types import Array, Evaluate, Params, Policy
+from placement.types import Array, Evaluate, Params, Policy, Solution, Status
 
 # Each is a module of `placement.policies`, which ends with its recipe.
 POLICIES = ("hsdag", "hierarchical", "colocrl", "placeto", "scheduler")
 RECIPES: dict[str, Recipe] = {
     name: importlib.import_module(f"placement.policies.{name}").RECIPE for name in POLICIES
 }
-RELEASED_SINGLE_DEVICE_S = 1e10
 CHUNK = 16  # steps between two reports at most
-_REPORT_EVERY_S = 1.0
-_FEW_SAMPLES = 8  # of a step, where each takes seconds
+_RELEASED_SINGLE_DEVICE_S = np.float32(1e10)
+_REPORT_INTERVAL_S = 1.0
+_MEASURED_SAMPLES = 8  # samples of a step where evaluating each of them takes seconds
 _INSTALLED = Path(__file__).parent / "pretrained"
 _WALK = "walk"
 _ALGORITHMS: dict[str, Callable[..., base.Learner]] = {
@@ -49,75 +48,84 @@ _ALGORITHMS: dict[str, Callable[..., base.Learner]] = {
     _WALK: walk.make,
 }
 # Whole numbers that may be 0; the other hyper-parameters that are whole numbers are at least 1.
-_LEAST = {"levels": 0, "groups": 0}
+_MINIMA = {"levels": 0, "groups": 0}
 
 
 class Method(NamedTuple):
-    """A learned method with its hyper-parameters, for some number of devices."""
+    """A learned method with its hyper-parameters, for a number of devices."""
 
     policy: Policy
     learner: base.Learner
-    read: Callable[..., PolicyInput]  # of a problem
+    read: Callable[..., PolicyInput]  # maps a problem to the policy's input
     single_devices_fail: bool  # see `Variant`
-    # Whether a step places every operation, from nothing too; a walk's step moves a single group.
+    # Whether one step places every operation, without an earlier placement too. A step of `walk`
+    # moves a single group.
     places_all: bool
 
 
 def is_learned(method: str) -> bool:
-    """Whether a method's name, arguments included, is that of a learned one."""
+    """Whether a method's name, which may have arguments, is that of a learned one."""
     return method.split(":")[0] in RECIPES
 
 
-@functools.cache  # the same objects again compile nothing again
+@functools.cache  # an equal method is the same object, so that nothing is compiled twice
 def make(
     method: str,
     num_devices: int,
     measured: bool,
     over: Callable[[Policy], Policy] | None = None,
 ) -> Method:
-    """Makes the method that a name and its arguments describe.
+    """Makes the method that a name with arguments describes.
 
     Args:
       method: such as 'hsdag' or 'hierarchical:num_groups=32,variant=paper'.
       num_devices: D.
-      measured: whether placements are evaluated on devices, which takes seconds each: a step then
+      measured: whether placements are evaluated on devices, which takes seconds each. A step then
         has few samples by default.
-      over: what the learner's policy is made of the method's; None: it is the same.
+      over: wraps the policy before the learner is made of it; None leaves it as it is.
 
     Raises:
-      UserError: no such method, variant, algorithm, feature or hyper-parameter, or an impossible
-        value.
+      UserError: the method, variant, algorithm, feature or hyper-parameter does not exist, or a
+        value is impossible.
     """
     parsed = _parse(method, measured)
-    learner_keys = _defaults(parsed.algorithm)
     policy = mesh.shard_policy(parsed.make_policy(num_devices=num_devices, **parsed.policy))
     if parsed.variant.shipped:
-        init = functools.partial(_shipped, method, parsed.name, policy.init)
+        init = functools.partial(_read_installed, method, parsed.name, policy.init)
         policy = policy._replace(init=init)
-    algorithm_values = {k: v for k, v in parsed.learner.items() if k in learner_keys}
-    shared_values = {k: v for k, v in parsed.learner.items() if k not in learner_keys}
+    algorithm_keys = _defaults(parsed.algorithm)
+    algorithm_values = {k: v for k, v in parsed.learner.items() if k in algorithm_keys}
+    settings = base.Settings(**{k: v for k, v in parsed.learner.items() if k not in algorithm_keys})
     learned_policy = policy if over is None else over(policy)
-    learner = parsed.algorithm(learned_policy, base.Settings(**shared_values), **algorithm_values)
-    reader = {k: _blocks(v) if k == "features" else v for k, v in parsed.reader.items()}
+    learner = parsed.algorithm(learned_policy, settings, **algorithm_values)
+    reader = dict(parsed.reader)
+    if "features" in reader:
+        reader["features"] = blocks = tuple(filter(None, reader["features"].split("+")))
+        for block in blocks:
+            arguments.check("feature", block, BLOCKS)
     read = functools.partial(parsed.read, **reader)
     places_all = policy.improve is not None and parsed.algorithm is not walk.make
     return Method(policy, learner, read, parsed.variant.single_devices_fail, places_all)
 
 
 def hyper_parameters(method: str) -> dict[str, arguments.Value]:
-    """Returns the hyper-parameters of a method, those of its policy first, with their values.
+    """Returns the values of a method's hyper-parameters, those of its policy first.
 
     Raises:
       UserError: as `make`.
     """
     parsed = _parse(method, measured=False)
     names = {algorithm: name for name, algorithm in _ALGORITHMS.items()}
-    algorithm = names[parsed.algorithm]
-    return {**parsed.policy, **parsed.reader, "algorithm": algorithm, **parsed.learner}
+    return {
+        **parsed.policy,
+        **parsed.reader,
+        "algorithm": names[parsed.algorithm],
+        **parsed.learner,
+    }
 
 
 class _Parsed(NamedTuple):
-    """A method's name and arguments: what makes it, with all hyper-parameters."""
+    """The parts that a method's name asks for, with the values of all hyper-parameters."""
 
     name: str
     variant: Variant
@@ -130,16 +138,27 @@ class _Parsed(NamedTuple):
 
 
 def _parse(method: str, measured: bool) -> _Parsed:
-    name, given = arguments.split(method, "method")
+    name, options = arguments.split(method, "method")
     arguments.check("method", name, RECIPES)
     recipe = RECIPES[name]
-    variant = _variant(recipe, given)
+    variant_name = options.pop("variant", "tuned")
+    arguments.check("variant", variant_name, recipe.variants)
+    variant = recipe.variants[variant_name]
+    if variant.corrected is not None:  # the authors' code has faults, which `faults=0` corrects
+        faults = options.pop("faults", "1")
+        arguments.check("faults", faults, ("0", "1"))
+        variant = variant if faults == "1" else variant.corrected
     make_policy, read = variant.make or recipe.make, variant.read or recipe.read
     default_algorithm = variant.learner["algorithm"]
-    algorithm_name = given.pop("algorithm", default_algorithm)
-    arguments.check("algorithm", algorithm_name, _algorithms(default_algorithm))
+    algorithm_name = options.pop("algorithm", default_algorithm)
+    # A policy that improves on placements learns by `walk` alone, and no other policy does.
+    is_walk = default_algorithm == _WALK
+    suitable = tuple(name for name in _ALGORITHMS if (name == _WALK) == is_walk)
+    arguments.check("algorithm", algorithm_name, suitable)
     algorithm = _ALGORITHMS[algorithm_name]
-    reader = _of_read(read)
+    reader = {key: value for key, value in _defaults(read).items() if value is not None}
+    if "features" in reader:
+        reader["features"] = "+".join(DEFAULT_BLOCKS)
     policy = {**_defaults(make_policy), **reader, **variant.policy}
     learner = {
         **dataclasses.asdict(base.Settings()),
@@ -147,8 +166,8 @@ def _parse(method: str, measured: bool) -> _Parsed:
         **{key: value for key, value in variant.learner.items() if key != "algorithm"},
     }
     if measured:
-        learner |= {"num_samples": min(_FEW_SAMPLES, learner["num_samples"])}
-    values = arguments.values(method, given, policy | learner, least=_LEAST, kind="method")
+        learner |= {"num_samples": min(_MEASURED_SAMPLES, learner["num_samples"])}
+    values = arguments.values(method, options, policy | learner, least=_MINIMA, kind="method")
     return _Parsed(
         name,
         variant,
@@ -161,206 +180,205 @@ def _parse(method: str, measured: bool) -> _Parsed:
     )
 
 
-def _variant(recipe: Recipe, given: dict[str, str]) -> Variant:
-    """Takes the variant out of a name's arguments, and whether it keeps its faults."""
-    name = given.pop("variant", "tuned")
-    arguments.check("variant", name, recipe.variants)
-    variant = recipe.variants[name]
-    if variant.corrected is None:
-        return variant
-    faults = given.pop("faults", "1")
-    arguments.check("faults", faults, ("0", "1"))
-    return variant if faults == "1" else variant.corrected
+def _defaults(function: Callable[..., Any]) -> dict[str, Any]:
+    """Returns the parameters of a function that have a default, with it."""
+    parameters = inspect.signature(function).parameters.values()
+    return {p.name: p.default for p in parameters if p.default is not p.empty}
 
 
-def _algorithms(default: str) -> tuple[str, ...]:
-    """What a policy may learn by: one that improves on placements by a walk, others by the rest."""
-    return tuple(name for name in _ALGORITHMS if (name == _WALK) == (default == _WALK))
-
-
-def _shipped(
+def _read_installed(
     method: str, name: str, init: Callable[..., Params], key: Array, graph: jraph.GraphsTuple
 ) -> Params:
-    """Reads the installed parameters of a policy, in the shape of what `init` makes."""
-    like = jax.eval_shape(init, key, graph)
+    """Reads the installed parameters of a policy into the shapes of those that `init` makes."""
+    template = jax.eval_shape(init, key, graph)
     return checkpoints.read(
         _INSTALLED / f"{name}.msgpack",
-        lambda content: checkpoints.restored(like, content["params"]),
+        lambda content: checkpoints.restored(template, content["params"]),
         remedy=f"{method!r} begins with it: leave its sizes and features, or give "
         f"{name}:variant=untrained with them",
     )
 
 
 def check_fits(method: str, learner: base.Learner, graph: jraph.GraphsTuple) -> None:
-    """Refuses hyper-parameters whose arrays this machine's memory cannot hold.
+    """Refuses hyper-parameters whose arrays do not fit into this machine's memory.
 
-    JAX does not: it ends the process. Defaults are not looked at, as that takes up to a second.
+    JAX would end the process. Methods without arguments are not checked, since that takes up to a
+    second.
 
     Raises:
       UserError: in one line.
     """
     if ":" not in method:
         return
-    has_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+    def count_bytes(tree: Any) -> int:
+        return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+    available_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
         state = jax.eval_shape(learner.init, jax.random.PRNGKey(0), graph)
         sample = jax.eval_shape(learner.sample, state, graph)[1]
-        # Twice, as an update makes a state of another.
-        needs_bytes: float = 2 * _bytes(state) + _bytes(sample)
-    except OverflowError:  # of a size that no array has
-        needs_bytes = math.inf
-    if needs_bytes > has_bytes:
+        # An update holds the old state and the new one.
+        required_bytes: float = 2 * count_bytes(state) + count_bytes(sample)
+    except OverflowError:  # no array is that large
+        required_bytes = math.inf
+    if required_bytes > available_bytes:
         raise UserError(
-            f"method={method!r} needs {needs_bytes / 2**30:,.0f} GiB at least, and this machine "
-            f"has {has_bytes / 2**30:,.0f}; give smaller hyper-parameters"
+            f"method={method!r} needs {required_bytes / 2**30:,.0f} GiB at least, and this machine "
+            f"has {available_bytes / 2**30:,.0f}; give smaller hyper-parameters"
         )
 
 
-def _of_read(read: Callable[..., PolicyInput]) -> dict[str, Any]:
-    """What a name may say of reading, with its defaults."""
-    reads = {key: value for key, value in _defaults(read).items() if value is not None}
-    return reads | ({"features": "+".join(DEFAULT_BLOCKS)} if "features" in reads else {})
+class Search(NamedTuple):
+    """A learned method on one problem."""
+
+    method: Method
+    policy_input: PolicyInput
+    problem: Instance
+    is_measured: bool  # whether placements are evaluated on devices
+
+    @classmethod
+    def prepare(cls, name: str, problem: Instance, is_measured: bool = False) -> "Search":
+        """Makes the method and reads the problem as its policy does.
+
+        Raises:
+          UserError: as `make` and `check_fits`.
+        """
+        method = make(name, len(problem.devices), is_measured)
+        policy_input = method.read(problem)
+        check_fits(name, method.learner, policy_input.graph)
+        return cls(method, policy_input, problem, is_measured)
+
+    def start(self, seed: int, evaluate: Evaluate) -> trainer.Progress:
+        """Returns a search at its beginning: initial parameters, single devices evaluated."""
+        num_ops, num_devices = self.problem.costs.compute_s.shape
+        return trainer.start(
+            self.method.learner,
+            jax.random.PRNGKey(seed),
+            self.policy_input.graph,
+            evaluate,
+            num_ops,
+            num_devices,
+            keep_single_devices=not self.method.single_devices_fail,
+        )
+
+    def steps(
+        self,
+        progress: trainer.Progress,
+        budget: int,
+        evaluate: Evaluate,
+        pace: Callable[[], int] | None = None,
+    ) -> Iterator[trainer.Report]:
+        """Continues a search until the budget is spent; compiled, where that is possible.
+
+        Args:
+          progress: where to continue.
+          budget: placements evaluated in all.
+          evaluate: evaluates placements on the host; a compiled search uses the problem's simulator
+            instead.
+          pace: the steps of the next report of a compiled search, see `trainer.search_simulated`.
+        """
+        learner, (graph, assignment) = self.method.learner, self.policy_input
+        fail_singles = self.method.single_devices_fail
+        if not (self.is_measured or fail_singles):
+            simulator = trainer.Simulator.of(self.problem)._replace(assignment=assignment)
+            return trainer.search_simulated(
+                learner, graph, simulator, progress, budget, chunk=CHUNK, pace=pace
+            )
+        penalised: Evaluate | None = None if self.is_measured else self.problem.evaluate_penalised
+        if fail_singles:
+            evaluate = _fail_single_devices(evaluate)
+            penalised = penalised and _fail_single_devices(penalised)
+        return trainer.search(
+            learner, graph, evaluate, progress, budget, assignment=assignment, penalised=penalised
+        )
 
 
-def _blocks(features: str) -> tuple[str, ...]:
-    blocks = tuple(filter(None, features.split("+")))
-    for block in blocks:
-        arguments.check("feature", block, BLOCKS)
-    return blocks
+def _fail_single_devices(evaluate: Evaluate) -> Evaluate:
+    """Evaluates as HSDAG's released code does: a single-device placement takes 1e10 seconds."""
+
+    def evaluate_others(placements: Array) -> Array:
+        placements = np.asarray(placements)
+        is_single = (placements == placements[:, :1]).all(axis=1)
+        return np.where(is_single, _RELEASED_SINGLE_DEVICE_S, np.asarray(evaluate(placements)))
+
+    return evaluate_others
 
 
-def _bytes(tree: Any) -> int:
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
-
-
-def _defaults(make_: Callable[..., Any]) -> dict[str, arguments.Value]:
-    parameters = inspect.signature(make_).parameters.values()
-    return {p.name: p.default for p in parameters if p.default is not p.empty}
-
-
-def about_a_second(clock_s: Callable[[], float]) -> Callable[[], int]:
-    """Returns what says how many steps to take until the next report: a second's, `CHUNK` at most.
-
-    The first chunk, which compiles, and the second, which is timed, have one.
-
-    Args:
-      clock_s: seconds from any beginning.
-    """
-    asked_s: list[float] = []
-    steps = 1
-
-    def pace() -> int:
-        nonlocal steps
-        asked_s.append(clock_s())
-        if len(asked_s) > 2:
-            step_s = max((asked_s[-1] - asked_s[-2]) / steps, _REPORT_EVERY_S / CHUNK)
-            steps = max(1, int(_REPORT_EVERY_S / step_s))
-        return steps
-
-    return pace
-
-
-def start(
-    made: Method, read: PolicyInput, problem: Instance, seed: int, evaluate: Evaluate
-) -> trainer.Progress:
-    """Returns a search at its beginning: initial parameters, single devices evaluated.
-
-    Args:
-      made: the method.
-      read: the problem as it reads it.
-      problem: what is placed.
-      seed: of all randomness.
-      evaluate: of the problem's placements.
-    """
-    num_ops, num_devices = problem.costs.compute_s.shape
-    return trainer.start(
-        made.learner,
-        jax.random.PRNGKey(seed),
-        read.graph,
-        evaluate,
-        num_ops,
-        num_devices,
-        keep_single_devices=not made.single_devices_fail,
-    )
-
-
-def steps(
-    made: Method,
-    read: PolicyInput,
-    problem: Instance,
+def run(
+    reports: Iterable[trainer.Report],
     progress: trainer.Progress,
-    budget: int,
-    evaluate: Evaluate,
-    *,
-    measured: bool = False,
-    pace: Callable[[], int] | None = None,
-) -> Iterator[trainer.Report]:
-    """Goes on with a search until the budget is spent: compiled, if it can be.
+    limits: SearchLimits,
+    on_report: Callable[[trainer.Report], None] = lambda report: None,
+) -> Solution:
+    """Takes the steps of a learned search until its limits: the one loop of all learned methods.
 
     Args:
-      made, read, problem: as of `start`.
-      progress: where to go on from.
-      budget: placements evaluated in all.
-      evaluate: of the problem's placements, on the host; a search that is compiled has its own.
-      measured: whether that is on devices.
-      pace: of a search that is compiled, as of `trainer.search_simulated`.
+      reports: of `Search.steps`, with the budget of the limits.
+      progress: the one from which the steps continue.
+      limits: told of the best placement with every report.
+      on_report: called with every report after that, to log, show and save it.
+
+    Returns:
+      The fastest placements as `elite`. The placement is None where none that can run is known.
     """
-    graph, assignment = read
-    if measured:
-        evaluate = _single_devices_fail(evaluate) if made.single_devices_fail else evaluate
-        return trainer.search(
-            made.learner, graph, evaluate, progress, budget, assignment=assignment
-        )
-    if made.single_devices_fail:
-        return trainer.search(
-            made.learner,
-            graph,
-            _single_devices_fail(evaluate),
-            progress,
-            budget,
-            assignment=assignment,
-            penalised=_single_devices_fail(problem.evaluate_penalised),
-        )
-    simulator = trainer.Simulator.of(problem)._replace(assignment=assignment)
-    return trainer.search_simulated(
-        made.learner, graph, simulator, progress, budget, chunk=CHUNK, pace=pace
+    status = Status.FINISHED
+    for report in reports:
+        progress = report.progress
+        # First, since a callback may fail.
+        limits.tell(progress.evaluations, progress.best_s, np.asarray(progress.elite[0]))
+        on_report(report)
+        if progress.evaluations >= limits.budget:
+            break
+        if limits.over():
+            status = Status.INTERRUPTED if limits.stopped() else Status.TIME_LIMIT
+            break
+    return to_solution(progress, status)
+
+
+def to_solution(progress: trainer.Progress, status: Status) -> Solution:
+    """Returns the placements that a search has found so far."""
+    num_known = int(np.isfinite(progress.elite_s).sum())
+    return Solution(
+        progress.elite[0] if num_known else None,
+        value_s=progress.best_s,
+        status=status,
+        evaluations=progress.evaluations,
+        elite=progress.elite[:num_known],
     )
 
 
-def find(method: str, problem: Instance, seed: int, limits: SearchLimits) -> SearchResult:
+def find(method: str, problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Trains a learned method on one problem, in its simulator, until its limits.
 
     Args:
       method: with its arguments.
       problem, seed, limits: as of every `placement.solvers.base.Find`.
     """
-    made = make(method, len(problem.devices), False)
-    read = made.read(problem)
-    check_fits(method, made.learner, read.graph)
-    progress = start(made, read, problem, seed, problem.evaluate)
-    pace = about_a_second(limits.spent_s)
-    reports = steps(made, read, problem, progress, limits.budget, problem.evaluate, pace=pace)
-    status = "finished"
-    for report in reports:
-        progress = report.progress
-        limits.tell(progress.evaluations, progress.best_s, np.asarray(progress.elite[0]))
-        if limits.over() and progress.evaluations < limits.budget:
-            status = "time limit"
-            break
-    able = np.isfinite(progress.elite_s[0])
-    return SearchResult(
-        progress.elite[0] if able else None, status=status, evaluations=progress.evaluations
-    )
+    search = Search.prepare(method, problem)
+    progress = search.start(seed, problem.evaluate)
+    pace = make_pace(limits.spent_s)
+    return run(search.steps(progress, limits.budget, problem.evaluate, pace), progress, limits)
 
 
-def _single_devices_fail(evaluate: Evaluate) -> Evaluate:
-    """Evaluates as HSDAG's released code does: a single-device placement takes 1e10 seconds."""
+def make_pace(clock_s: Callable[[], float]) -> Callable[[], int]:
+    """Makes a function that returns how many steps take about a second, at most `CHUNK`.
 
-    def wrapped(placements: Array) -> Array:
-        placements = np.asarray(placements)
-        single = (placements == placements[:, :1]).all(axis=1)
-        return np.where(
-            single, np.float32(RELEASED_SINGLE_DEVICE_S), np.asarray(evaluate(placements))
-        )
+    It is asked before every chunk. The first chunk, which compiles, and the second, which is timed,
+    have one step.
 
-    return wrapped
+    Args:
+      clock_s: returns seconds since any fixed time.
+    """
+    call_times_s: list[float] = []
+    steps = 1
+
+    def pace() -> int:
+        nonlocal steps
+        call_times_s.append(clock_s())
+        if len(call_times_s) > 2:
+            step_s = max((call_times_s[-1] - call_times_s[-2]) / steps, _REPORT_INTERVAL_S / CHUNK)
+            steps = max(1, int(_REPORT_INTERVAL_S / step_s))
+        return steps
+
+    return pace

@@ -1,8 +1,9 @@
-"""Policies that have learned on other graphs, and what they make of one that they have never seen.
+"""Policies that have learned on other graphs, used on a graph that they have never seen.
 
-The shipped one is what `--task=pretrain --config=pretrain` makes.
+The shipped policy is the result of `--task=pretrain --config=pretrain`.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,46 +13,45 @@ from placement.errors import UserError
 from placement.instance import Instance
 from placement.learning import trainer, zero_shot
 from placement.methods import checkpoints, learned
-from placement.policies.base import PolicyInput
-from placement.solvers import base
 from placement.solvers.limits import SearchLimits
-from placement.types import Array, Params
+from placement.types import Array, Params, Solution
 
 FILE = "policy.msgpack"
 SHIPPED = Path(__file__).parent / "pretrained" / FILE
-_LARGEST, _LEAST_S, _LEAST_BUDGET = 4_000, 15.0, 8_000  # of what is worth a start from a policy
+# A search starts from a policy's placement only for graphs of at most so many operations, with at
+# least so much time and budget.
+_MAX_OPS, _MIN_TIME_S, _MIN_BUDGET = 4_000, 15.0, 8_000
 _REMEDY = f"give --config.init_from the {FILE} of a --task=pretrain"
 
 
 class Pretrained(NamedTuple):
-    """A policy, and a problem as it reads it."""
+    """A learned method on one problem, with parameters that were trained on other graphs."""
 
     method: str  # with its arguments
-    policy: learned.Method
-    read: PolicyInput
+    search: learned.Search
     params: Params
-    key: Array  # of what is drawn
+    key: Array  # of the placements that are drawn
 
 
 def method_of(path: Path) -> str:
     """Returns the method, with its arguments, whose parameters a file holds.
 
     Raises:
-      UserError: it cannot be read: one line.
+      UserError: the file cannot be read.
     """
     return checkpoints.read(path, lambda content: str(content["method"]), remedy=_REMEDY)
 
 
 def load(path: Path, method: str, params: Params) -> Params:
-    """Reads the parameters in a file, in the shape of a method's own.
+    """Reads a file that `--task=pretrain` wrote.
 
     Args:
-      path: of a file that `--task=pretrain` wrote.
+      path: the file.
       method: with its arguments.
-      params: of that method, such as its initial ones, or their shapes.
+      params: parameters of that method, such as its initial ones, or their shapes.
 
     Raises:
-      UserError: it cannot be read, or holds another method's parameters: one line.
+      UserError: the file cannot be read, or holds another method's parameters.
     """
     return checkpoints.read(
         path,
@@ -61,22 +61,20 @@ def load(path: Path, method: str, params: Params) -> Params:
 
 
 def prepare(problem: Instance, path: Path, seed: int) -> Pretrained:
-    """Loads a policy for a problem.
+    """Loads the policy in a file for a problem.
 
     Raises:
-      UserError: of `load`.
+      UserError: as `load`.
     """
     method = method_of(path)
-    made = learned.make(method, len(problem.devices), False)
-    read = made.read(problem)
+    search = learned.Search.prepare(method, problem)
     init_key, key = jax.random.split(jax.random.PRNGKey(seed))
-    shapes = jax.eval_shape(made.policy.init, init_key, read.graph)
-    params = load(path, method, shapes)
-    return Pretrained(method, made, read, params, key)
+    shapes = jax.eval_shape(search.method.policy.init, init_key, search.policy_input.graph)
+    return Pretrained(method, search, load(path, method, shapes), key)
 
 
 def check_zero_shot(method: str) -> None:
-    """Refuses a method whose policy does not place a graph without learning on it.
+    """Refuses a method whose policy does not place all operations in one step.
 
     Raises:
       UserError: in one line.
@@ -89,33 +87,56 @@ def check_zero_shot(method: str) -> None:
         )
 
 
-def place(of: Pretrained, problem: Instance) -> zero_shot.Result:
+def place(pretrained: Pretrained) -> Solution:
     """Places the problem that a policy was prepared for, without learning.
 
     Raises:
-      UserError: of `check_zero_shot`.
+      UserError: as `check_zero_shot`.
     """
-    check_zero_shot(of.method)
-    improve = of.policy.policy.improve
+    check_zero_shot(pretrained.method)
+    method, (graph, assignment), problem, _ = pretrained.search
+    improve = method.policy.improve
     assert improve is not None
-    simulator = trainer.Simulator.of(problem)._replace(assignment=of.read.assignment)
+    simulator = trainer.Simulator.of(problem)._replace(assignment=assignment)
     num_ops = problem.graph.num_ops
-    return zero_shot.place(improve, of.params, of.read.graph, simulator, of.key, num_ops=num_ops)
+    result = zero_shot.place(
+        improve, pretrained.params, graph, simulator, pretrained.key, num_ops=num_ops
+    )
+    return Solution(
+        result.placement, value_s=float(result.latency_s[-1]), evaluations=result.evaluations
+    )
 
 
-def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
-    """What a policy that has learned on other graphs makes of this one, without learning."""
-    placed = place(prepare(problem, SHIPPED, seed), problem)
-    limits.tell(placed.evaluations, float(placed.latency_s[-1]), placed.placement)
-    return base.SearchResult(placed.placement, evaluations=placed.evaluations)
+def find(
+    problem: Instance,
+    seed: int,
+    limits: SearchLimits,
+    *,
+    path: Path = SHIPPED,
+    run: Callable[[Pretrained], Solution] = place,
+) -> Solution:
+    """Places with a policy that has learned on other graphs, without learning on this one.
 
+    Args:
+      problem, seed, limits: as of every `placement.solvers.base.Find`.
+      path: the file of the policy.
+      run: `place`, or a function that shares it with other processes.
 
-def within(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult | None:
-    """Finds a placement as `find` does, for a search that goes on from it.
-
-    None where it would not pay: that search's objective is another than the policy has learned on,
-    it has little time or budget, or the graph is large.
+    Raises:
+      UserError: as `load` and `check_zero_shot`.
     """
-    pays = problem.objective == "makespan" and problem.graph.num_ops <= _LARGEST
-    pays &= limits.left_s() >= _LEAST_S and limits.budget >= _LEAST_BUDGET
+    solution = run(prepare(problem, path, seed))
+    limits.tell(solution.evaluations, solution.value_s, solution.placement)
+    return solution
+
+
+def find_if_worthwhile(problem: Instance, seed: int, limits: SearchLimits) -> Solution | None:
+    """Finds a placement for a search to start from, as `find` does.
+
+    Returns:
+      None where it would not pay: the policy has not learned on the search's objective, the search
+      has little time or budget, or the graph is large.
+    """
+    pays = problem.objective == "makespan" and problem.graph.num_ops <= _MAX_OPS
+    pays &= limits.left_s() >= _MIN_TIME_S and limits.budget >= _MIN_BUDGET
     return find(problem, seed, limits) if pays else None

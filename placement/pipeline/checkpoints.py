@@ -1,4 +1,4 @@
-"""States that tasks keep: written whole, and set aside where they cannot be read any more."""
+"""States that tasks save, written completely; an unreadable file is set aside."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def readable(path: Path, read: Callable[[Path], T], display: progress.Display) -> T | None:
-    """Reads a file of a task's own making; a corrupt one is set aside, with a line, and is None."""
+    """Reads a file that a task made; sets a corrupt one aside with a warning and returns None."""
     try:
         return read(path)
     except files.CorruptFileError as error:
@@ -23,7 +23,7 @@ def readable(path: Path, read: Callable[[Path], T], display: progress.Display) -
 
 
 def restore(path: Path, make: Callable[[Any], T], display: progress.Display) -> T | None:
-    """Reads what `save` wrote, as `readable` does; None where there is no such file."""
+    """Reads a file that `save` wrote, as `readable` does; None where there is no such file."""
     if not path.exists():
         return None
     return readable(path, lambda file: checkpoints.read(file, make, remedy="remove it"), display)

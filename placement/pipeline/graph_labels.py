@@ -1,7 +1,7 @@
-"""Which graphs are the same, and what to call those that are not.
+"""The identity of a graph, and a short label that tells it from others.
 
-A file is the same under whatever path it is reached, and two files are two graphs whatever they are
-called. A graph's label is the last part of its path that tells it from the others it stands beside.
+All paths of one file are the same graph; two files are two graphs, also with the same name. A
+graph's label is the last part of its path that tells it from the graphs beside it.
 """
 
 import hashlib
@@ -15,88 +15,88 @@ from placement import zoo
 from placement.zoo import synthetic
 
 _WORKLOAD = ".json"
-_GIVEN = re.compile(r":(?:\w+=[^:/,]*(?:,|$))+$")  # the arguments of a graph
+_ARGUMENTS = re.compile(r":(?:\w+=[^:/,]*(?:,|$))+$")  # the arguments of a graph
 
 
 def split(graph: str) -> tuple[str, str]:
-    """A graph's name or path, and its arguments with their colon, '' where it has none."""
-    given = _GIVEN.search(graph)
-    return (graph, "") if given is None else (graph[: given.start()], given.group())
+    """Splits a graph into its name or path and its arguments with their colon, '' without any."""
+    match = _ARGUMENTS.search(graph)
+    return (graph, "") if match is None else (graph[: match.start()], match.group())
 
 
 def identity(graph: str) -> str:
-    """The same text for every spelling of a graph: that of a file has its resolved path."""
-    path, given = _split(graph)
-    return graph if path is None else os.path.realpath(path) + given
+    """Returns the same text for every spelling of a graph; a file has its resolved path."""
+    path, options = _split_path(graph)
+    return graph if path is None else os.path.realpath(path) + options
 
 
 def content(graph: str) -> str | None:
-    """SHA-256 of a file, or of all files of a folder; None where there is none.
+    """Returns the SHA-256 of a graph's file, or of all files of its folder; None without one.
 
-    Of .xml it is that of the weights beside it too.
+    That of an .xml includes the weights beside it.
     """
-    path = file(graph)
-    if path is None or not path.exists():
+    root = file(graph)
+    if root is None or not root.exists():
         return None
-    files = [path, path.with_suffix(".bin")] if path.suffix == ".xml" else [path]
-    if path.is_dir():
-        files = sorted(path.rglob("*"))
+    paths = [root, root.with_suffix(".bin")] if root.suffix == ".xml" else [root]
+    if root.is_dir():
+        paths = sorted(root.rglob("*"))
     digest = hashlib.sha256()
-    for each in files:
-        if each.is_file():
-            with open(each, "rb") as opened:
+    for path in paths:
+        if path.is_file():
+            with open(path, "rb") as opened:
                 digest.update(hashlib.file_digest(opened, "sha256").digest())
     return digest.hexdigest()
 
 
 def file(graph: str) -> Path | None:
-    """The path that a graph names; None of a network's name."""
-    return _split(graph)[0]
+    """Returns the path of a graph; None for the name of a network."""
+    return _split_path(graph)[0]
 
 
 def shortest(graph: str) -> str:
-    """Names a graph that stands alone: of a file its name without the suffix."""
+    """Returns the label of a graph that stands alone; a file has its name without the suffix."""
     return _candidates(graph)[0]
 
 
 def distinct(graphs: Sequence[str]) -> list[str]:
-    """A label for each of some graphs of different identities, as short as tells them apart."""
+    """Returns the shortest distinct labels of graphs with different identities."""
     candidates = [_candidates(graph) for graph in graphs]
     lengths = [0] * len(candidates)
     while True:
-        found = [c[n] for c, n in zip(candidates, lengths, strict=True)]
-        count = Counter(found)
+        labels = [c[n] for c, n in zip(candidates, lengths, strict=True)]
+        count = Counter(labels)
         longer = [
             n + (count[label] > 1 and n + 1 < len(c))
-            for label, c, n in zip(found, candidates, lengths, strict=True)
+            for label, c, n in zip(labels, candidates, lengths, strict=True)
         ]
         if longer == lengths:
-            return found
+            return labels
         lengths = longer
 
 
-def _split(graph: str) -> tuple[Path | None, str]:
-    """The path that a graph names, and its arguments with their colon; no path of a network."""
-    path, suffix, given = graph.partition(_WORKLOAD)
-    if suffix and given[:1] in ("", ":"):
-        return Path(path + suffix), given
+def _split_path(graph: str) -> tuple[Path | None, str]:
+    """Splits a graph into its path, None for a network, and its arguments with their colon."""
+    path, suffix, options = graph.partition(_WORKLOAD)
+    if suffix and options[:1] in ("", ":"):
+        return Path(path + suffix), options
     name = graph.split(":")[0]
     if name == synthetic.NAME or name in zoo.names():
         return None, ""
-    path, given = split(graph)
+    path, options = split(graph)
     is_path = os.sep in path or os.path.splitext(path)[1] or os.path.isdir(path)
-    return (Path(path), given) if is_path else (None, "")
+    return (Path(path), options) if is_path else (None, "")
 
 
 def _candidates(graph: str) -> list[str]:
     """Lists names of a graph, from the shortest on; the last is its whole path."""
-    path, given = _split(graph)
+    path, options = _split_path(graph)
     if path is None:
         return [graph]
-    path = Path(os.path.abspath(path))  # links are kept: what they lead to may have any name
+    path = Path(os.path.abspath(path))  # not the target of a link, which may have any name
     stem = path.name if path.is_dir() else path.stem
-    found = [stem]
+    names = [stem]
     for n in range(1, len(path.parts)):
         above = path.parts[-n:-1]
-        found += [str(Path(*above, last)) + given for last in (stem, path.name)]
-    return [*found, str(path) + given]
+        names += [str(Path(*above, last)) + options for last in (stem, path.name)]
+    return [*names, str(path) + options]

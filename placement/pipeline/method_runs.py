@@ -1,10 +1,10 @@
-"""Every method as a function from a run's context to entries: placements, not yet measured."""
+"""Runs any method on a run's problem and returns the rows of its placements, not yet measured."""
 
 import contextlib
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,24 +21,32 @@ from placement.pipeline import learned_search, loading
 from placement.pipeline import target as target_lib
 from placement.pipeline.console import faults, metrics, progress
 from placement.pipeline.distributed import processes
+from placement.pipeline.results.rows import Row
 from placement.pipeline.settings import Settings
 from placement.runtime import devices as devices_lib
 from placement.runtime.measurement.evaluate import MeasuredEvaluate
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Candidate, OwnChoice
-from placement.search import measured as measured_lib
+from placement.search import measured as measured_search
 from placement.solvers.limits import Observe, SearchLimits
-from placement.types import OUT_OF_MEMORY, Evaluate, Solution
+from placement.types import OUT_OF_MEMORY, Evaluate, Solution, Status
+
+HETERO = "hetero"
+# `graph_cut` is exact and fast on all operations. Experts look at names; a coarse operation has
+# only that of one of its members.
+_ON_ALL_OPERATIONS = ("graph_cut", "human_expert")
+# A search on devices first searches in the simulator: so many placements, this share of its time.
+_SIMULATED_BUDGET, _SIMULATED_SHARE = 2_000_000, 0.25
 
 
 class Incumbent:
-    """The best placement that a search has told so far, which outlives whatever ends the search."""
+    """The best placement that a search has told so far; it outlives whatever ends the search."""
 
     def __init__(self) -> None:
         self.began_s = time.monotonic()
         self.evaluations = 0
         self.placement: np.ndarray | None = None
-        self.full = False  # as `Entry.full`
+        self.is_full = False  # as `Row.is_full`
 
     def observe(
         self,
@@ -47,7 +55,7 @@ class Incumbent:
         placement: np.ndarray | None,
         numbers: Mapping[str, float],
     ) -> None:
-        """Takes what a search tells (`placement.solvers.limits.Observe`)."""
+        """Keeps the placement (`placement.solvers.limits.Observe`)."""
         del numbers
         self.evaluations = evaluations
         if math.isfinite(best_s):
@@ -55,7 +63,7 @@ class Incumbent:
 
 
 class Context(NamedTuple):
-    """What a method is given."""
+    """The run that a method is part of."""
 
     settings: Settings
     workdir: Path
@@ -63,175 +71,192 @@ class Context(NamedTuple):
     measurer: Measurer | None  # where the devices are present
     problem: loading.SearchProblem
     evaluate: Evaluate  # of coarse placements: the simulator, or the devices
-    seed: int
     display: progress.Display
-    stop: threading.Event  # set: searches are to end with the best that they have
-    kept: faults.Faults
-    incumbent: Incumbent  # of the method that is run
+    stop: threading.Event  # set: searches end with the best placement that they have
+    fault_log: faults.Faults
+    incumbent: Incumbent  # of the method that runs now
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the method began."""
+        return time.monotonic() - self.incumbent.began_s
 
 
-class Entry(NamedTuple):
-    """A row of the table to be: K placements, the most promising first.
+def names() -> tuple[str, ...]:
+    """Returns the names of all methods, registered ones included."""
+    learners = methods_lib.of_kind("learned")
+    return tuple(dict.fromkeys((*learners, "single", HETERO, "zero_shot", *methods_lib.METHODS)))
 
-    The row is of the first one: `solution` has that placement, and its value as predicted.
+
+def run(method: str, context: Context, *, alone: bool) -> list[Row]:
+    """Runs a method of `names()`, a learned one with its arguments.
+
+    A method that a fault, a failure of the machine or Ctrl-C ends has the best placement that it
+    told until then, in a row that says why. A fault or a failure is kept for the task to raise. A
+    method that cannot be used on this problem is a row, too, unless it is the only one asked for.
+
+    Args:
+      method: its name.
+      context: the run.
+      alone: whether the user asked for this method alone.
+
+    Raises:
+      UserError: the only method that was asked for cannot be used on this problem.
     """
+    context = context._replace(incumbent=Incumbent())
+    try:
+        if method == "single":
+            placements = methods_lib.single_device_placements(context.problem.coarse)
+            return [
+                _make_row(context, f"single:{name}", Solution(placement, evaluations=1))
+                for name, placement in zip(context.target.names, placements, strict=True)
+            ]
+        if method == HETERO:
+            return [openvino_hetero(context)]
+        if method == "zero_shot":
+            return [_run_zero_shot(context)]
+        if learned.is_learned(method):
+            solution = learned_search.train(
+                method,
+                context.settings,
+                context.problem,
+                context.evaluate,
+                context.workdir,
+                context.display,
+                context.stop.is_set,
+                context.incumbent.observe,
+            )
+            return [_make_row(context, method, solution)]
+        if method == "search" and context.settings.evaluate == "measure":
+            return [_search_on_devices(method, context)]
+        return [_solve(method, context)]
+    except UserError as error:
+        if alone:
+            raise
+        return [_make_empty_row(context, method, Status.FAILED, str(error))]
+    except KeyboardInterrupt:
+        context.stop.set()
+        return [_make_incumbent_row(context, method, Status.INTERRUPTED)]
+    except Exception as fault:
+        context.fault_log.add(fault, f"searching with {method}")
+        return [_make_incumbent_row(context, method, Status.FAULT, faults.in_short(fault))]
 
-    method: str
-    solution: Solution
-    placements: np.ndarray  # int32 [K, M], complete: co-located operations are together
-    candidates: tuple[Candidate, ...]  # K, the same as devices run them
-    predicted_s: tuple[float, ...]  # K
-    reference: bool = False  # runs on a device that placements cannot use
-    full: bool = False  # placements are of all operations, where others are of the coarse ones
 
-    def only(self, number: int) -> "Entry":
-        """The entry with one of its placements alone."""
-        value_s, placement = self.predicted_s[number], self.placements[number]
-        return self._replace(
-            solution=self.solution._replace(placement=placement, value_s=value_s),
-            placements=self.placements[number : number + 1],
-            candidates=self.candidates[number : number + 1],
-            predicted_s=(value_s,),
-        )
-
-
-def placed_on(entry: Entry, problem: loading.SearchProblem) -> loading.SearchProblem:
-    """Returns the problem whose coarse operations an entry's placements are of."""
-    return problem.whole() if entry.full or problem.coarse is problem.full else problem
-
-
-def single(context: Context) -> list[Entry]:
-    """Everything on one device: a row a device."""
-    num_ops = context.problem.coarse.graph.num_ops
-    return [
-        _made(context, f"single:{name}", np.full(num_ops, i, np.int32))
-        for i, name in enumerate(context.target.names)
-    ]
-
-
-def openvino_hetero(context: Context) -> list[Entry]:
+def openvino_hetero(context: Context) -> Row:
     """OpenVINO's own choice: every operation on the first device that supports it.
 
-    Run as all placements are: under HETERO by itself, else by the backend.
+    It runs as all placements do: under HETERO by itself, else by the backend.
     """
-    full, measurer = context.problem.full, context.measurer
+    problem, measurer = context.problem.full, context.measurer
     assert measurer is not None
-    chosen = measurer.ask(OwnChoice(measurer.devices))
-    placement = np.array([full.devices.index(chosen[name]) for name in full.graph.op_names])
-    entry = _made(context, HETERO, placement, full=True)
+    device_of_op = measurer.ask(OwnChoice(measurer.devices))
+    device_names = [device_of_op[name] for name in problem.graph.op_names]
+    placement = np.array([problem.devices.index(name) for name in device_names])
+    row = _make_row(context, HETERO, Solution(placement, evaluations=1), is_full=True)
     if context.settings.backend != "hetero":
-        return [entry]
-    return [entry._replace(candidates=(Candidate(None, context.target.present),))]
+        return row
+    return row._replace(candidates=(Candidate(None, context.target.present),))
 
 
-def trained(method: str, context: Context) -> list[Entry]:
-    """A learned method, trained on this one graph."""
-    result = learned_search.train(
-        method,
-        context.settings,
-        context.problem,
-        context.evaluate,
-        context.workdir,
-        seed=context.seed,
-        display=context.display,
-        stop=context.stop.is_set,
-        observe=context.incumbent.observe,
-    )
-    return [_entry(context, method, result.solution, result.elite)]
+def _run_zero_shot(context: Context) -> Row:
+    def place(policy: pretrained.Pretrained) -> Solution:
+        def job() -> dict[str, Any]:
+            return {
+                "method": policy.method,
+                "problem": processes.packed(policy.search.problem),
+                "params": flax.serialization.to_bytes(policy.params),
+                "key": np.asarray(policy.key),
+            }
 
+        with processes.leading("zero_shot", job):
+            return pretrained.place(policy)
 
-def zero_shot(context: Context) -> list[Entry]:
-    """What a policy that has learned on other graphs makes of this one, without learning."""
-    started = time.monotonic()
-    problem = context.problem.coarse
-    path = Path(context.settings.init_from or pretrained.SHIPPED)
+    settings = context.settings
+    limits = SearchLimits(settings.time_limit_s, settings.budget, context.incumbent.observe)
+    path = Path(settings.init_from or pretrained.SHIPPED)
     with context.display.phase("placing with zero_shot"):
-        prepared = pretrained.prepare(problem, path, context.seed)
-        with processes.leading(
-            "zero_shot",
-            lambda: {
-                "method": prepared.method,
-                "problem": processes.packed(problem),
-                "params": flax.serialization.to_bytes(prepared.params),
-                "key": np.asarray(prepared.key),
-            },
-        ):
-            placed = pretrained.place(prepared, problem)
-    spent_s = time.monotonic() - started
-    return [_made(context, "zero_shot", placed.placement, spent_s, placed.evaluations)]
+        solution = pretrained.find(
+            context.problem.coarse, settings.seed, limits, path=path, run=place
+        )
+    # `_make_row` computes its value in the simulator.
+    solution = solution._replace(value_s=math.nan, search_s=limits.spent_s())
+    return _make_row(context, "zero_shot", solution)
 
 
 def follow(job: dict[str, Any]) -> None:
     """Places what process 0 places with `zero_shot`."""
-    problem, key = processes.unpacked(job["problem"]), job["key"]
-    made = learned.make(job["method"], len(problem.devices), False)
-    read = made.read(problem)
-    fresh = jax.jit(made.policy.init)(key, read.graph)
+    search = learned.Search.prepare(job["method"], processes.unpacked(job["problem"]))
+    fresh = jax.jit(search.method.policy.init)(job["key"], search.policy_input.graph)
     params = flax.serialization.from_bytes(fresh, job["params"])
-    pretrained.place(pretrained.Pretrained(job["method"], made, read, params, key), problem)
+    pretrained.place(pretrained.Pretrained(job["method"], search, params, job["key"]))
 
 
-def solved(name: str, context: Context) -> list[Entry]:
-    """Any other of `placement.methods.METHODS`, on the coarse operations or on all."""
+def _solve(name: str, context: Context) -> Row:
+    """Runs any other of `placement.methods.METHODS`, on the coarse operations or on all."""
     problem, settings = context.problem, context.settings
-    full = context.incumbent.full = name in _ON_ALL
-    goal = progress.Goal(settings.budget, settings.time_limit_s, _single_s(problem))
-    with _watched(name, context, goal) as (shown, observe):
+    is_full = context.incumbent.is_full = name in _ON_ALL_OPERATIONS
+    # One at a time, as rows are.
+    singles = methods_lib.single_device_placements(problem.coarse)[:, None]
+    single_s = min(float(problem.simulate(single)[0]) for single in singles)
+    goal = progress.Goal(settings.budget, settings.time_limit_s, single_s)
+    with _watch(name, context, goal) as (search_metrics, observe):
         solution = methods_lib.solve(
-            problem.full if full else problem.coarse,
+            problem.full if is_full else problem.coarse,
             name,
-            seed=context.seed,
+            seed=settings.seed,
             time_limit_s=settings.time_limit_s,
             budget=settings.budget,
             observe=observe,
             stop=context.stop.is_set,
         )
-        shown.finish(solution)
-    return [_entry(context, name, solution, solution.placement[None], full=full)]
+        search_metrics.finish(solution)
+    return _make_row(context, name, solution, is_full=is_full)
 
 
-def measured(name: str, context: Context) -> list[Entry]:
-    """The search by few measurements, from what it finds in the simulator."""
+def _search_on_devices(name: str, context: Context) -> Row:
+    """Runs the search by few measurements, from the result of a search in the simulator."""
     problem, settings, evaluate = context.problem.coarse, context.settings, context.evaluate
     assert isinstance(evaluate, MeasuredEvaluate)
     stop = context.stop.is_set
-    goal = progress.Goal(min(settings.budget, measured_lib.MOST), settings.time_limit_s)
-    with _watched(name, context, goal) as (shown, observe):
+    goal = progress.Goal(min(settings.budget, measured_search.MOST), settings.time_limit_s)
+    with _watch(name, context, goal) as (search_metrics, observe):
         limits = SearchLimits(settings.time_limit_s, settings.budget, observe, stop)
-        first = methods_lib.solve(
+        simulated = methods_lib.solve(
             problem,
             name,
-            seed=context.seed,
+            seed=settings.seed,
             time_limit_s=_SIMULATED_SHARE * settings.time_limit_s,
-            budget=_SIMULATED,
+            budget=_SIMULATED_BUDGET,
             stop=stop,
         )
-        if stop() or math.isinf(first.value_s):
-            return [_entry(context, name, first, first.placement[None])]
-        found = measured_lib.find(problem, first.placement, evaluate, context.seed, limits)
-        solution = first._replace(
-            placement=found.placement[0],
-            value_s=float(found.latency_s[0]),
-            bound_s=math.nan,
-            status="interrupted" if stop() else found.status,
+        assert simulated.placement is not None
+        if stop() or math.isinf(simulated.value_s):
+            return _make_row(context, name, simulated)
+        result = measured_search.find(problem, simulated.placement, evaluate, settings.seed, limits)
+        num_ran = max(1, int(np.isfinite(result.latency_s).sum()))
+        solution = Solution(
+            result.placement[0],
+            value_s=float(result.latency_s[0]),
+            status=Status.INTERRUPTED if stop() else result.status,
             search_s=limits.spent_s(),
-            evaluations=len(found.placement),
+            evaluations=len(result.placement),
+            scope=simulated.scope,
+            elite=result.placement[: min(num_ran, trainer.ELITE)],
         )
-        shown.finish(solution)
-    ran = max(1, int(np.isfinite(found.latency_s).sum()))
-    return [_entry(context, name, solution, found.placement[: min(ran, trainer.ELITE)])]
+        search_metrics.finish(solution)
+    return _make_row(context, name, solution)
 
 
 @contextlib.contextmanager
-def _watched(
+def _watch(
     name: str, context: Context, goal: progress.Goal
 ) -> Iterator[tuple[metrics.SolverMetrics, Observe]]:
-    """Shows and logs a search, which is to tell its incumbent to the second."""
+    """Shows and logs a search that calls the second value with its incumbent."""
     with (
         context.display.phase(f"searching {name}", goal) as phase,
-        metrics.Log(context.workdir, name, context.seed) as log,
+        metrics.Log(context.workdir, name, context.settings.seed) as log,
     ):
-        shown = metrics.SolverMetrics(log, phase)
+        search_metrics = metrics.SolverMetrics(log, phase)
 
         def observe(
             evaluations: int,
@@ -239,65 +264,18 @@ def _watched(
             placement: np.ndarray | None,
             numbers: Mapping[str, float],
         ) -> None:
-            # First: what follows may fail.
+            # First, since showing and logging may fail.
             context.incumbent.observe(evaluations, best_s, placement, numbers)
-            shown.observe(evaluations, best_s, numbers)
+            search_metrics.observe(evaluations, best_s, numbers)
 
-        yield shown, observe
-
-
-HETERO = "hetero"
-# `graph_cut` is exact and fast on all operations, and experts look at names, of which a coarse
-# operation has that of one of its own.
-_ON_ALL = ("graph_cut", "human_expert")
-# Of a search on devices, what it searches in the simulator before: placements, share of the time.
-_SIMULATED, _SIMULATED_SHARE = 2_000_000, 0.25
-_RUN: dict[str, Callable[[Context], list[Entry]]] = {
-    "single": single,
-    HETERO: openvino_hetero,
-    "zero_shot": zero_shot,
-}
-
-
-def names() -> tuple[str, ...]:
-    """Returns the names of all methods, registered ones included."""
-    return tuple(dict.fromkeys((*methods_lib.LEARNED, *_RUN, *methods_lib.METHODS)))
-
-
-def run(method: str, context: Context, *, alone: bool) -> list[Entry]:
-    """Runs a method of `names()`, a learned one with its arguments.
-
-    One that a fault, a failure of the machine or Ctrl-C ends has the best that it told until then,
-    in a row that says why; a fault or a failure is kept for the task to tell. One that cannot be
-    used on this problem is a row, too, unless it was asked for `alone`.
-
-    Raises:
-      UserError: a method asked for alone cannot be used on this problem, in one line.
-    """
-    context = context._replace(incumbent=Incumbent())
-    try:
-        if learned.is_learned(method):
-            return trained(method, context)
-        if method == "search" and context.settings.evaluate == "measure":
-            return measured(method, context)
-        return _RUN[method](context) if method in _RUN else solved(method, context)
-    except UserError as error:
-        if alone:
-            raise
-        return [_nothing(context, method, f"failed: {error}")]
-    except KeyboardInterrupt:
-        context.stop.set()
-        return [_cut_short(context, method, "interrupted")]
-    except Exception as fault:
-        context.kept.add(fault, f"searching with {method}")
-        return [_cut_short(context, method, f"fault: {faults.in_short(fault)}")]
+        yield search_metrics, observe
 
 
 def check(method: str, objective: str) -> None:
-    """Refuses what is no method, or none of this objective, as `placement.methods.check` does.
+    """Refuses a method that does not exist or is for other objectives.
 
     Raises:
-      UserError: one line.
+      UserError: as `placement.methods.check`.
     """
     if not learned.is_learned(method):
         arguments.check("method", method, names())
@@ -305,168 +283,133 @@ def check(method: str, objective: str) -> None:
         methods_lib.check(method, objective)
 
 
+def _table_entry(method: str) -> methods_lib.Method:
+    return methods_lib.METHODS[method.split(":")[0]]
+
+
 def is_seeded(method: str) -> bool:
-    """Whether the seed may change what a method finds."""
-    return method != HETERO and methods_lib.METHODS[method.split(":")[0]].seeded
+    """Whether the seed may change a method's result."""
+    return method != HETERO and _table_entry(method).seeded
 
 
-def installed(chosen: tuple[str, ...], display: progress.Display) -> tuple[str, ...]:
-    """Returns the methods whose packages and programs are here; says what the others lack.
+def installed(methods: tuple[str, ...], display: progress.Display) -> tuple[str, ...]:
+    """Returns the methods whose packages and programs are here; warns about the others.
 
     Raises:
       UserError: none is left.
     """
-    missing = {m: methods_lib.METHODS[m.split(":")[0]].missing() for m in chosen if m != HETERO}
+    missing = {m: _table_entry(m).missing() for m in methods if m != HETERO}
     reasons = {method: reason for method, reason in missing.items() if reason}
-    if chosen and len(reasons) == len(chosen):
+    if methods and len(reasons) == len(methods):
         method, reason = next(iter(reasons.items()))
         raise UserError(f"method {method!r} cannot run: {reason}")
     for method, reason in reasons.items():
         display.warn(f"without {method}: {reason}")
-    return tuple(method for method in chosen if method not in reasons)
+    return tuple(method for method in methods if method not in reasons)
 
 
 def runnable(
-    chosen: tuple[str, ...],
-    beside: tuple[str, ...],
+    requested: tuple[str, ...],
+    extra: tuple[str, ...],
     target: target_lib.Target,
     settings: Settings,
     display: progress.Display,
 ) -> tuple[str, ...]:
-    """The methods to run, `beside` first and without those that cannot run here, which are named.
+    """Returns the methods to run: first the extra ones that can run here, then the requested ones.
 
     Raises:
-      UserError: one of `chosen` cannot run here for another reason than that something is not
-        installed, or none can.
+      UserError: a requested method cannot run here, other than because a package or program is
+        missing; or no requested method is left.
     """
-    able = []
-    chosen = installed(chosen, display)
-    for method in (*beside, *chosen):
-        reason = _lacking(method, target, settings.objective)
-        if reason and method in chosen:
+    methods = []
+    requested = installed(requested, display)
+    for method in (*extra, *requested):
+        reason: str | None = None
+        if method == HETERO:
+            if not target.present:
+                reason = (
+                    "it asks OpenVINO itself, and the devices are described; "
+                    "give --config.devices=host or present devices"
+                )
+        elif settings.objective not in _table_entry(method).objectives:
+            reason = f"it is for {' and '.join(_table_entry(method).objectives)}"
+        else:
+            reason = _table_entry(method).missing()
+        if reason and method in requested:
             raise UserError(f"method {method!r} cannot run: {reason}")
         if reason:
             display.say(f"without {method}: {reason}")
         else:
-            able.append(method)
-    return tuple(able)
+            methods.append(method)
+    return tuple(methods)
 
 
-def _lacking(method: str, target: target_lib.Target, objective: str) -> str | None:
-    """Says what a method needs that is not here; None if it can run."""
-    if method == HETERO:
-        if target.present:
-            return None
-        return (
-            "it asks OpenVINO itself, and the devices are described; "
-            "give --config.devices=host or present devices"
-        )
-    needs = methods_lib.METHODS[method.split(":")[0]]
-    if objective not in needs.objectives:
-        return f"it is for {' and '.join(needs.objectives)}"
-    return needs.missing()
+def references(devices: tuple[devices_lib.Device, ...]) -> list[Row]:
+    """Returns rows of devices that placements cannot use but must beat, such as the whole CPU."""
+    nowhere = np.empty((1, 0), np.int32)
+    rows = []
+    for device in devices:
+        num_requests = None if devices_lib.is_streaming(device) else 1
+        candidate = Candidate(None, (device,), num_requests=num_requests)
+        solution = Solution(nowhere[0], elite=nowhere)
+        name = f"reference:{device.label}"
+        rows.append(Row(name, solution, (candidate,), (math.nan,), is_reference=True))
+    return rows
 
 
-def references(devices: tuple[devices_lib.Device, ...]) -> list[Entry]:
-    """Devices outside the placement that it has to be compared with, such as the whole CPU."""
-    nothing = np.empty((1, 0), np.int32)
-    unknown = Solution(nothing[0], math.nan, math.nan, "finished", 0.0, 0)
-    return [
-        Entry(
-            f"reference:{device.label}",
-            unknown,
-            nothing,
-            (_reference(device),),
-            (math.nan,),
-            reference=True,
-        )
-        for device in devices
-    ]
-
-
-def _reference(device: devices_lib.Device) -> Candidate:
-    streams = devices_lib.is_streaming(device)
-    return Candidate(None, (device,), num_requests=None if streams else 1)
-
-
-def _single_s(problem: loading.SearchProblem) -> float:
-    """Values the fastest single device in the simulator; one at a time, as rows are."""
-    num_ops, num_devices = problem.coarse.costs.compute_s.shape
-    singles = np.tile(np.arange(num_devices, dtype=np.int32)[:, None, None], (1, 1, num_ops))
-    return min(float(problem.simulate(single)[0]) for single in singles)
-
-
-def _cut_short(context: Context, method: str, status: str) -> Entry:
-    """Of a method that did not end by itself: its incumbent, if it told one."""
+def _make_incumbent_row(context: Context, method: str, status: Status, reason: str = "") -> Row:
+    """Makes the row of a method that did not end by itself, of its incumbent if there is one."""
     incumbent = context.incumbent
     if incumbent.placement is None:
-        return _nothing(context, method, status if status == "interrupted" else f"failed: {status}")
-    search_s = time.monotonic() - incumbent.began_s
-    return _made(
-        context,
-        method,
+        if status == Status.FAULT:
+            status, reason = Status.FAILED, status.describe(reason)
+        return _make_empty_row(context, method, status, reason)
+    solution = Solution(
         incumbent.placement,
-        search_s,
-        incumbent.evaluations,
         status=status,
-        full=incumbent.full,
+        search_s=context.elapsed_s,
+        evaluations=incumbent.evaluations,
+        reason=reason,
     )
+    return _make_row(context, method, solution, is_full=incumbent.is_full)
 
 
-def _nothing(context: Context, method: str, status: str) -> Entry:
+def _make_empty_row(context: Context, method: str, status: Status, reason: str) -> Row:
     nowhere = np.zeros((1, context.problem.coarse.graph.num_ops), np.int32)
-    search_s = time.monotonic() - context.incumbent.began_s
-    solution = Solution(nowhere[0], math.inf, math.nan, status, search_s, 0)
-    return Entry(method, solution, nowhere, (Candidate(None, ()),), (math.inf,))
+    solution = Solution(
+        nowhere[0],
+        value_s=math.inf,
+        status=status,
+        search_s=context.elapsed_s,
+        reason=reason,
+        elite=nowhere,
+    )
+    return Row(method, solution, (Candidate(None, ()),), (math.inf,))
 
 
-def _made(
-    context: Context,
-    method: str,
-    placement: np.ndarray,
-    search_s: float = 0.0,
-    evaluations: int = 1,
-    *,
-    status: str = "finished",
-    full: bool = False,
-) -> Entry:
-    """Of one placement, int [M], that comes without a bound."""
-    solution = Solution(placement, math.nan, math.nan, status, search_s, evaluations)
-    return _entry(context, method, solution, placement[None], full=full)
+def _make_row(context: Context, method: str, solution: Solution, *, is_full: bool = False) -> Row:
+    """Makes the row of a solution: each placement with its value in the simulator, ready to run.
 
-
-def _entry(
-    context: Context,
-    method: str,
-    solution: Solution,
-    placements: np.ndarray,
-    *,
-    full: bool = False,
-) -> Entry:
-    """Of placements int [K, M], each with its value in the simulator and ready to be measured.
-
-    The last placements are left out where preparing the others takes longer than a search may.
+    Uses the solution's elite, or its placement alone. The last placements are left out where
+    preparing the others takes longer than a search may.
     """
-    target, backend = context.target, context.settings.backend
-    problem = context.problem.whole() if full else context.problem
-    placements = problem.complete(placements)
+    assert solution.placement is not None
+    problem = context.problem.whole() if is_full else context.problem
+    placements = problem.complete(
+        solution.placement[None] if solution.elite is None else solution.elite
+    )
+    present, backend = context.target.present, context.settings.backend
     candidates: list[Candidate] = []
-    until_s = time.monotonic() + context.settings.time_limit_s
+    deadline_s = time.monotonic() + context.settings.time_limit_s
     for placement in placements:
-        if candidates and time.monotonic() > until_s:
+        if candidates and time.monotonic() > deadline_s:
             break
-        candidates.append(loading.candidate(problem, placement, target.present, backend))
+        candidates.append(loading.candidate(problem, placement, present, backend))
     placements = placements[: len(candidates)]
     predicted_s = tuple(float(value) for value in problem.simulate(placements))
-    if math.isinf(solution.value_s):  # what a solver shows that found nothing
+    if math.isinf(solution.value_s):  # the method found none; the placement is only for show
         predicted_s = (math.inf,) * len(placements)
     elif math.isinf(predicted_s[0]) and problem.coarse.exceeds_memory(placements[0]):
-        solution = solution._replace(status=OUT_OF_MEMORY)
-    return Entry(
-        method,
-        solution._replace(placement=placements[0], value_s=predicted_s[0]),
-        placements,
-        tuple(candidates),
-        predicted_s,
-        full=full,
-    )
+        solution = solution._replace(status=Status.FAILED, reason=OUT_OF_MEMORY)
+    solution = solution._replace(placement=placements[0], value_s=predicted_s[0], elite=placements)
+    return Row(method, solution, tuple(candidates), predicted_s, is_full=is_full)

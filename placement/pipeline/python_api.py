@@ -1,4 +1,4 @@
-"""`placement.place`: the task `place` as a Python function."""
+"""`placement.place` and `placement.compare`: the tasks of these names as Python functions."""
 
 import contextlib
 import dataclasses
@@ -7,27 +7,39 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from placement.errors import UserError
+from placement.errors import UserError, missing_extra
+from placement.methods import learned
 from placement.pipeline import workdirs
 from placement.pipeline.console import progress, syntax
 from placement.pipeline.settings import QUICKSTART, Settings, Value
-from placement.pipeline.tasks import deploy, place
+from placement.pipeline.tasks import compare as compare_task
+from placement.pipeline.tasks import deploy as deploy_task
+from placement.pipeline.tasks import place as place_task
+from placement.pipeline.tasks import report
 from placement.reporting import runs
 from placement.reporting import verdict as verdict_lib
+from placement.reporting.figures import plots, scatter_plots
+from placement.reporting.tables import comparison
 from placement.runtime.deployment import preflight
 from placement.runtime.models import from_python
 
+if TYPE_CHECKING:
+    import pandas
 
-@dataclasses.dataclass(frozen=True)
+
+@dataclasses.dataclass(frozen=True, repr=False)
 class Placed:
     """A model that was placed."""
 
     placement: Mapping[str, str]  # operation name -> device name
-    summary: dict[str, Any]  # what summary.json holds: a row for each method, and which is best
+    summary: dict[str, Any]  # the content of summary.json: a row for each method, and the best
     workdir: Path  # the run directory, with the report
     settings: Settings
+
+    def __repr__(self) -> str:
+        return f"Placed({self.summary['best']!r}, workdir={str(self.workdir)!r})"
 
     @property
     def verdict(self) -> str:
@@ -47,19 +59,66 @@ class Placed:
         Raises:
           UserError: the folder exists, or the placement cannot be deployed: one line.
         """
-        to = Path(directory)
-        if to.exists():
-            raise UserError(f"{str(to)!r} is there already; give a directory that is not")
-        with _python_messages():
-            try:
-                deploy.run(self.settings, self.workdir, _display())
-            finally:
-                workdirs.release(self.workdir)
-        shutil.copytree(self.workdir / deploy.FOLDER, to)
-        return to
+        folder = Path(directory)
+        if folder.exists():
+            raise UserError(f"{str(folder)!r} is there already; give a directory that is not")
+        with _run_directory(self.workdir) as display:
+            deploy_task.run(self.settings, self.workdir, display)
+        shutil.copytree(self.workdir / deploy_task.FOLDER, folder)
+        return folder
 
 
-def run(
+@dataclasses.dataclass(frozen=True, repr=False)
+class Comparison:
+    """Methods on graphs, run with the same limits and several seeds."""
+
+    # One for each graph, method and seed, with the columns of comparison.csv. A method that no seed
+    # changes has a row for the first seed alone.
+    rows: tuple[Mapping[str, Any], ...]
+    # Means over all runs and probabilities of improvement, as summary.json has them.
+    statistics: Mapping[str, Any]
+    summary: dict[str, Any]  # the content of summary.json
+    workdir: Path  # the run directory, with the report
+
+    def __repr__(self) -> str:
+        counts = [f"{len({row[key] for row in self.rows})} {key}s" for key in ("graph", "method")]
+        return f"Comparison({', '.join(counts)}, best={self.summary['best']!r})"
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Returns the rows as a data frame.
+
+        Raises:
+          UserError: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise UserError(missing_extra("pandas", "pandas")) from error
+        return pandas.DataFrame(self.rows)
+
+    def to_latex(self) -> str:
+        """Returns graphs by methods as a LaTeX tabular for the package booktabs.
+
+        A cell is the mean over the seeds with its 95% interval; the best of a graph is bold.
+        """
+        return comparison.latex(report.compared(self.summary["rows"])[0])
+
+    def plot(self) -> Any:  # matplotlib.figure.Figure
+        """Draws the latency of each method over that of the best single device, by graph.
+
+        Raises:
+          UserError: matplotlib is not installed, or there is no latency to draw.
+        """
+        methods = {row["method"] for row in self.rows}
+        try:
+            return scatter_plots.ratios(
+                self.summary["rows"], {m for m in methods if learned.is_learned(m)}
+            )
+        except plots.NothingToDrawError as error:
+            raise UserError(str(error)) from error
+
+
+def place(
     model: Any,
     *,
     example_inputs: Any,
@@ -70,34 +129,53 @@ def run(
 ) -> Placed:
     """Places a model; see `placement.place`."""
     folder = Path(workdir or tempfile.mkdtemp(prefix="placement-"))
-    with _python_messages():
-        settings = Settings.from_mapping(
-            {
-                "graph": _graph(model, example_inputs, folder),
-                "devices": devices if isinstance(devices, str) else ",".join(devices),
-                "input_shapes": _shapes(input_shapes),
-                **keys,
-            },
-            **QUICKSTART,
-        )
-        try:
-            summary = place.run(settings, folder, _display())
-        finally:
-            workdirs.release(folder)
+    with _run_directory(folder) as display:
+        keys |= {
+            "graph": _graph(model, example_inputs, folder / "model.xml"),
+            "devices": devices if isinstance(devices, str) else ",".join(devices),
+            "input_shapes": _shapes(input_shapes),
+        }
+        settings = Settings.from_mapping(keys, **QUICKSTART)
+        summary = place_task.run(settings, folder, display)
     if not (folder / runs.PLACEMENT).exists():
         raise UserError("no method found a placement that every device can run")
     return Placed(preflight.read(folder / runs.PLACEMENT).affinity, summary, folder, settings)
 
 
-def _graph(model: Any, example_inputs: Any, folder: Path) -> str:
-    """Returns a path or name as it is; saves any other model in the run directory."""
+def compare(
+    graphs: Any,
+    methods: str | Sequence[str],
+    *,
+    devices: str | Sequence[str],
+    workdir: str | os.PathLike[str] | None,
+    **keys: Value,
+) -> Comparison:
+    """Compares methods on graphs; see `placement.compare`."""
+    folder = Path(workdir or tempfile.mkdtemp(prefix="placement-"))
+    with _run_directory(folder) as display:
+        models = graphs if isinstance(graphs, list | tuple) else [graphs]
+        files = [folder / f"model-{i}.xml" for i in range(1, len(models) + 1)]
+        names = [_graph(model, None, file) for model, file in zip(models, files, strict=True)]
+        keys |= {
+            "graphs": ",".join(names),
+            "methods": methods if isinstance(methods, str) else ",".join(methods),
+            "devices": devices if isinstance(devices, str) else ",".join(devices),
+        }
+        settings = Settings.from_mapping(keys, **QUICKSTART)
+        summary = compare_task.run(settings, folder, display)
+    rows = tuple(comparison.records(summary["rows"]))
+    return Comparison(rows, summary["statistics"], summary, folder)
+
+
+def _graph(model: Any, example_inputs: Any, file: Path) -> str:
+    """Returns a path or name as it is; saves any other model in the file of a run directory."""
     if isinstance(model, str | os.PathLike):
         return os.fspath(model)
     if not isinstance(model, from_python.Converted):
         model = from_python.graph_from(model, example_inputs)
-    runs.prepare_workdir(folder)
-    model.save(folder / "model.xml")
-    return str(folder / "model.xml")
+    runs.prepare_workdir(file.parent)
+    model.save(file)
+    return str(file)
 
 
 def _shapes(shapes: str | Mapping[str, Sequence[int]]) -> str:
@@ -108,13 +186,14 @@ def _shapes(shapes: str | Mapping[str, Sequence[int]]) -> str:
 
 
 @contextlib.contextmanager
-def _python_messages() -> Iterator[None]:
-    """Rewrites the flags in a mistake's message to Python arguments."""
+def _run_directory(folder: Path) -> Iterator[progress.Display]:
+    """Gives the display of a task that works in a folder, and releases the folder at the end.
+
+    A mistake's message names Python arguments instead of flags.
+    """
     try:
-        yield
+        yield progress.Display(progress.WARNING, syntax.to_python)
     except UserError as error:
         raise UserError(syntax.to_python(str(error))) from error
-
-
-def _display() -> progress.Display:
-    return progress.Display(progress.WARNING, syntax.to_python)
+    finally:
+        workdirs.release(folder)

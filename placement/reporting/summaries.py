@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from placement.reporting import units
+from placement.types import Status
 
 Row = Mapping[str, Any]
 Summary = Mapping[str, Any]
@@ -51,7 +52,7 @@ def is_single(row: Row) -> bool:
 
 def has_failed(row: Row) -> bool:
     """Returns whether the row's placement did not run, or cannot."""
-    return row["status"].startswith(("failed", "infeasible"))
+    return row["status"].startswith((Status.FAILED, Status.INFEASIBLE))
 
 
 def label(row: Row) -> str:

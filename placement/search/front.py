@@ -29,7 +29,7 @@ from placement import solvers
 from placement.instance import Instance
 from placement.search import block_moves, block_search, population
 from placement.solvers.limits import SearchLimits
-from placement.types import Array
+from placement.types import Array, Status
 
 AXES = ("latency_s", "request_s", "memory_bytes")
 ARCHIVE_SIZE = 128
@@ -55,7 +55,8 @@ class Front(NamedTuple):
     archive: Archive  # placements int32 [K, N], of all operations
     bounds: np.ndarray  # float64 [3]: lower bounds along each axis; -inf where none is known
     evaluations: int
-    status: str
+    status: Status
+    reason: str = ""  # why the problem is infeasible
 
 
 def find(problem: Instance, seed: int, limits: SearchLimits) -> Front:
@@ -72,7 +73,7 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> Front:
     load_problem = problem._replace(objective="max_load")
     if reason := solvers.infeasible(problem):
         empty = Archive(np.empty((0, problem.graph.num_ops), np.int32), np.empty((0, 3)))
-        return Front(empty, np.full(3, -np.inf), 0, f"infeasible: {reason}")
+        return Front(empty, np.full(3, -np.inf), 0, Status.INFEASIBLE, reason)
     classes = problem.classes
 
     def values(rows: np.ndarray) -> np.ndarray:
@@ -97,10 +98,10 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> Front:
     archive = merge(None, rows, values(rows))
     space = jax.tree.map(jnp.asarray, block_search.make_space(problem, seed))
     key = jax.random.key(seed, impl="rbg")
-    rng, status = np.random.default_rng(seed), "finished"
+    rng, status = np.random.default_rng(seed), Status.FINISHED
     while limits.budget - evaluations >= _NUM_CHILDREN and len(archive.placement):
         if limits.over():
-            status = "time limit"
+            status = Status.TIME_LIMIT
             break
         parents, donors = (archive.placement[_draw_members(rng, archive)] for _ in range(2))
         children = np.asarray(_breed(key, evaluations, space, parents.T, donors.T)).T

@@ -31,8 +31,8 @@ from placement.costs import calibrate
 from placement.costs.calibrate import TermsAt
 from placement.instance import Instance
 from placement.search import population
-from placement.solvers import base
 from placement.solvers.limits import SearchLimits
+from placement.types import Solution, Status
 
 MOST = 50  # placements measured
 _NUM_DRAWS = 8  # tables of costs in a round
@@ -69,7 +69,7 @@ class Found(NamedTuple):
 
     placement: np.ndarray  # int32 [M, N]: all measured placements, fastest first
     latency_s: np.ndarray  # float64 [M]
-    status: str  # 'finished' or 'time limit'
+    status: Status  # FINISHED or TIME_LIMIT
 
 
 def find(
@@ -88,7 +88,7 @@ def find(
       All measured placements; `first` alone, with inf, if there was no time to measure any.
     """
     if limits.over():
-        return Found(first[None], np.array([np.inf]), "time limit")
+        return Found(first[None], np.array([np.inf]), Status.TIME_LIMIT)
     rng, op_kinds = np.random.default_rng(seed), calibrate.kinds(problem.graph, problem.costs)
     max_measured = min(MOST, limits.budget)
     can_run_all = np.isfinite(np.asarray(problem.costs.compute_s)).all(axis=0)
@@ -98,10 +98,10 @@ def find(
     terms = tuple(latency_terms.prepare(problem, start, op_kinds) for start in starts)
     measurements = Measurements(starts[:0], np.empty(0), ())
     proposal = Proposal(starts, terms, 1.0)
-    status = "finished"
+    status = Status.FINISHED
     while proposal.probability > _LEAST_PROBABILITY and len(measurements.terms) < max_measured:
         if limits.over():
-            status = "time limit"
+            status = Status.TIME_LIMIT
             break
         measurements = _add_measured(measurements, proposal, measure)
         best = int(measurements.latency_s.argmin())
@@ -194,5 +194,5 @@ def _search(
     search_limits = SearchLimits(
         _SEARCH_SHARE * limits.left_s(), _SEARCH_BUDGET, stop=limits.stopped
     )
-    result = population.find(drawn_problem, seed, search_limits, base.SearchResult(start))
+    result = population.find(drawn_problem, seed, search_limits, Solution(start))
     return start if result.placement is None else np.asarray(result.placement, np.int32)

@@ -19,6 +19,7 @@ from placement.search.orders import KINDS
 from placement.solvers import base, starts
 from placement.solvers.heuristics import trivial
 from placement.solvers.limits import SearchLimits
+from placement.types import Solution, Status
 
 _NUM_CHAINS = 1  # several chains gain less in the same time, and far less in few evaluations
 _BATCH_SIZE = _NUM_CHAINS * block_search.NUM_PROPOSALS
@@ -32,8 +33,8 @@ def find(
     problem: Instance,
     seed: int,
     limits: SearchLimits,
-    warm_start: base.SearchResult | None = None,
-) -> base.SearchResult:
+    warm_start: Solution | None = None,
+) -> Solution:
     """Searches by block moves from single devices and the results of fast methods.
 
     Args:
@@ -51,10 +52,10 @@ def find(
     if np.log(classes.allowed.sum(axis=1)).sum() <= np.log(_ENUMERATION_LIMIT):
         return trivial.brute_force(problem, seed, limits)
     start_list = list(problem.single_devices)
-    optimum: base.SearchResult | None = None
+    optimum: Solution | None = None
     for result in starts.find(problem, seed, limits.part(_STARTS_SHARE, limits.budget)):
         start_list.append(result.placement)
-        is_optimal = result.status == "optimal" and result.scope == base.ALL
+        is_optimal = result.status == Status.OPTIMAL and result.scope == base.ALL
         if is_optimal and np.isfinite(problem.value_s(np.asarray(result.placement))):
             optimum = result
             break
@@ -77,7 +78,7 @@ def find(
             placements = result.placement[None]
     simulate = simulators.objective(problem.objective).simulate_columns
     space, state = start_chains(problem, simulate, placements[:, classes.first_ops], seed)
-    num_steps, status = 1, "finished"
+    num_steps, status = 1, Status.FINISHED
 
     def report() -> np.ndarray | None:
         chains = state.chains
@@ -91,7 +92,7 @@ def find(
     best = report()
     while (remaining_steps := (limits.budget - evaluations) // _BATCH_SIZE) > 0:
         if limits.over():
-            status = "time limit"
+            status = Status.TIME_LIMIT
             break
         num_steps = min(num_steps, remaining_steps)
         began_s = limits.spent_s()
@@ -100,7 +101,7 @@ def find(
         step_s = (limits.spent_s() - began_s) / num_steps
         best = report()
         num_steps = max(1, min(2 * num_steps, int(_REPORT_INTERVAL_S / step_s)))
-    return base.SearchResult(best, status=status, evaluations=evaluations)
+    return Solution(best, status=status, evaluations=evaluations)
 
 
 def start_chains(

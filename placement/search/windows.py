@@ -35,9 +35,8 @@ from placement import simulators
 from placement.instance import Instance
 from placement.search import block_search, longest_paths, orders
 from placement.simulators import makespan, schedule
-from placement.solvers import base
 from placement.solvers.limits import SearchLimits
-from placement.types import Array
+from placement.types import Array, Solution, Status
 
 SIZE = 512  # largest number of operations of a window
 _MAX_STEPS = SIZE * 3 // 2  # of a window's schedule
@@ -96,9 +95,7 @@ def is_suitable(problem: Instance) -> bool:
     return bool(np.median(last - first) < SIZE // 2)
 
 
-def improve(
-    problem: Instance, starts: np.ndarray, seed: int, limits: SearchLimits
-) -> base.SearchResult:
+def improve(problem: Instance, starts: np.ndarray, seed: int, limits: SearchLimits) -> Solution:
     """Searches the windows of a schedule, pass after pass, until one gains next to nothing.
 
     Args:
@@ -114,7 +111,7 @@ def improve(
     best_start = int(np.argmin(starts_s))
     best, best_s, evaluations = starts[best_start], starts_s[best_start], float(len(starts))
     if not np.isfinite(best_s):
-        return base.SearchResult(None, evaluations=len(starts))
+        return Solution(None, evaluations=len(starts))
     limits.tell(len(starts), best_s, best)
     search = _Search(_order_problem(problem), best, np.random.default_rng(seed))
     num_steps, is_gaining = _FIRST_PASS_STEPS, True
@@ -139,8 +136,8 @@ def improve(
             best, best_s = placement, placement_s
         limits.tell(int(evaluations), best_s, best)
         num_steps *= 2
-    status = "time limit" if limits.over() else "finished"
-    return base.SearchResult(best, status=status, evaluations=int(evaluations))
+    status = Status.TIME_LIMIT if limits.over() else Status.FINISHED
+    return Solution(best, status=status, evaluations=int(evaluations))
 
 
 class _Search:

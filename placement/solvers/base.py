@@ -1,7 +1,7 @@
-"""What every solver is given and returns.
+"""The interface of solvers.
 
-A solver is a function `find(problem, seed, limits) -> SearchResult`; `placement.solvers.solve`
-gives it a name, recomputes the value of what it found by the shared simulator and checks its bound.
+A solver is a function `find(problem, seed, limits) -> Solution`. `placement.methods.solve` gives it
+a name, computes the value of its placement in the problem's simulator and checks its bound.
 
 Costs and tables are float32, as the simulators read them; solvers add them up in float64. So what a
 solver takes for the value of a placement may differ from the simulator's by its rounding,
@@ -9,7 +9,6 @@ solver takes for the value of a placement may differ from the simulator's by its
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import chex
 import numpy as np
@@ -17,29 +16,18 @@ import numpy as np
 from placement.errors import UserError, missing_extra
 from placement.instance import Instance
 from placement.solvers.limits import SearchLimits
+from placement.types import Solution
 
 ROUNDING = 1e-5  # relative
-ALL, CONTIGUOUS = "all", "contiguous"  # of `SearchResult.scope`
+# The scopes of a solution. A placement is contiguous if an order of the devices exists that every
+# tensor follows (`placement.solvers.splits.contiguous`). `milp` checks each device by itself, as
+# the paper's program does: no path leaves it and returns. This admits more placements, so that its
+# bound holds for the contiguous ones as well.
+ALL, CONTIGUOUS = "all", "contiguous"
 
 
-class SearchResult(NamedTuple):
-    """What a solver found."""
-
-    placement: np.ndarray | None  # int [N]; None where it found none
-    bound_s: float = float("nan")  # a proven lower bound of the placements in `scope`
-    # 'optimal' (in `scope`), 'finished', 'time limit', 'interrupted' or 'infeasible'
-    status: str = "finished"
-    evaluations: int = 0  # placements simulated
-    # What the bound and the status hold for: ALL placements, or the CONTIGUOUS ones alone, in which
-    # an order of the devices exists that every tensor follows
-    # (`placement.solvers.splits.contiguous`). `milp` looks at each device by itself, as the paper's
-    # program does: no path leaves it and returns. That admits more placements, so that its bound
-    # holds for these as well.
-    scope: str = ALL
-
-
-# (problem, seed, limits) -> SearchResult. Randomness comes from the seed alone.
-Find = Callable[[Instance, int, SearchLimits], SearchResult]
+# (problem, seed, limits) -> Solution. Randomness comes from the seed alone.
+Find = Callable[[Instance, int, SearchLimits], Solution]
 
 
 def group_capacity_bytes(problem: Instance, group: np.ndarray) -> np.ndarray:

@@ -54,8 +54,9 @@ from scipy import optimize, sparse
 from scipy.sparse import csgraph
 
 from placement.instance import Instance
-from placement.solvers import base, native
+from placement.solvers import native
 from placement.solvers.limits import SearchLimits
+from placement.types import Solution, Status
 
 _FLOW_PRECISION = 1e-12  # relative: a flow this close to the cut equals it but for rounding
 _FLOW_UNITS = 2**30  # SciPy's flows are integers of 32 bits
@@ -83,11 +84,11 @@ class _Arcs(NamedTuple):
     capacity: np.ndarray
 
 
-def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def find(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Minimum cuts: exact with two devices, else alpha-expansion and a bound.
 
     Returns:
-      Status 'optimal' where the bound proves it; else 'finished', or 'time limit' where the integer
+      Status OPTIMAL where the bound proves it; else FINISHED, or TIME_LIMIT where the integer
       program was cut off.
     """
     del seed  # the method is deterministic
@@ -110,17 +111,17 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResul
     def is_optimal() -> bool:
         return bool(np.isfinite(value_s) and value_s <= bound_s * (1 + _OPTIMALITY_TOLERANCE))
 
-    status = "optimal" if is_optimal() else "finished"
+    status = Status.OPTIMAL if is_optimal() else Status.FINISHED
     limits.tell(1, value_s, placement[classes.ids] if fits else None)
     num_transfers = len(costs.tensor_source) * num_devices * (num_devices - 1)
     num_variables = costs.compute_s.size + num_transfers + len(costs.fusion_loss_s) * num_devices
-    if status != "optimal" and num_variables <= _MAX_VARIABLES:
+    if status != Status.OPTIMAL and num_variables <= _MAX_VARIABLES:
         exact = _solve_integer_program(problem, costs, limits)
         bound_s = max(bound_s, exact.bound_s)
         if exact.placement is not None and evaluate(costs, exact.placement) < value_s:
             placement, value_s = exact.placement, evaluate(costs, exact.placement)
-        status = "optimal" if is_optimal() else exact.status
-    return base.SearchResult(
+        status = Status.OPTIMAL if is_optimal() else exact.status
+    return Solution(
         None if np.isinf(value_s) else placement[classes.ids], bound_s=bound_s, status=status
     )
 
@@ -308,9 +309,7 @@ def minimum_cut(arcs: _Arcs, num_nodes: int, source: int, sink: int) -> tuple[np
     return is_source_side[:num_nodes] | is_infinite, np.inf if is_infinite else flow_s
 
 
-def _solve_integer_program(
-    problem: Instance, costs: SerialCosts, limits: SearchLimits
-) -> base.SearchResult:
+def _solve_integer_program(problem: Instance, costs: SerialCosts, limits: SearchLimits) -> Solution:
     """Solves the integer program of the module's docstring; the placement is of the classes."""
     memory, memory_bytes = problem.memory_limits, problem.classes.memory_bytes
     (num_classes, num_devices), num_tensors = costs.compute_s.shape, len(costs.tensor_source)
@@ -363,10 +362,10 @@ def _solve_integer_program(
     )
     result = native.call(solve, limits)
     if result is None:
-        return base.SearchResult(None, bound_s=-np.inf, status="time limit")
+        return Solution(None, bound_s=-np.inf, status=Status.TIME_LIMIT)
     if result.status == 2:
-        return base.SearchResult(None, status="infeasible")
+        return Solution(None, status=Status.INFEASIBLE)
     bound_s = -np.inf if result.mip_dual_bound is None else result.mip_dual_bound * unit_s
     labels = None if result.x is None else result.x[: x.size].reshape(x.shape).argmax(axis=1)
-    status = "optimal" if result.status == 0 else "time limit"
-    return base.SearchResult(labels, bound_s=bound_s, status=status)
+    status = Status.OPTIMAL if result.status == 0 else Status.TIME_LIMIT
+    return Solution(labels, bound_s=bound_s, status=status)

@@ -10,6 +10,7 @@ from placement.solvers.diagrams import search as diagrams
 from placement.solvers.heuristics import baechi, greedy, list_scheduling
 from placement.solvers.limits import SearchLimits
 from placement.solvers.splits import ideals_dp, pipedream
+from placement.types import Solution
 
 # The fastest methods come first, because time may run out before the last.
 STARTS: dict[str, tuple[base.Find, ...]] = {
@@ -32,7 +33,7 @@ STARTS: dict[str, tuple[base.Find, ...]] = {
 }
 
 
-def find(problem: Instance, seed: int, limits: SearchLimits) -> Iterator[base.SearchResult]:
+def find(problem: Instance, seed: int, limits: SearchLimits) -> Iterator[Solution]:
     """Yields the placement of each method for the problem's objective.
 
     Leaves out methods that refuse the problem or find no placement.

@@ -162,7 +162,7 @@ def test_mistakes_are_answered_in_one_line(text, said):
 def test_a_report_comes_about_every_second(step_s, expected):
     """However long it goes on: the pace must not run away from the steps that are taken."""
     now = [0.0]
-    pace = learned.about_a_second(lambda: now[0])
+    pace = learned.make_pace(lambda: now[0])
     assert pace() == 1  # compiles
     now[0] += 20.0
     assert pace() == 1  # is timed
@@ -175,10 +175,10 @@ def test_a_report_comes_about_every_second(step_s, expected):
 
 @pytest.mark.parametrize("method", ["colocrl", "hsdag", "hsdag:variant=untrained"])
 def test_a_policy_that_does_not_place_all_operations_in_a_step_places_nothing_unseen(method):
-    made, problem = learned.make(method, 3, False), helpers.random_problem()
-    prepared = pretrained.Pretrained(method, made, made.read(problem), None, jax.random.key(0))
+    search = learned.Search.prepare(method, helpers.random_problem())
+    prepared = pretrained.Pretrained(method, search, None, jax.random.key(0))
     with pytest.raises(UserError, match=f"zero_shot cannot place with a policy of '{method}'"):
-        pretrained.place(prepared, problem)
+        pretrained.place(prepared)
 
 
 def test_a_policy_is_added_by_one_file_and_one_line(tmp_path):

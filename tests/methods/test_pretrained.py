@@ -3,16 +3,16 @@ import pytest
 
 from placement import methods, simulators
 from placement.methods import pretrained
-from placement.solvers import base
 from placement.solvers.limits import SearchLimits
+from placement.types import Solution
 from tests import helpers
 
 AMPLE = {"time_limit_s": 60.0, "budget": 20_000}
 
 
-def _within(objective: str = "makespan", **limits) -> base.SearchResult | None:
+def _within(objective: str = "makespan", **limits) -> Solution | None:
     problem = helpers.random_problem()._replace(objective=objective)
-    return pretrained.within(problem, 0, SearchLimits(**{**AMPLE, **limits}))
+    return pretrained.find_if_worthwhile(problem, 0, SearchLimits(**{**AMPLE, **limits}))
 
 
 def test_a_policy_places_where_it_pays(monkeypatch):
@@ -23,7 +23,7 @@ def test_a_policy_places_where_it_pays(monkeypatch):
     assert _within("serial") is None
     assert _within(time_limit_s=1.0) is None
     assert _within(budget=2_000) is None
-    monkeypatch.setattr(pretrained, "_LARGEST", problem.graph.num_ops - 1)
+    monkeypatch.setattr(pretrained, "_MAX_OPS", problem.graph.num_ops - 1)
     assert _within() is None
 
 

@@ -6,9 +6,6 @@ import placement
 from placement import methods
 from placement.errors import UserError
 from placement.methods import learned
-from placement.pipeline.console import progress
-from placement.pipeline.settings import Settings
-from placement.pipeline.tasks import compare
 from tests import helpers
 
 _SMALL = "mine:hidden_size=2,rounds=1"
@@ -19,7 +16,7 @@ def registered():
     """Registers Placeto's recipe under another name for one test."""
     placement.register("mine", learned.RECIPES["placeto"])
     yield
-    for table in (learned.RECIPES, methods.LEARNED, methods.METHODS):
+    for table in (learned.RECIPES, methods.METHODS):
         del table["mine"]
 
 
@@ -33,18 +30,34 @@ def test_a_registered_policy_solves_a_problem(registered):
 
 
 def test_a_registered_policy_is_compared_with_baselines(registered, tmp_path):
-    settings = Settings(
-        graph="synthetic:family=layered,ops=12,seed=1",
-        devices="roofline:cpu,gpu",
-        objective="makespan",
-        methods=f"{_SMALL},heft,random",
+    graphs = [f"synthetic:family=layered,ops={ops},seed=1" for ops in (12, 14)]
+    compared = placement.compare(
+        graphs,
+        [_SMALL, "heft", "random"],
+        seeds=2,
+        devices=["roofline:cpu", "gpu"],
+        workdir=tmp_path,
         evaluate="simulate",
         budget=18,
     )
-    summary = compare.run(settings, tmp_path, progress.Display(progress.WARNING))
-    rows = {row["method"]: row for row in summary["rows"]}
-    assert {_SMALL, "heft", "random"} <= rows.keys()
-    assert rows[_SMALL]["predicted_s"] > 0
+    seeds = {(row["graph"], row["method"]): set() for row in compared.rows}
+    for row in compared.rows:
+        seeds[row["graph"], row["method"]].add(row["seed"])
+        assert row["predicted_s"] > 0
+    for graph in graphs:
+        assert seeds[graph, _SMALL] == seeds[graph, "random"] == {0, 1}
+        assert seeds[graph, "heft"] == {0}  # which no seed changes
+    assert len(
+        {tuple(row[k] for k in ("graph", "method", "seed")) for row in compared.rows}
+    ) == len(compared.rows)
+    frame = compared.to_pandas()
+    written = (tmp_path / "comparison.csv").read_text().splitlines()
+    assert list(frame.columns) == written[0].split(",")
+    assert len(frame) == len(written) - 1
+    assert all(scope["interquartile_mean"] for scope in compared.statistics["scopes"].values())
+    assert _SMALL.replace("_", r"\_") in compared.to_latex()
+    assert len(compared.plot().axes) == 2
+    assert repr(compared) == f"Comparison(2 graphs, 5 methods, best={compared.summary['best']!r})"
 
 
 def test_registering_the_same_recipe_again_changes_nothing(registered):
@@ -64,5 +77,6 @@ def test_types_are_imported_from_the_package():
 
     assert placement.Problem is types.Problem
     assert placement.Solution is types.Solution
+    assert placement.Status.FAILED.describe(types.OUT_OF_MEMORY) == "failed: out of memory"
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = placement.nothing

@@ -2,12 +2,14 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 import placement
 from placement.errors import UserError
+from placement.pipeline import python_api
 from placement.pipeline.settings import Settings
 from tests.runtime import small
 
@@ -67,6 +69,47 @@ def test_a_model_devices_and_shapes_are_given_as_python_has_them(tmp_path):
 
 def test_settings_show_only_what_differs_from_the_defaults():
     assert repr(Settings(seed=3)) == "Settings(seed=3)"
+
+
+def test_models_are_compared_by_their_files(tmp_path):
+    compared = placement.compare(
+        [small.convolutions(length=2), SMALL],
+        "heft",
+        devices="roofline:cpu,gpu",
+        evaluate="simulate",
+        workdir=tmp_path,
+    )
+    assert {row["graph"] for row in compared.rows} == {"model-1", SMALL}
+    assert compared.to_latex().splitlines()[0] == r"\begin{tabular}{lrrrrr}"
+
+
+@pytest.mark.parametrize(
+    ("package", "use"), [("pandas", "to_pandas"), ("matplotlib.figure", "plot")]
+)
+def test_a_missing_extra_is_told_in_one_line(package, use, tmp_path, monkeypatch):
+    rows = [{"graph": "g", "method": "heft", "seed": 0, "predicted_s": 1.0, "measured_s": None}]
+    rows[0] |= {"versus_best_single_device": 1.0, "bound_s": None}
+    compared = python_api.Comparison(tuple(rows), {}, {"rows": rows, "best": "heft"}, tmp_path)
+    monkeypatch.setitem(sys.modules, package, None)
+    extra = {"pandas": "pandas", "plot": "plots"}.get(use, "pandas")
+    with pytest.raises(UserError, match=re.escape(f"pip install -e '.[{extra}]'")) as caught:
+        getattr(compared, use)()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"methods": "anneal"}, "unknown method 'anneal': did you mean 'annealing'?"),
+        ({"seeds": 0}, "seeds=0 leaves nothing to run"),
+        ({"graphs": "nothing.onnx"}, "no file 'nothing.onnx'"),
+    ],
+)
+def test_mistakes_in_a_comparison_are_told_in_one_line(given, said, tmp_path):
+    call = {"graphs": SMALL, "methods": "heft", "devices": "roofline:cpu,gpu"} | given
+    with pytest.raises(UserError, match=re.escape(said)) as caught:
+        placement.compare(**call, workdir=tmp_path)
+    assert "\n" not in str(caught.value)
 
 
 def test_mistakes_name_python_arguments():

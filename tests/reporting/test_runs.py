@@ -12,11 +12,11 @@ import pytest
 from placement import files
 from placement.errors import UserError
 from placement.reporting import runs
-from placement.types import Solution
+from placement.types import Solution, Status
 
 
 def test_write_json_converts_arrays_and_writes_null_for_what_is_no_number(tmp_path):
-    solution = Solution(np.array([0, 1], np.int32), 0.5, math.nan, "finished", 0.1, 3)
+    solution = Solution(np.array([0, 1], np.int32), 0.5, math.nan, Status.FINISHED, 0.1, 3)
     data = {
         "scalar": np.float32(0.5),
         "count": np.int64(7),
@@ -35,7 +35,7 @@ def test_write_json_converts_arrays_and_writes_null_for_what_is_no_number(tmp_pa
         "flag": True,
         "array": [[1.0, None], [None, None]],
         "jax": [0, 1, 2],
-        "solution": [[0, 1], 0.5, None, "finished", 0.1, 3, "all"],
+        "solution": [[0, 1], 0.5, None, "finished", 0.1, 3, "all", "", None],
         "path": str(tmp_path),
         "1": None,
     }

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from placement import solvers
+from placement import methods
 from placement.analysis import segments
 from placement.costs import calibrate
 from placement.instance import Instance
@@ -99,7 +99,7 @@ def _find(devices: measured.Measure, problem: Instance, **limits) -> measured.Fo
 
 
 def _simulated(problem: Instance) -> np.ndarray:
-    return solvers.run("search", population.find, problem, 0, SearchLimits(60.0, 10_000)).placement
+    return methods.run("search", population.find, problem, 0, SearchLimits(60.0, 10_000)).placement
 
 
 def test_few_measurements_find_the_optimum_that_the_profile_hides():

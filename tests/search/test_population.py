@@ -6,7 +6,7 @@ import functools
 import numpy as np
 import pytest
 
-from placement import solvers
+from placement import methods
 from placement.errors import UserError
 from placement.instance import Instance
 from placement.search import population
@@ -61,7 +61,7 @@ def solve(problem: Instance, seed: int = 1, **options) -> Solution:
     limits = SearchLimits(
         options.pop("time_limit_s", 60.0), options.pop("budget", BUDGET), **options
     )
-    return solvers.run("search", population.find, problem, seed, limits)
+    return methods.run("search", population.find, problem, seed, limits)
 
 
 @pytest.fixture
@@ -115,10 +115,10 @@ def test_no_placement_is_returned_if_operations_do_not_fit(objective):
 def test_no_start_is_better_than_what_is_found(objective):
     for problem, _ in problems(objective)[:3]:
         search_s = solve(problem, budget=600).value_s
-        for name, solver in solvers.SOLVERS.items():
+        for name, solver in methods.of_kind("solver").items():
             if solver.find in starts.STARTS[objective]:
                 with contextlib.suppress(UserError):  # it is not for such a problem
-                    assert search_s <= solvers.solve(name, problem, seed=1).value_s
+                    assert search_s <= methods.solve(problem, name, seed=1).value_s
 
 
 @pytest.mark.parametrize("objective", ["max_load", "subgraph"])
@@ -190,7 +190,7 @@ def test_the_search_starts_from_a_warm_start_and_counts_its_evaluations():
     problem, best_s = problems("makespan")[0]
     rows = helpers.all_placements(SIZE[0], SIZE[3])
     best = rows[int(_latency_of_all_s(problem).argmin())]
-    warm_start = base.SearchResult(best, evaluations=100)
+    warm_start = Solution(best, evaluations=100)
     result = population.find(problem, 0, SearchLimits(60, 200), warm_start)
     assert problem.value_s(result.placement) == best_s
     assert result.evaluations > 100

@@ -5,13 +5,12 @@ import jax
 import numpy as np
 import pytest
 
-from placement import solvers
+from placement import methods
 from placement.instance import Instance
 from placement.search import longest_paths, population, windows
 from placement.simulators import schedule
-from placement.solvers import base
 from placement.solvers.limits import SearchLimits
-from placement.types import OpGraph
+from placement.types import OpGraph, Solution
 from tests import helpers
 
 SIZE, STEPS = 16, 20
@@ -53,7 +52,7 @@ def _starts(problem: Instance, seed: int = 0) -> np.ndarray:
     return rng.integers(0, 3, len(classes.compute_s))[classes.ids][None].astype(np.int32)
 
 
-def _improved(problem: Instance, starts: np.ndarray, seed: int = 0, **options) -> base.SearchResult:
+def _improved(problem: Instance, starts: np.ndarray, seed: int = 0, **options) -> Solution:
     limits = SearchLimits(
         options.pop("time_limit_s", 60.0), options.pop("budget", BUDGET), **options
     )
@@ -216,7 +215,7 @@ def test_the_search_of_a_large_graph_goes_over_windows_first(monkeypatch):
 
     def solve(budget: int):
         limits = SearchLimits(60, budget)
-        return solvers.run("search", population.find, problem, 0, limits)
+        return methods.run("search", population.find, problem, 0, limits)
 
     solve(2_000)
     assert not results
@@ -226,7 +225,7 @@ def test_the_search_of_a_large_graph_goes_over_windows_first(monkeypatch):
     assert results[0].evaluations < result.evaluations <= 8_000
     assert result.value_s <= problem.value_s(results[0].placement)
     other = problem._replace(objective="serial")
-    solvers.run("search", population.find, other, 0, SearchLimits(60, 2_000))
+    methods.run("search", population.find, other, 0, SearchLimits(60, 2_000))
     assert len(results) == 1
 
 

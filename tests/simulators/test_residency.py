@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from placement import methods, simulators, solvers
+from placement import methods, simulators
 from placement.costs import roofline
 from placement.graphs import training
 from placement.instance import Instance
@@ -166,17 +166,17 @@ def test_the_fastest_placement_that_runs_out_of_memory_is_not_found():
         costs=problem.costs._replace(capacity_bytes=np.full(2, np.inf, np.float32))
     )
     assert np.isfinite(free.evaluate(everything)).all()
-    best = solvers.solve("brute_force", problem)
+    best = methods.solve(problem, "brute_force")
     assert best.status == "optimal"
-    assert best.value_s > solvers.solve("brute_force", free).value_s
+    assert best.value_s > methods.solve(free, "brute_force").value_s
     for method in ("search", "lns", "local_search", "annealing"):
         found = methods.solve(problem, method, budget=4000, time_limit_s=20)
         assert found.value_s == pytest.approx(best.value_s), method
 
 
 def test_a_solver_that_knows_of_static_memory_alone_claims_no_optimum_that_runs_out():
-    found = solvers.solve("cpsat", _wide(), time_limit_s=20)
-    optimum = solvers.solve("brute_force", _wide()).value_s
+    found = methods.solve(_wide(), "cpsat", time_limit_s=20)
+    optimum = methods.solve(_wide(), "brute_force").value_s
     assert found.bound_s <= optimum * (1 + base.ROUNDING)
     if found.status == "optimal":
         assert found.value_s == pytest.approx(optimum)

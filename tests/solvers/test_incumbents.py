@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from placement import solvers
+from placement import methods
 from placement.instance import Instance
 from tests import helpers
 
@@ -33,7 +33,7 @@ def test_the_incumbent_told_is_worth_what_is_told_and_never_gets_worse(name, obj
     asked = problem(objective, 8 if name == "brute_force" else 14)
     evaluate = asked.evaluate
     told: list[tuple[int, float, np.ndarray]] = []
-    found = solvers.solve(name, asked, budget=640, observe=lambda *step: told.append(step[:3]))
+    found = methods.solve(asked, name, budget=640, observe=lambda *step: told.append(step[:3]))
     assert told
     for (_, before_s, _), (_, after_s, _) in itertools.pairwise(told):
         assert after_s <= before_s
@@ -47,9 +47,9 @@ def test_a_search_that_is_stopped_returns_its_incumbent(name, objective):
     # Programs would prove the optimum of a small problem before they are stopped.
     asked = problem(objective, 8 if name == "brute_force" else 40 if name in PROGRAMS else 14)
     told: list[tuple[int, float, np.ndarray]] = []
-    found = solvers.solve(
-        name,
+    found = methods.solve(
         asked,
+        name,
         budget=10**7,
         time_limit_s=60.0,
         observe=lambda *step: told.append(step[:3]),

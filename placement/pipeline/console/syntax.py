@@ -48,4 +48,5 @@ def to_python(text: str) -> str:
         is_literal = value in ("True", "False") or re.fullmatch(r"-?\d+(\.\d+)?", value)
         return f"{name}={value if is_literal else repr(value)}"
 
-    return _SETTING.sub(setting, text).replace("--task=place", "placement.place")
+    text = _SETTING.sub(setting, text).replace("--task=place", "placement.place")
+    return text.replace("--task=compare", "placement.compare")

@@ -1,1 +1,1 @@
-"""What is made of what methods found: bounds, measurements, rows, explanations, files."""
+"""Results of a run: rows with bounds and measurements, explanations, figures and files."""

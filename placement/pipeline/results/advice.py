@@ -1,18 +1,23 @@
-"""Whether placing is worth it: the best that can be, beside the best without placing.
+"""Advice before any search: the best possible latency beside the fastest without placing.
 
-Before any search. What is without placing is the fastest of the single devices and of the
-references (`devices.with_references`), measured where they are present, a few inferences each.
+The fastest without placing is that of the single devices and of the references
+(`devices.with_references`). Where the devices are present, each of these runs a few inferences.
 """
 
 import math
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from placement import methods, solvers
+from placement.graphs import dag
+from placement.instance import Instance
 from placement.pipeline import loading, method_runs
 from placement.pipeline import target as target_lib
 from placement.reporting import units
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import MIN_SAMPLES, Candidate, Measure, Measurement
-from placement.solvers import room as room_lib
+from placement.types import Status
 
 FILE = "advice.json"
 HOPELESS = 0.97  # the best possible over the fastest without placing: no gain worth a search
@@ -21,7 +26,7 @@ _BOUND_S = 5.0
 
 
 class Advice(NamedTuple):
-    """What an objective has to offer; JSON-able as a dictionary."""
+    """The possible gain under one objective; the fields are those of advice.json."""
 
     objective: str
     backend: str
@@ -35,9 +40,9 @@ class Advice(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """What can be at best, over the fastest without placing; nan where either is not known."""
-        known = math.isfinite(self.bound_s) and math.isfinite(self.fastest_s)
-        return units.ratio(self.bound_s, self.fastest_s) if known else math.nan
+        """The best possible over the fastest without placing; nan where either is not known."""
+        is_known = math.isfinite(self.bound_s) and math.isfinite(self.fastest_s)
+        return units.ratio(self.bound_s, self.fastest_s) if is_known else math.nan
 
     @property
     def _fastest_name(self) -> str:
@@ -45,12 +50,12 @@ class Advice(NamedTuple):
         return name if name == self.fastest else f"{name} alone"
 
     def to_json(self) -> dict[str, Any]:
-        """Returns all of it, the ratio too."""
+        """Returns all fields and the ratio."""
         return self._asdict() | {"ratio": self.ratio}
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether no placement can be clearly faster than what needs none."""
+        """Whether no placement can be clearly faster than the fastest without placing."""
         return self.ratio >= HOPELESS
 
     def lines(self) -> list[str]:
@@ -58,10 +63,11 @@ class Advice(NamedTuple):
         if math.isnan(self.ratio):
             return [self.recommendation()]
         best = "The fastest placement takes" if self.optimal else "No placement takes less than"
-        how = "measured" if self.measured else "predicted"
+        source = "measured" if self.measured else "predicted"
         text = (
             f"{best} {units.duration(self.bound_s)} (simulated, objective {self.objective}). "
-            f"Without placing, {self._fastest_name} takes {units.duration(self.fastest_s)} ({how})."
+            f"Without placing, {self._fastest_name} takes {units.duration(self.fastest_s)} "
+            f"({source})."
         )
         if not math.isnan(self.chain):
             text += f" {self.chain:.0%} of the work is one chain and cannot be shared."
@@ -79,6 +85,39 @@ class Advice(NamedTuple):
         return f"A search may gain up to {1 - self.ratio:.0%}."
 
 
+class Headroom(NamedTuple):
+    """The best single device and a bound of all placements, in seconds of the objective."""
+
+    single: int  # the best single device
+    single_s: float  # its time; inf where none can run everything
+    bound_s: float  # no placement is below; -inf where nothing is known
+    optimal: bool  # whether there is a placement at the bound; known under `serial` alone
+    # The longest path on the best single device, over its time: 1 where nothing can run beside
+    # anything. nan without a single device.
+    chain: float
+
+
+def compute_headroom(problem: Instance, *, time_limit_s: float = 10.0) -> Headroom:
+    """Bounds the gain of any placement of a problem.
+
+    Under `serial` the bound is a minimum cut, which is exact for two devices; under the other
+    objectives it is that of `solvers.lower_bound`.
+    """
+    placements = methods.single_device_placements(problem)
+    single_s = np.array([problem.value_s(placement) for placement in placements])
+    single, chain = int(single_s.argmin()), np.nan
+    if np.isfinite(single_s[single]):
+        op_s = np.asarray(problem.costs.compute_s, np.float64)[:, single]
+        longest_s = dag.longest_paths(problem.graph.senders, problem.graph.receivers, op_s)
+        chain = float(longest_s.max() / op_s.sum()) if op_s.any() else 1.0
+    if problem.objective == "serial":
+        solution = methods.solve(problem, "graph_cut", time_limit_s=time_limit_s)
+        bound_s, optimal = solution.bound_s, solution.status == Status.OPTIMAL
+    else:
+        bound_s, optimal = solvers.lower_bound(problem, time_limit_s=time_limit_s), False
+    return Headroom(single, float(single_s[single]), bound_s, optimal, chain)
+
+
 def find(
     target: target_lib.Target,
     problem: loading.SearchProblem,
@@ -86,43 +125,39 @@ def find(
     backend: str,
     time_limit_s: float,
 ) -> Advice:
-    """Bounds what can be, and measures what is.
+    """Bounds all placements, and measures or predicts the devices without placing.
 
     Args:
       target: the model on devices.
       problem: with the costs of `backend`.
-      measurer: of the devices, where they are present; None: all is predicted.
+      measurer: measures on the devices; None predicts everything.
       backend: that measured placements run on.
       time_limit_s: of bounding, and of timing.
     """
     # The minimum cut places every operation; searches place merged ones.
     placed = problem.full if problem.full.objective == "serial" else problem.coarse
-    room = room_lib.find(placed, time_limit_s=min(_BOUND_S, time_limit_s))
-    found = {f"single:{target.names[room.single]}": room.single_s}
+    headroom = compute_headroom(placed, time_limit_s=min(_BOUND_S, time_limit_s))
+    latency_s = {f"single:{target.names[headroom.single]}": headroom.single_s}
     if measurer is not None:
-        found = _measured(target, measurer, min(_MEASURE_S, time_limit_s)) or found
-    fastest = min(found, key=found.__getitem__)
+        candidates = {f"single:{d.name}": Candidate(None, (d,)) for d in target.present}
+        candidates |= {r.method: r.candidates[0] for r in method_runs.references(target.references)}
+        seconds = min(_MEASURE_S, time_limit_s)
+        outcomes = measurer.ask(Measure(list(candidates.values()), MIN_SAMPLES, seconds))
+        measured_s = {
+            name: outcome.latency.median
+            for name, outcome in zip(candidates, outcomes, strict=True)
+            if isinstance(outcome, Measurement)
+        }
+        latency_s = measured_s or latency_s
+    fastest = min(latency_s, key=latency_s.__getitem__)
     return Advice(
         objective=problem.full.objective,
         backend=backend,
         fastest=fastest.removeprefix("reference:"),
-        fastest_s=found[fastest],
+        fastest_s=latency_s[fastest],
         measured=measurer is not None,
-        single_s=room.single_s,
-        bound_s=room.bound_s,
-        optimal=room.optimal,
-        chain=room.chain,
+        single_s=headroom.single_s,
+        bound_s=headroom.bound_s,
+        optimal=headroom.optimal,
+        chain=headroom.chain,
     )
-
-
-def _measured(target: target_lib.Target, measurer: Measurer, seconds: float) -> dict[str, float]:
-    """Seconds of what needs no placement, by name, of all that runs."""
-    candidates = {f"single:{d.name}": Candidate(None, (d,)) for d in target.present}
-    for entry in method_runs.references(target.references):
-        candidates[entry.method] = entry.candidates[0]
-    outcomes = measurer.ask(Measure(list(candidates.values()), MIN_SAMPLES, seconds))
-    return {
-        name: outcome.latency.median
-        for name, outcome in zip(candidates, outcomes, strict=True)
-        if isinstance(outcome, Measurement)
-    }

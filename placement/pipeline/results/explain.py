@@ -1,4 +1,4 @@
-"""What a run writes down to explain its best placement: details.json, and a model for Netron."""
+"""Explains a run's best placement: details.json, and a model for Netron."""
 
 from pathlib import Path
 
@@ -6,8 +6,9 @@ import numpy as np
 
 from placement.analysis import timeline
 from placement.instance import Instance
-from placement.pipeline import loading, method_runs
+from placement.pipeline import loading
 from placement.pipeline import target as target_lib
+from placement.pipeline.results.rows import Row
 from placement.pipeline.settings import Settings
 from placement.reporting import details, runs
 from placement.runtime.deployment import netron
@@ -17,7 +18,7 @@ from placement.types import OpGraph, Span
 
 NETRON = "placed.xml"
 _INFERENCES = 21
-_HOW = {
+_PREDICTED = {
     "serial": "predicted: submodels one after another, as under HETERO",
     "makespan": "predicted: operations as the objective schedules them",
     "max_load": "predicted: one request alone; of a stream, the busiest device sets the pace",
@@ -27,26 +28,26 @@ _IN_SEGMENTS = "predicted by segments of each device; the table predicts operati
 
 
 def best(
-    entry: method_runs.Entry,
+    row: Row,
     target: target_lib.Target,
-    whole: loading.SearchProblem,
+    full_problem: loading.SearchProblem,
     settings: Settings,
     measurer: Measurer | None,
 ) -> details.Details:
-    """A placement that can run, with what happens when; measured where there is a measurer.
+    """Returns a placement with its predicted timeline, and the measured one with a measurer.
 
     Raises:
       ChildProcessError: the placement cannot be run any more.
     """
-    on, placement = method_runs.placed_on(entry, whole), entry.placements[0]
-    problem, assignment = on.coarse, on.assignment
-    costs = whole.full.costs
+    placed, placement = row.placed_problem(full_problem), row.placements[0]
+    problem, assignment = placed.coarse, placed.assignment
+    costs = full_problem.full.costs
     compute_load_s, transfer_load_s = timeline.loads(problem, placement)
     return details.Details(
-        method=entry.method,
+        method=row.method,
         objective=settings.objective,
         devices=target.labels,
-        graph=whole.full.graph,
+        graph=full_problem.full.graph,
         coarse=problem.graph,
         assignment=assignment,
         placement=placement,
@@ -55,13 +56,13 @@ def best(
         capacity_bytes=np.asarray(costs.capacity_bytes, np.float64),
         compute_load_s=compute_load_s,
         transfer_load_s=transfer_load_s,
-        predicted=_predicted(problem, placement, entry.candidates[0]),
+        predicted=_predicted(problem, placement, row.candidates[0]),
         measured=None
         if measurer is None
         else _measured(
             measurer,
-            entry.candidates[0],
-            whole.full.graph,
+            row.candidates[0],
+            full_problem.full.graph,
             assignment,
             placement,
             settings.time_limit_s,
@@ -69,29 +70,29 @@ def best(
     )
 
 
-def write(workdir: Path, told: details.Details | None, target: target_lib.Target) -> None:
-    """Writes the details and, of a model, the IR that shows each operation's device.
+def write(workdir: Path, explained: details.Details | None, target: target_lib.Target) -> None:
+    """Writes the details and, for a model, an IR that shows each operation's device.
 
-    Without details those of an earlier run go.
+    Without details it removes the files of an earlier run.
 
     Raises:
       OSError: they cannot be written.
     """
-    if told is None:
+    if explained is None:
         for name in (details.FILE, NETRON):
             (workdir / name).unlink(missing_ok=True)
         return
-    details.write(workdir / details.FILE, told)
+    details.write(workdir / details.FILE, explained)
     if target.net.model is not None:
-        names = (target.names[device] for device in told.op_placement)
-        affinity = dict(zip(told.graph.op_names, names, strict=True))
+        names = (target.names[device] for device in explained.op_placement)
+        affinity = dict(zip(explained.graph.op_names, names, strict=True))
         runs.write_bytes(workdir / NETRON, netron.placed_xml(target.net.model, affinity))
 
 
 def _predicted(problem: Instance, placement: np.ndarray, candidate: Candidate) -> details.Timeline:
     if candidate.segments is not None:
         return details.Timeline(timeline.predict_segments(problem, placement), _IN_SEGMENTS)
-    return details.Timeline(timeline.predict(problem, placement), _HOW[problem.objective])
+    return details.Timeline(timeline.predict(problem, placement), _PREDICTED[problem.objective])
 
 
 def _measured(
@@ -102,7 +103,7 @@ def _measured(
     placement: np.ndarray,
     limit_s: float,
 ) -> details.Timeline | None:
-    """Returns when the parts of a placement ran; None where there was no time to run them."""
+    """Measures when the parts of a placement run; None where there is no time for it."""
     if candidate.segments is None:
         runs_ = measurer.ask(SubmodelTimes(candidate, _INFERENCES, limit_s))
         if not runs_:
@@ -110,20 +111,22 @@ def _measured(
         names = [ops for ops, _ in runs_]
         ends_s = np.cumsum([seconds for _, seconds in runs_])
         times_s = np.stack([np.concatenate([[0.0], ends_s[:-1]]), ends_s], axis=1)
-        how = (
+        method = (
             f"measured: kernels of each submodel, mean of {_INFERENCES} inferences; what lies "
             "between submodels is not counted"
         )
     else:
         parts = [part for part in candidate.segments if measurer.computed.intersection(part.ops)]
         names = [part.ops for part in parts]
-        taken = measurer.ask(Timeline(measurer.devices, candidate.segments, _INFERENCES, limit_s))
-        if not len(taken):
+        intervals_s = measurer.ask(
+            Timeline(measurer.devices, candidate.segments, _INFERENCES, limit_s)
+        )
+        if not len(intervals_s):
             return None
-        length_s = taken[:, :, 1].max(axis=1)
-        times_s = taken[np.argsort(length_s)[len(taken) // 2]]
-        how = f"measured: the inference of median length, of {len(taken)}"
-    return details.Timeline(_spans(names, times_s, graph, assignment, placement), how)
+        length_s = intervals_s[:, :, 1].max(axis=1)
+        times_s = intervals_s[np.argsort(length_s)[len(intervals_s) // 2]]
+        method = f"measured: the inference of median length, of {len(intervals_s)}"
+    return details.Timeline(_spans(names, times_s, graph, assignment, placement), method)
 
 
 def _spans(
@@ -133,14 +136,14 @@ def _spans(
     assignment: np.ndarray,
     placement: np.ndarray,
 ) -> tuple[Span, ...]:
-    """Spans of coarse operations, each in the first that holds any of it; others have no names."""
+    """Returns spans of coarse operations, each in the first part with one of its members."""
     number = {name: int(coarse) for name, coarse in zip(graph.op_names, assignment, strict=True)}
-    seen: set[int] = set()
+    assigned: set[int] = set()
     spans = []
     for ops, (start_s, finish_s) in zip(names, times_s.tolist(), strict=True):
         coarse = dict.fromkeys(number[op] for op in ops if op in number)
-        new = tuple(op for op in coarse if op not in seen)
-        seen.update(new)
+        new = tuple(op for op in coarse if op not in assigned)
+        assigned.update(new)
         if new:
             spans.append(Span(int(placement[new[0]]), new, start_s, finish_s))
     return tuple(spans)

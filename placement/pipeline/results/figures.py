@@ -1,4 +1,4 @@
-"""The figures of a run directory, and its trace: what can be drawn, and why the rest cannot."""
+"""The figures of a run directory and its trace; says why a figure cannot be drawn."""
 
 import functools
 from collections.abc import Callable, Collection, Mapping
@@ -32,16 +32,16 @@ def of_run(
     workdir: Path,
     details: details_lib.Details | None,
     console: Console,
-    kept: faults.Faults,
+    fault_log: faults.Faults,
 ) -> list[Path]:
-    """Draws what a run found and how; writes trace.json where the details are known.
+    """Draws the results of a run and its searches; writes trace.json where details are known.
 
     Returns:
-      The SVG files that were drawn, as of the other functions here.
+      The SVG files that were drawn.
     """
     rows, name = summary["rows"], summary["graph"]["name"]
 
-    def known() -> details_lib.Details:
+    def required_details() -> details_lib.Details:
         if details is None:
             raise plots.NothingToDrawError(
                 "no details.json, as of an older run, one that found no placement or one of more "
@@ -50,9 +50,9 @@ def of_run(
         return details
 
     drawings: dict[str, Callable[[], Any]] = {
-        "placement": lambda: graph_plot.placement(known()),
-        "timeline": lambda: timeline_plot.timeline(known()),
-        "loads": lambda: load_plot.loads(known()),
+        "placement": lambda: graph_plot.placement(required_details()),
+        "timeline": lambda: timeline_plot.timeline(required_details()),
+        "loads": lambda: load_plot.loads(required_details()),
         "latencies": lambda: search_plots.latencies(summary),
         "search": lambda: search_plots.search(metrics.read(workdir), rows),
         "errors": lambda: scatter_plots.errors(scatter_plots.pairs(rows), name),
@@ -61,9 +61,9 @@ def of_run(
     trace = workdir / "trace.json"
     trace.unlink(missing_ok=True)  # of an earlier run
     if details is not None:
-        with kept.during("writing the trace"):
+        with fault_log.during("writing the trace"):
             traces.write(trace, details)
-    return _write(drawings, workdir, console, kept)
+    return _write(drawings, workdir, console, fault_log)
 
 
 def of_comparison(
@@ -72,9 +72,9 @@ def of_comparison(
     learned: Collection[str],
     workdir: Path,
     console: Console,
-    kept: faults.Faults,
+    fault_log: faults.Faults,
 ) -> list[Path]:
-    """Draws the methods beside each other, and what each placement trades for what, by graph."""
+    """Draws the methods beside each other, and for each graph latency against throughput."""
     drawings: dict[str, Callable[[], Any]] = {
         "ratios": lambda: scatter_plots.ratios(rows, learned),
         "profiles": lambda: profile_plot.profiles(aggregates, learned),
@@ -83,37 +83,41 @@ def of_comparison(
     for graph, name in zip(graphs, runs.file_names(graphs), strict=True):
         of_graph = [row for row in rows if row["graph"] == graph]
         drawings[f"front-of-{name}"] = functools.partial(scatter_plots.pareto, of_graph)
-    return _write(drawings, workdir, console, kept)
+    return _write(drawings, workdir, console, fault_log)
 
 
 def of_fidelity(
-    fidelity: Mapping[str, Any], workdir: Path, console: Console, kept: faults.Faults
+    fidelity: Mapping[str, Any], workdir: Path, console: Console, fault_log: faults.Faults
 ) -> None:
-    """Draws how far predictions are right, of what fidelity.json holds."""
+    """Draws the errors of the predictions in fidelity.json."""
     placements = fidelity["placements"]
     samples = [scatter_plots.Pair(p["kind"], p["predicted_s"], p["measured_s"]) for p in placements]
     drawings = {"errors": lambda: scatter_plots.errors(samples, fidelity["graph"])}
-    _write(drawings, workdir, console, kept)
+    _write(drawings, workdir, console, fault_log)
 
 
-def of_front(told: Mapping[str, Any], workdir: Path, console: Console, kept: faults.Faults) -> None:
-    """Draws what front.json holds."""
-    _write({"front": lambda: front_plot.front(told)}, workdir, console, kept)
+def of_front(
+    front: Mapping[str, Any], workdir: Path, console: Console, fault_log: faults.Faults
+) -> None:
+    """Draws the content of front.json."""
+    _write({"front": lambda: front_plot.front(front)}, workdir, console, fault_log)
 
 
-def _write(drawings: _Drawings, workdir: Path, console: Console, kept: faults.Faults) -> list[Path]:
-    """Saves the figures that can be drawn, and says once of each reason what it left out."""
+def _write(
+    drawings: _Drawings, workdir: Path, console: Console, fault_log: faults.Faults
+) -> list[Path]:
+    """Saves the figures that can be drawn; says for each reason which ones cannot."""
     directory = runs.make_folder(workdir / _DIRECTORY)
-    drawn, left_out = [], dict[str, list[str]]()
+    saved, left_out = [], dict[str, list[str]]()
     for name, draw in drawings.items():
         for suffix in ("png", "svg"):  # of an earlier run
             (directory / f"{name}.{suffix}").unlink(missing_ok=True)
-        with kept.during(f"drawing {name}"):
+        with fault_log.during(f"drawing {name}"):
             try:
                 plots.save(draw(), directory, name)
-                drawn.append(directory / f"{name}.svg")
+                saved.append(directory / f"{name}.svg")
             except (plots.NothingToDrawError, UserError) as error:
                 left_out.setdefault(str(error), []).append(name)
     for reason, names in left_out.items():
         console.print(f"no figure of {', '.join(names)}: {reason}", markup=False, soft_wrap=True)
-    return drawn
+    return saved

@@ -1,4 +1,4 @@
-"""What a run writes of what it found, so that a run directory only ever gets better."""
+"""The result files of a run. A run directory only ever gets better results."""
 
 import math
 from pathlib import Path
@@ -11,16 +11,17 @@ import numpy as np
 import placement
 from placement import files
 from placement.errors import UserError
-from placement.pipeline import loading, method_runs
+from placement.pipeline import loading
 from placement.pipeline import target as target_lib
 from placement.pipeline.console import progress
 from placement.pipeline.distributed import hosts
+from placement.pipeline.results.rows import Row
 from placement.pipeline.settings import Settings
 from placement.reporting import runs, summaries, verdict
 from placement.runtime import devices as devices_lib
 from placement.runtime.models import fingerprint
 
-INTERRUPTED = "interrupted"  # in the run directory: what did not replace better results
+INTERRUPTED = "interrupted"  # in the run directory: results that do not replace better ones
 _ENVIRONMENT = "environment.json"
 # The files of a run that was interrupted, beside its figures.
 _OF_A_RUN = (
@@ -30,7 +31,7 @@ _OF_A_RUN = (
 
 
 def environment() -> dict[str, Any]:
-    """Versions, devices, processor and load."""
+    """Returns versions, devices, processor and load."""
     versions = {"placement": placement.__version__, "jax": jax.__version__}
     versions |= {"flax": flax.__version__, "numpy": np.__version__}
     return devices_lib.describe_machine() | {"versions": versions}
@@ -43,44 +44,41 @@ def provenance(
 
     Args:
       settings: of the run.
-      target: what it is about.
-      conditions: under which something was measured, see `placement.pipeline.target.opened`.
+      target: the model on devices.
+      conditions: the conditions of measurements, see `placement.pipeline.target.opened`.
     """
-    here = environment() | hosts.record(target.hosts) | conditions
-    return {"config.json": settings.to_dict(), _ENVIRONMENT: here}
+    machine = environment() | hosts.record(target.hosts) | conditions
+    return {"config.json": settings.to_dict(), _ENVIRONMENT: machine}
 
 
 def directory(workdir: Path, summary: dict[str, Any], display: progress.Display) -> Path:
-    """Where to write results, so that a run directory only ever gets better.
+    """Returns the directory for the results of a run, so that no better ones are replaced.
 
-    What is complete replaces all. What is not stands apart where something better is known.
+    A complete run replaces everything. An incomplete one has a directory of its own where a
+    complete run or a faster placement is there already.
     """
-    apart = workdir / INTERRUPTED
+    separate = workdir / INTERRUPTED
     if summary["complete"]:
-        files.remove_files(apart / "figures", ["*.png", "*.svg"])
-        files.remove_files(apart, _OF_A_RUN)
+        files.remove_files(separate / "figures", ["*.png", "*.svg"])
+        files.remove_files(separate, _OF_A_RUN)
         return workdir
-    known = _known(workdir)
-    if known is None or not (known.get("complete", True) or _value(known) < _value(summary)):
-        return workdir
-    runs.make_folder(apart)
-    display.warn(f"{workdir} keeps the better results of before; those of this run are in {apart}")
-    return apart
 
+    def best_s(summary: dict[str, Any]) -> float:
+        best = verdict.decide(summary["rows"]).placement
+        predicted_s = best and summaries.predicted_s(best.row)
+        return math.inf if predicted_s is None else predicted_s
 
-def _known(workdir: Path) -> dict[str, Any] | None:
-    """The summary that a run directory has, if it can be read."""
     try:
-        return runs.read_summary(workdir)
+        earlier = runs.read_summary(workdir)
     except UserError:
-        return None
-
-
-def _value(summary: dict[str, Any]) -> float:
-    """Returns what the best placement is predicted to take; inf without one."""
-    best = verdict.decide(summary["rows"]).placement
-    predicted_s = best and summaries.predicted_s(best.row)
-    return math.inf if predicted_s is None else predicted_s
+        return workdir
+    if not (earlier.get("complete", True) or best_s(earlier) < best_s(summary)):
+        return workdir
+    runs.make_folder(separate)
+    display.warn(
+        f"{workdir} keeps the better results of before; those of this run are in {separate}"
+    )
+    return separate
 
 
 def write(directory: Path, contents: dict[str, Any]) -> None:
@@ -90,10 +88,10 @@ def write(directory: Path, contents: dict[str, Any]) -> None:
 
 
 def origin(target: target_lib.Target, objective: str, seed: int) -> dict[str, Any]:
-    """Returns what a placement is of, to trust and repeat it, as its file says it."""
+    """Returns the origin of a placement, which its file has so that it can be repeated."""
     graph = target.net.graph
     properties = {device.name: dict(device.properties) for device in target.present}
-    told: dict[str, Any] = {
+    content: dict[str, Any] = {
         "graph": {"name": graph.name, "num_ops": graph.num_ops, "num_edges": graph.num_edges},
         "objective": objective,
         "seed": seed,
@@ -102,29 +100,26 @@ def origin(target: target_lib.Target, objective: str, seed: int) -> dict[str, An
             for name, label in zip(target.names, target.labels, strict=True)
         },
     }
-    if target.net.model is not None:  # for --task=deploy to tell whether it is still the same
-        told["model"] = fingerprint.of(target.net.model)
-    return told
+    if target.net.model is not None:  # deploy checks that it is still the same
+        content["model"] = fingerprint.of(target.net.model)
+    return content
 
 
 def write_placement(
     workdir: Path,
     summary: dict[str, Any],
-    entry: method_runs.Entry | None,
+    best: Row | None,
     target: target_lib.Target,
     problem: loading.SearchProblem,
 ) -> None:
-    """Writes the best method's placement with what is needed to trust and repeat it.
-
-    Without one that of an earlier run goes.
-    """
-    if entry is None:
+    """Writes the best method's placement with its origin; without one removes an earlier file."""
+    if best is None:
         (workdir / runs.PLACEMENT).unlink(missing_ok=True)
         return
-    row = next(row for row in summary["rows"] if row["method"] == entry.method)
-    affinity = loading.affinity(method_runs.placed_on(entry, problem), entry.placements[0])
+    row = next(row for row in summary["rows"] if row["method"] == best.method)
+    affinity = loading.affinity(best.placed_problem(problem), best.placements[0])
     provenance = origin(target, summary["objective"], summary["seed"]) | {"row": row}
-    found: dict[str, Any] = {"method": row["method"], "placement": affinity}
-    if (segments := entry.candidates[0].segments) is not None:
-        found["segments"] = segments
-    runs.write_json(workdir / runs.PLACEMENT, found | {"provenance": provenance})
+    content: dict[str, Any] = {"method": row["method"], "placement": affinity}
+    if (segments := best.candidates[0].segments) is not None:
+        content["segments"] = segments
+    runs.write_json(workdir / runs.PLACEMENT, content | {"provenance": provenance})

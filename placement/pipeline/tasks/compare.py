@@ -1,13 +1,12 @@
-"""The `compare` task: methods, graphs and seeds in one table, the same budget for all.
+"""The `compare` task: methods, graphs and seeds in one table, with the same budget for all.
 
-A cell, one graph with one seed, is a run directory of its own, `cells/GRAPH/seed-K`; which graphs
-are the same, `graph_labels` decides. In simulation, methods that no seed changes are of each
-graph's first cell alone. A cell that is finished is not run again, so that the same command goes on
-after an interruption, and a list may grow.
+A cell is one graph with one seed. It is a run directory of its own, `cells/GRAPH/seed-K`;
+`graph_labels` decides which graphs are the same. In simulation, methods that no seed changes run in
+the first cell of each graph only. A finished cell is not run again, so that the same command
+continues after an interruption, and the list of graphs, methods or seeds may grow.
 
-With `measure_on=ray` the cells that are left are spread over the hosts of a cluster, one at a time
-on each. A cell runs there as it would here, from a copy of its run directory, which comes back when
-the cell is finished.
+With `measure_on=ray` the unfinished cells are spread over the hosts of a cluster, one at a time on
+each. A cell runs there on a copy of its run directory, which comes back when the cell is finished.
 """
 
 import contextlib
@@ -35,11 +34,12 @@ from placement.reporting.tables import aggregates
 from placement.runtime.cluster.pool import Job, Pool
 from placement.runtime.errors import RemoteFaultError
 
-# What the list of cells depends on, and no cell itself.
+# The list of cells depends on these settings; a cell itself does not.
 _NOT_OF_A_CELL = ("graphs", "methods", "seeds", "measure_on", "search_anyway")
-_FINISHED = "asked.json"
+_FINISHED = "asked.json"  # in a cell's directory once it is finished: the request that it answers
 _CONFIG = "config.json"
-_REST_S = 600.0  # of a cell, beside its searches and its table: compiling and profiling
+_EXTRA_S = 600.0  # the time of a cell beside its searches and its table: compiling and profiling
+_REMEDY = "remove it, and its cell runs anew"
 
 
 class _Cell(NamedTuple):
@@ -48,36 +48,37 @@ class _Cell(NamedTuple):
     settings: Settings
     label: str  # of the graph
     directory: Path
-    chosen: tuple[str, ...]
-    beside: tuple[str, ...]
+    methods: tuple[str, ...]  # that the user asked for
+    extra: tuple[str, ...]  # that run before them
 
     @property
     def name(self) -> str:
         return f"{self.label}, seed {self.settings.seed}"
 
-    def asked(self) -> dict[str, Any]:
-        """Returns what a cell has to have been asked for to be finished."""
-        essence = _essence(self.settings)
+    def request(self) -> dict[str, Any]:
+        """Returns everything that the results of the cell depend on."""
+        config = {k: v for k, v in self.settings.to_dict().items() if k not in _NOT_OF_A_CELL}
+        config |= {"graph": graph_labels.identity(self.settings.graph)}
         return {
-            "methods": [*self.beside, *self.chosen],
-            "config": essence | {"graph": graph_labels.identity(self.settings.graph)},
+            "methods": [*self.extra, *self.methods],
+            "config": json.loads(json.dumps(config)),
             "content": graph_labels.content(self.settings.graph),
         }
 
     def is_finished(self, display: progress.Display) -> bool:
-        """Whether there is a summary of just this; what cannot be read is set aside."""
-        finished = self.directory / _FINISHED
-        if not finished.exists():
+        """Whether there is a summary of just this request; an unreadable file is set aside."""
+        if not (self.directory / _FINISHED).exists():
             return False
-        now, then = self.asked(), checkpoints.readable(finished, _read_asked, display)
+        request = self.request()
+        answered = checkpoints.readable(self.directory / _FINISHED, _read_request, display)
         # A cell of an earlier version does not say what its model held.
-        if then is None or {"content": now["content"]} | then != now:
+        if answered is None or {"content": request["content"]} | answered != request:
             return False
         path = self.directory / runs.SUMMARY
-        return path.exists() and checkpoints.readable(path, _read_summary, display) is not None
-
-    def summary(self) -> dict[str, Any]:
-        return runs.read_summary(self.directory)
+        read = checkpoints.readable
+        return (
+            path.exists() and read(path, lambda p: runs.read_summary(p.parent), display) is not None
+        )
 
 
 def run(
@@ -91,151 +92,134 @@ def run(
     Raises:
       UserError: the settings ask for something invalid, in one line.
     """
-    started = time.monotonic()
-    chosen, beside = _methods(settings, display)
+    started_s = time.monotonic()
+    methods, extra = _methods(settings, display)
     if settings.seeds < 1:
         raise UserError(f"seeds={settings.seeds} leaves nothing to run; give seeds > 0")
     loading.check(settings)
-    for graph in _graphs(settings):
+    graphs = arguments.entries(settings.graphs or settings.graph)
+    for graph in graphs:
         loading.check_graph(graph)
     if settings.measure_on == "ray" and settings.costs and settings.evaluate != "simulate":
         raise UserError(
             f"costs={settings.costs!r}, but hosts profile for themselves what --task=compare "
             "measures on them; leave the costs out, or measure_on=ray"
         )
-    workdirs.claim(workdir, display, _graphs(settings))
-    cells = _cells(settings, workdir, chosen, beside)
+    workdirs.claim(workdir, display, graphs)
+    cells = _cells(settings, workdir, methods, extra)
     for cell in cells:
         files.refuse_link(cell.directory.parent)
         files.refuse_link(cell.directory)
-    spread = _spread if settings.measure_on == "ray" else _in_turn
+    run_cells = _run_on_hosts if settings.measure_on == "ray" else _run_here
     summary: dict[str, Any] = {}
-    with faults.told_last() as kept:
-        found = spread(cells, workdir, display, kept)
-        with report.reporting(kept, display):
-            if found:
-                summary = _summary(settings, [(cell, cell.summary()) for cell in found])
-                summary["complete"] &= len(found) == len(cells)
-                summary["wall_s"] = time.monotonic() - started
-                _reported(settings, found, workdir, display, summary, kept)
+    with faults.told_last() as fault_log:
+        finished = run_cells(cells, workdir, display, fault_log)
+        with report.reporting(fault_log, display):
+            if finished:
+                summary = _summarise(settings, finished)
+                summary["complete"] &= len(finished) == len(cells)
+                summary["wall_s"] = time.monotonic() - started_s
+                runs.write_json(workdir / _CONFIG, settings.to_dict())
+                runs.write_json(workdir / runs.SUMMARY, summary)
+                directories = [
+                    {"directory": str(cell.directory.relative_to(workdir)), "graph": cell.label}
+                    for cell in finished
+                ]
+                runs.write_json(workdir / report.CELLS, directories)
+                report.write_comparison(summary, workdir, display.console, fault_log)
     return summary
-
-
-def _cells(
-    settings: Settings, workdir: Path, chosen: tuple[str, ...], beside: tuple[str, ...]
-) -> list[_Cell]:
-    """Every graph with every seed; a graph that is spelt twice is one."""
-    spelt = {graph_labels.identity(graph): graph for graph in _graphs(settings)}
-    named = zip(spelt.values(), graph_labels.distinct([*spelt.values()]), strict=True)
-    cells, lists = [], (chosen, beside)
-    for (graph, label), number in itertools.product(named, range(settings.seeds)):
-        seed = settings.seed + number
-        cell_settings = dataclasses.replace(settings, graph=graph, seed=seed, measure_on="here")
-        directory = _directory(workdir / "cells", graph, f"seed-{seed}")
-        repeated = [tuple(m for m in some if not number or _again(m, settings)) for some in lists]
-        cells.append(_Cell(cell_settings, label, directory, *repeated))
-    return cells
-
-
-def _graphs(settings: Settings) -> tuple[str, ...]:
-    return arguments.entries(settings.graphs or settings.graph)
-
-
-def _again(method: str, settings: Settings) -> bool:
-    """Whether a method runs with every seed, not with the first alone."""
-    return method == "single" or settings.evaluate != "simulate" or method_runs.is_seeded(method)
-
-
-def _directory(cells: Path, graph: str, seed: str) -> Path:
-    """That of the graph's identity, or if there is one of an earlier version, which goes on."""
-    before = cells / re.sub(r"[^\w.=-]+", "_", graph) / seed
-    directory = cells / runs.file_name(graph_labels.identity(graph)) / seed
-    if directory.exists() or not (before / _CONFIG).exists():
-        return directory
-    remedy = "remove it, and its cell runs anew"
-    of_before = files.read_json(before / _CONFIG, {"graph": str}, remedy=remedy)["graph"]
-    return before if graph_labels.identity(of_before) == graph_labels.identity(graph) else directory
-
-
-def _read_asked(path: Path) -> dict[str, Any]:
-    """Reads what a finished cell was asked for, its graph as its identity."""
-    schema = {"methods": [str], "config": {"graph": str}, "content": files.Maybe((str, None))}
-    asked = files.read_json(path, schema, remedy="remove it, and its cell runs anew")
-    identity = graph_labels.identity(asked["config"]["graph"])
-    return asked | {"config": asked["config"] | {"graph": identity}}
-
-
-def _read_summary(path: Path) -> dict[str, Any]:
-    return runs.read_summary(path.parent)
-
-
-def _reported(
-    settings: Settings,
-    cells: list[_Cell],
-    workdir: Path,
-    display: progress.Display,
-    summary: dict[str, Any],
-    kept: faults.Faults,
-) -> None:
-    """Writes and prints what all cells found."""
-    runs.write_json(workdir / _CONFIG, settings.to_dict())
-    runs.write_json(workdir / runs.SUMMARY, summary)
-    runs.write_json(
-        workdir / report.CELLS,
-        [
-            {"directory": str(cell.directory.relative_to(workdir)), "graph": cell.label}
-            for cell in cells
-        ],
-    )
-    report.write_comparison(summary, workdir, display.console, kept)
 
 
 def _methods(
     settings: Settings, display: progress.Display
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The methods asked for, and those that come beside them where they can run.
+    """Returns the methods that the user asked for, and the extra ones, that are installed.
 
-    Without those that are not installed, so that a cell runs again once they are.
+    A method that is not installed is left out, so that a cell runs again once it is.
     """
-    chosen = arguments.entries(settings.methods)
-    beside = method_runs.names() if "all" in chosen else ("single",)
-    chosen = tuple(method for method in chosen if method not in ("all", "single"))
-    for method in chosen:
+    methods = arguments.entries(settings.methods)
+    extra = method_runs.names() if "all" in methods else ("single",)
+    methods = tuple(method for method in methods if method not in ("all", "single"))
+    for method in methods:
         method_runs.check(method, settings.objective)
-    return method_runs.installed(chosen, display), method_runs.installed(beside, display)
+    return method_runs.installed(methods, display), method_runs.installed(extra, display)
 
 
-def _in_turn(
-    cells: list[_Cell], workdir: Path, display: progress.Display, kept: faults.Faults
+def _cells(
+    settings: Settings, workdir: Path, methods: tuple[str, ...], extra: tuple[str, ...]
 ) -> list[_Cell]:
-    """Runs the cells here, and returns those that have a summary: all, unless interrupted."""
-    found = []
+    """Returns every graph with every seed; two spellings of a graph are one."""
+    graphs = arguments.entries(settings.graphs or settings.graph)
+    distinct = [*{graph_labels.identity(graph): graph for graph in graphs}.values()]
+    labelled = zip(distinct, graph_labels.distinct(distinct), strict=True)
+
+    def repeats(method: str) -> bool:
+        """Whether a method runs with every seed, not with the first alone."""
+        is_simulated = settings.evaluate == "simulate"
+        return method == "single" or not is_simulated or method_runs.is_seeded(method)
+
+    cells = []
+    for (graph, label), index in itertools.product(labelled, range(settings.seeds)):
+        seed = settings.seed + index
+        cell_settings = dataclasses.replace(settings, graph=graph, seed=seed, measure_on="here")
+        directory = _directory(workdir / "cells", graph, f"seed-{seed}")
+        lists = (tuple(m for m in names if not index or repeats(m)) for names in (methods, extra))
+        cells.append(_Cell(cell_settings, label, directory, *lists))
+    return cells
+
+
+def _directory(cells: Path, graph: str, seed: str) -> Path:
+    """Returns a cell's directory; that of an earlier version, if there is one, continues."""
+    identity = graph_labels.identity(graph)
+    directory = cells / runs.file_name(identity) / seed
+    earlier = cells / re.sub(r"[^\w.=-]+", "_", graph) / seed
+    if directory.exists() or not (earlier / _CONFIG).exists():
+        return directory
+    earlier_graph = files.read_json(earlier / _CONFIG, {"graph": str}, remedy=_REMEDY)["graph"]
+    return earlier if graph_labels.identity(earlier_graph) == identity else directory
+
+
+def _read_request(path: Path) -> dict[str, Any]:
+    """Reads the request that a finished cell answers, with the identity of its graph."""
+    schema = {"methods": [str], "config": {"graph": str}, "content": files.Maybe((str, None))}
+    request = files.read_json(path, schema, remedy=_REMEDY)
+    identity = graph_labels.identity(request["config"]["graph"])
+    return request | {"config": request["config"] | {"graph": identity}}
+
+
+def _run_here(
+    cells: list[_Cell], workdir: Path, display: progress.Display, fault_log: faults.Faults
+) -> list[_Cell]:
+    """Runs the cells here; returns those that have a summary: all, unless interrupted."""
+    finished = []
     for number, cell in enumerate(cells, 1):
         display.say(f"cell {number} of {len(cells)}: {cell.name}")
-        with kept.during(f"running {cell.name}"):
+        with fault_log.during(f"running {cell.name}"):
             if cell.is_finished(display):
                 display.say("finished before")
-                found.append(cell)
+                finished.append(cell)
                 continue
-            ran = _run(cell, workdir, display, kept)
-            found.append(cell._replace(directory=ran.directory))
-            if ran.interrupted:
+            result = _run(cell, workdir, display, fault_log)
+            finished.append(cell._replace(directory=result.directory))
+            if result.interrupted:
                 display.warn("interrupted: the same command goes on from here")
                 break
-    return found
+    return finished
 
 
-def _run(cell: _Cell, workdir: Path, display: progress.Display, kept: faults.Faults) -> place.Run:
+def _run(
+    cell: _Cell, workdir: Path, display: progress.Display, fault_log: faults.Faults
+) -> place.Run:
     """Runs a cell, which is finished if nothing went wrong."""
-    before = len(kept)
+    num_faults = len(fault_log)
     try:
-        ran = place.run_methods(
+        result = place.run_methods(
             cell.settings,
             cell.directory,
-            cell.chosen,
-            kept,
-            beside=cell.beside,
-            known=workdir / bounds.FILE,
+            cell.methods,
+            fault_log,
+            extra=cell.extra,
+            bounds_file=workdir / bounds.FILE,
             display=display,
         )
     finally:
@@ -243,92 +227,89 @@ def _run(cell: _Cell, workdir: Path, display: progress.Display, kept: faults.Fau
         # Linux limits the mappings of a process, of which every compiled function has nine; with
         # none left, XLA crashes. Learners of the next cell compile their own.
         jax.clear_caches()
-    if not ran.interrupted and len(kept) == before:
-        runs.write_json(cell.directory / _FINISHED, cell.asked())
-    return ran
+    if not result.interrupted and len(fault_log) == num_faults:
+        runs.write_json(cell.directory / _FINISHED, cell.request())
+    return result
 
 
-def _spread(
-    cells: list[_Cell], workdir: Path, display: progress.Display, kept: faults.Faults
+def _run_on_hosts(
+    cells: list[_Cell], workdir: Path, display: progress.Display, fault_log: faults.Faults
 ) -> list[_Cell]:
-    """Runs the cells on the hosts of a cluster; returns as `_in_turn` does.
+    """Runs the cells on the hosts of a cluster; returns as `_run_here` does.
 
-    Only hosts of the same hardware measure, and simulated cells too keep to one host each, as the
-    time of a search limits it.
+    Only hosts of the same hardware measure. A simulated cell has a host to itself too, since time
+    limits its searches.
     """
-    found = [cell for cell in cells if cell.is_finished(display)]
-    left = [cell for cell in cells if cell not in found]
-    if not left:
+    finished = [cell for cell in cells if cell.is_finished(display)]
+    remaining = [cell for cell in cells if cell not in finished]
+    if not remaining:
         return cells
     choice = hosts.find()
     hosts.introduce(choice, display)
     runs.write_json(workdir / "environment.json", outputs.environment() | hosts.record(choice))
-    display.say(f"cells: {len(found)} of {len(cells)} finished before")
+    display.say(f"cells: {len(finished)} of {len(cells)} finished before")
+    jobs = []
+    for cell in remaining:
+        settings = cell.settings
+        searches_s = (len(cell.methods) + len(cell.extra)) * settings.time_limit_s
+        known_bounds = bounds.read(workdir / bounds.FILE)
+        jobs.append(
+            Job(
+                f"the cell {cell.name}",
+                _run_on_host,
+                (settings, cell.methods, cell.extra, _pack(cell.directory), known_bounds),
+                # Late when it has taken twice the time that its searches and its table may.
+                deadline_s=2 * (searches_s + settings.measure_s) + _EXTRA_S,
+            )
+        )
     with Pool(choice.hosts, contextlib.nullcontext, (), display.warn) as pool:
         try:
-            answers = pool.run([_job(cell, workdir) for cell in left])
-            for count, (number, (content, known, tracebacks)) in enumerate(answers, 1):
-                cell = left[number]
-                _take_back(cell, content)
-                bounds.merge(workdir / bounds.FILE, known)
-                found += [cell] if runs.SUMMARY in content else []
+            for count, (index, answer) in enumerate(pool.run(jobs), 1):
+                content, known_bounds, tracebacks = answer
+                cell = remaining[index]
+                # The file that says that the cell is finished comes last.
+                for name in sorted(content, key=lambda name: name == _FINISHED):
+                    _unpack(cell.directory, {name: content[name]})
+                bounds.merge(workdir / bounds.FILE, known_bounds)
+                finished += [cell] if runs.SUMMARY in content else []
                 for text in tracebacks:
-                    kept.add(RemoteFaultError(text), f"running {cell.name} on a host")
-                display.say(f"cell {count} of {len(left)} finished: {cell.name}")
+                    fault_log.add(RemoteFaultError(text), f"running {cell.name} on a host")
+                display.say(f"cell {count} of {len(remaining)} finished: {cell.name}")
         except KeyboardInterrupt:
-            if not found:
+            if not finished:
                 raise
             display.warn("interrupted: the same command goes on from here")
-    return [cell for cell in cells if cell in found]
+    return [cell for cell in cells if cell in finished]
 
 
-def _job(cell: _Cell, workdir: Path) -> Job:
-    """Late when it has taken twice what its searches and its table may."""
-    settings = cell.settings
-    searches = len(cell.chosen) + len(cell.beside)
-    known = bounds.read(workdir / bounds.FILE)
-    return Job(
-        f"the cell {cell.name}",
-        _away,
-        (settings, cell.chosen, cell.beside, _packed(cell.directory), known),
-        deadline_s=2 * (searches * settings.time_limit_s + settings.measure_s) + _REST_S,
-    )
-
-
-def _away(
+def _run_on_host(
     _: None,
     settings: Settings,
-    chosen: tuple[str, ...],
-    beside: tuple[str, ...],
+    methods: tuple[str, ...],
+    extra: tuple[str, ...],
     content: dict[str, bytes],
-    known: dict[str, list[float]],
+    known_bounds: dict[str, list[float]],
 ) -> tuple[dict[str, bytes], dict[str, list[float]], list[str]]:
-    """On a host: runs a cell from the files of its run directory.
+    """Runs a cell from the files of its run directory, on a host.
 
     Returns:
-      What the files became, the bounds then known, and the tracebacks of faults.
+      The files as they are then, the bounds known then, and the tracebacks of faults.
     """
-    kept = faults.Faults()
+    fault_log = faults.Faults()
     with tempfile.TemporaryDirectory() as folder:
         workdir = Path(folder)
         label = graph_labels.shortest(settings.graph)
-        cell = _Cell(settings, label, workdir / "cell", chosen, beside)
-        bounds.merge(workdir / bounds.FILE, known)
+        cell = _Cell(settings, label, workdir / "cell", methods, extra)
+        bounds.merge(workdir / bounds.FILE, known_bounds)
         _unpack(cell.directory, content)
-        with kept.during("running the cell"):
-            _run(cell, workdir, progress.Display(progress.WARNING), kept)
-        return _packed(cell.directory), bounds.read(workdir / bounds.FILE), kept.tracebacks()
+        with fault_log.during("running the cell"):
+            _run(cell, workdir, progress.Display(progress.WARNING), fault_log)
+        known_bounds = bounds.read(workdir / bounds.FILE)
+        return _pack(cell.directory), known_bounds, fault_log.tracebacks()
 
 
-def _take_back(cell: _Cell, content: dict[str, bytes]) -> None:
-    """What says that the cell is finished is written when all the rest is there."""
-    last = {name: data for name, data in content.items() if name == _FINISHED}
-    _unpack(cell.directory, {name: content[name] for name in content.keys() - last})
-    _unpack(cell.directory, last)
-
-
-def _packed(directory: Path) -> dict[str, bytes]:
-    """The files of a directory, if there is one, by their relative paths."""
+def _pack(directory: Path) -> dict[str, bytes]:
+    """Returns the files of a directory, if there is one, by their relative paths."""
     paths = (path for path in directory.rglob("*") if path.is_file() and path.name != workdirs.LOCK)
     return {str(path.relative_to(directory)): path.read_bytes() for path in paths}
 
@@ -339,41 +320,35 @@ def _unpack(directory: Path, content: dict[str, bytes]) -> None:
         runs.write_bytes(directory / name, data)
 
 
-def _essence(cell: Settings) -> dict[str, Any]:
-    kept = {key: value for key, value in cell.to_dict().items() if key not in _NOT_OF_A_CELL}
-    return json.loads(json.dumps(kept))
-
-
-def _summary(settings: Settings, found: list[tuple[_Cell, dict[str, Any]]]) -> dict[str, Any]:
-    summaries = [summary for _, summary in found]
+def _summarise(settings: Settings, cells: list[_Cell]) -> dict[str, Any]:
+    cell_summaries = [(cell, runs.read_summary(cell.directory)) for cell in cells]
     rows = [
         {**row, "graph": cell.label, "seed": summary["seed"]}
-        for cell, summary in found
+        for cell, summary in cell_summaries
         for row in summary["rows"]
     ]
-    of_label = {cell.label: {**told["graph"], "name": cell.label} for cell, told in found}
-    graphs = [*of_label.values()]
+    by_label = {cell.label: {**s["graph"], "name": cell.label} for cell, s in cell_summaries}
+    graphs = [*by_label.values()]
+    combined = {
+        "name": ", ".join(graph["name"] for graph in graphs),
+        "num_ops": sum(graph["num_ops"] for graph in graphs),
+        "num_edges": sum(graph["num_edges"] for graph in graphs),
+    }
     return {
-        "graph": graphs[0]
-        if len(graphs) == 1
-        else {
-            "name": ", ".join(graph["name"] for graph in graphs),
-            "num_ops": sum(graph["num_ops"] for graph in graphs),
-            "num_edges": sum(graph["num_edges"] for graph in graphs),
-        },
-        "devices": summaries[0]["devices"],
+        "graph": graphs[0] if len(graphs) == 1 else combined,
+        "devices": cell_summaries[0][1]["devices"],
         "objective": settings.objective,
         "seed": settings.seed,
         "rows": rows,
         "statistics": aggregates.data(report.compared(rows)[1]),
         "best": _best(rows),
-        "complete": all(summary.get("complete", True) for summary in summaries),
-        "compute_s": sum(summary["compute_s"] for summary in summaries),
+        "complete": all(summary.get("complete", True) for _, summary in cell_summaries),
+        "compute_s": sum(summary["compute_s"] for _, summary in cell_summaries),
     }
 
 
 def _best(rows: list[dict[str, Any]]) -> str | None:
-    """The method to use on one graph; on several, the first of `verdict.rankings`."""
+    """Returns the method to use on one graph; on several, the first of `verdict.rankings`."""
     if len(summaries.by_graph(rows)) == 1:
         winner = verdict.decide(rows).winner
         return winner and winner.method

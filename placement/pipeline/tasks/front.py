@@ -126,7 +126,7 @@ def _write(
         "devices": list(target.labels),
         "axes": list(front_lib.AXES),
         "bounds": dict(zip(front_lib.AXES, result.bounds.tolist(), strict=True)),
-        "status": result.status,
+        "status": result.status.describe(result.reason),
         "evaluations": result.evaluations,
         "points": points,
         "measured": [],

@@ -1,13 +1,13 @@
 """The `list` task: graphs, methods, devices and objectives.
 
-What it says of a thing is the first line of what documents it, where it is defined.
+The text about each is the first line of its docstring.
 """
 
 import inspect
 from pathlib import Path
 from typing import Any
 
-from placement import arguments, methods, simulators, solvers, zoo
+from placement import arguments, methods, simulators, zoo
 from placement.costs import roofline
 from placement.errors import UserError
 from placement.methods import learned
@@ -21,10 +21,10 @@ from placement.zoo import synthetic
 def run(
     settings: Settings | None, workdir: Path | None, display: progress.Display = progress.NORMAL
 ) -> dict[str, dict[str, str]]:
-    """Prints what there is, a line each; needs neither configuration nor run directory.
+    """Prints one line about each; needs neither settings nor a run directory.
 
     Returns:
-      By section, names and what they are.
+      By section, the names and the text about each.
     """
     del settings, workdir
     texts = sections()
@@ -33,7 +33,7 @@ def run(
 
 
 def show(texts: dict[str, dict[str, str]], display: progress.Display) -> None:
-    """Prints sections of names and what they are."""
+    """Prints sections of names, each with the text about it."""
     console = display.console
     width = console.width if console.is_terminal else 0
     for title, entries in texts.items():
@@ -45,16 +45,18 @@ def method_sections() -> dict[str, dict[str, str]]:
     """Lists the methods, by kind."""
     return {
         "learned methods (--config.method=)": {
-            name: method.summary for name, method in methods.LEARNED.items()
+            name: method.summary for name, method in methods.of_kind("learned").items()
         },
         "searches and solvers, of these objectives": {
             name: f"{_line(method)} [{_objectives(method)}]"
-            for name, method in (methods.SEARCHES | methods.SOLVERS).items()
+            for name, method in methods.of_kind("search", "solver").items()
         },
-        "partitioners": {name: _line(method) for name, method in methods.PARTITIONERS.items()},
+        "partitioners": {
+            name: _line(method) for name, method in methods.of_kind("partitioner").items()
+        },
         "without a search": {
             method_runs.HETERO: _first_line(method_runs.openvino_hetero),
-            **{name: _line(method) for name, method in methods.BASELINES.items()},
+            **{name: _line(method) for name, method in methods.of_kind("baseline").items()},
         },
     }
 
@@ -87,7 +89,7 @@ def device_sections() -> dict[str, dict[str, str]]:
 
 
 def sections() -> dict[str, dict[str, str]]:
-    """Lists what there is, by section: names and what they are."""
+    """Lists everything by section: names, each with the text about it."""
     graphs = zoo.summaries()
     graphs |= {f"synthetic:family={n}": text for n, text in synthetic.summaries().items()}
     return {
@@ -110,20 +112,18 @@ def sections() -> dict[str, dict[str, str]]:
 
 
 def _line(method: methods.Method) -> str:
-    lacking = method.missing()
-    return method.summary + (f" (not here: {lacking})" if lacking else "")
+    reason = method.missing()
+    return method.summary + (f" (not here: {reason})" if reason else "")
 
 
 def _objectives(method: methods.Method) -> str:
-    return "any" if method.objectives == solvers.ANY else ", ".join(method.objectives)
+    return "any" if method.objectives == methods.ALL_OBJECTIVES else ", ".join(method.objectives)
 
 
 def _devices() -> dict[str, str]:
-    found = {}
-    for spec in ("auto", "host", *devices.describe_machine()["devices"]):
-        found[spec] = "; ".join(device.label for device in devices.resolve(spec))
-    return found
+    specs = ("auto", "host", *devices.describe_machine()["devices"])
+    return {spec: "; ".join(device.label for device in devices.resolve(spec)) for spec in specs}
 
 
-def _first_line(thing: Any) -> str:
-    return (thing.__doc__ or "").partition("\n")[0].rstrip(".")
+def _first_line(documented: Any) -> str:
+    return (documented.__doc__ or "").partition("\n")[0].rstrip(".")

@@ -1,9 +1,8 @@
-"""The `place` task: profile, search, verify, report.
+"""The `place` task: profile, search, measure, report.
 
 `compare` and `solve` repeat it with several methods.
 """
 
-import itertools
 import os
 import threading
 import time
@@ -17,7 +16,9 @@ from placement.methods import pretrained
 from placement.pipeline import loading, method_runs, workdirs
 from placement.pipeline import target as target_lib
 from placement.pipeline.console import faults, interrupts, progress
-from placement.pipeline.results import advice, bounds, explain, outputs, resources, verify
+from placement.pipeline.results import advice, bounds, explain, outputs, verify
+from placement.pipeline.results import rows as rows_lib
+from placement.pipeline.results.rows import Row
 from placement.pipeline.settings import Settings
 from placement.pipeline.tasks import report
 from placement.reporting import details, runs, verdict
@@ -26,7 +27,7 @@ from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Measurement
 from placement.types import Evaluate
 
-_TRIVIAL = ("single", "hetero", "random")  # methods that every table has, and that search nothing
+_TRIVIAL = ("single", "hetero", "random")  # every table has them, and they search nothing
 
 
 def run(
@@ -36,8 +37,8 @@ def run(
 
     Args:
       settings: of the run.
-      workdir: the run directory; a run that was interrupted there goes on.
-      display: where to say what is done.
+      workdir: the run directory; a run that was interrupted there continues.
+      display: shows the progress and the table.
 
     Returns:
       The summary, as written to summary.json.
@@ -45,128 +46,144 @@ def run(
     Raises:
       UserError: the settings ask for something invalid, in one line.
     """
-    chosen = arguments.entries(settings.method)
-    if len(chosen) != 1:
+    methods = arguments.entries(settings.method)
+    if len(methods) != 1:
         raise UserError(
             f"method={settings.method!r} with --task=place; give one method, or --task=compare"
         )
-    beside = tuple(method for method in _TRIVIAL if method not in chosen)
-    with faults.told_last() as kept:
-        run_ = run_methods(
-            settings, workdir, chosen, kept, beside=beside, display=display, advised=True
+    extra = tuple(method for method in _TRIVIAL if method not in methods)
+    with faults.told_last() as fault_log:
+        result = run_methods(
+            settings, workdir, methods, fault_log, extra=extra, advise=True, display=display
         )
-        with report.reporting(kept, display):
-            report.write(run_.summary, run_.directory, display.console, kept)
-        if not (run_.directory / runs.PLACEMENT).exists():
+        with report.reporting(fault_log, display):
+            report.write(result.summary, result.directory, display.console, fault_log)
+        if not (result.directory / runs.PLACEMENT).exists():
             display.warn("no method found a placement that every device can run: no placement.json")
-    return run_.summary
+    return result.summary
 
 
 class Run(NamedTuple):
-    """What a run of methods has written."""
+    """The files that a run of methods has written."""
 
     summary: dict[str, Any]
-    directory: Path  # where: the run directory, or `outputs.INTERRUPTED` in it
+    directory: Path  # the run directory, or `outputs.INTERRUPTED` in it
     interrupted: bool
 
 
-class _Judged(NamedTuple):
-    """The rows of the table, and which placement is the best on the devices."""
+class _Table(NamedTuple):
+    """The rows of the table, and the one whose placement is the best on the devices."""
 
     rows: list[dict[str, Any]]
-    best: method_runs.Entry | None  # the best placement; None where nothing can run
-    outcome: verify.Outcome  # of the best
+    best: Row | None  # None where nothing can run
 
 
 def run_methods(
     settings: Settings,
     workdir: Path,
-    chosen: tuple[str, ...],
-    kept: faults.Faults,
+    methods: tuple[str, ...],
+    fault_log: faults.Faults,
     *,
-    beside: tuple[str, ...] = (),
-    known: Path | None = None,
-    advised: bool = False,
+    extra: tuple[str, ...] = (),
+    bounds_file: Path | None = None,
+    advise: bool = False,
     display: progress.Display,
 ) -> Run:
-    """Runs the methods, measures what they found together, and writes the run directory.
+    """Runs methods, measures their placements together, and writes the run directory.
 
-    `beside` are methods that nobody asked for: they come first, and are left out where they need
-    devices that are not present or are for other objectives. `known` is the file of bounds, by
-    default that of the run directory. `advised` says before any search what there is to gain, and
-    leaves searches out where that is nothing, unless `config.search_anyway`.
-    Ctrl-C in a method ends the list: what was found until then
-    is written. So it is after a fault or a failure once methods run, which is `kept` for the task
-    to tell. What is not complete replaces nothing that is (`outputs.directory`).
+    Ctrl-C in a method ends the list of methods, and so does a fault or a failure; the results until
+    then are written. A run that is not complete replaces no complete one (`outputs.directory`).
+
+    Args:
+      settings: of the run.
+      workdir: the run directory.
+      methods: the methods that the user asked for.
+      fault_log: keeps faults and failures, for the task to raise at its end.
+      extra: methods that run before them, as far as they can run here.
+      bounds_file: keeps the lower bounds; by default a file in the run directory.
+      advise: whether to bound the possible gain before any search. Searches are left out where
+        there is none, unless `search_anyway` is set.
+      display: shows the progress.
 
     Raises:
       UserError: the settings ask for something invalid, in one line.
     """
-    started, cpu_started, before = time.monotonic(), _cpu_s(), len(kept)
-    target, order = _prepared(settings, chosen, beside, display)
+    started_s, cpu_started_s, num_faults = time.monotonic(), _cpu_s(), len(fault_log)
+    target, order = _prepare(settings, methods, extra, display)
     workdirs.claim(workdir, display, [settings.graph])
     if not (workdir / runs.SUMMARY).exists():
         outputs.write(workdir, outputs.provenance(settings, target, {}))
     with target_lib.opened(target, settings, workdir, display) as opened:
         target, costs, measurer, conditions = opened
         problem = loading.search_problem(target.net, costs, target.names, settings.objective)
-        evaluate, counter = _evaluate(settings, problem, measurer, workdir, display)
+        evaluate, count_measured = _make_evaluate(settings, problem, measurer, workdir, display)
         context = method_runs.Context(
-            settings, workdir, target, measurer, problem, evaluate, settings.seed, display,
-            threading.Event(), kept, method_runs.Incumbent(),
+            settings, workdir, target, measurer, problem, evaluate, display,
+            threading.Event(), fault_log, method_runs.Incumbent(),
         )  # fmt: skip
-        if advised:
-            with kept.during("estimating the possible gain"):
+        if advise:
+            with fault_log.during("estimating the possible gain"):
                 order = _advise(context, order)
-        entries, searched = _searched(context, order, chosen, counter)
-        judged = _judged(context, entries, searched, known or workdir / bounds.FILE)
-        # Every method ended by itself, and what was to be measured was.
-        complete = not context.stop.is_set() and len(kept) == before
+        rows: list[Row] = []
+        with interrupts.asked(display, context.stop):
+            for number, method in enumerate(order, 1):
+                measured_before = count_measured()
+                new_rows = method_runs.run(method, context, alone=methods == (method,))
+                measured = count_measured() - measured_before
+                rows += [row._replace(measurements=measured) for row in new_rows]
+                if context.stop.is_set():
+                    rest = ", ".join(order[number:]) or "no method"
+                    display.warn(f"interrupted in {method}; left out: {rest}")
+                    break
+        table = _finish_rows(context, rows, bounds_file or workdir / bounds.FILE)
+        # Whether every method ended by itself, and everything that was to be measured was.
+        is_complete = not context.stop.is_set() and len(fault_log) == num_faults
         explained = None
-        with kept.during("explaining the best placement"):
-            explained = _explained(judged, context)
-    summary = _summary(context, judged) | {
-        "complete": complete,
-        "compute_s": _cpu_s() - cpu_started,
-        "wall_s": time.monotonic() - started,
+        with fault_log.during("explaining the best placement"):
+            explained = _explain(table.best, context)
+    graph, winner = target.net.graph, verdict.decide(table.rows).winner
+    summary = {
+        "graph": {"name": graph.name, "num_ops": graph.num_ops, "num_edges": graph.num_edges},
+        "devices": list(target.labels),
+        "objective": settings.objective,
+        "seed": settings.seed,
+        "rows": table.rows,
+        "best": winner and winner.method,
+        "complete": is_complete,
+        "compute_s": _cpu_s() - cpu_started_s,
+        "wall_s": time.monotonic() - started_s,
     }
     directory = outputs.directory(workdir, summary, display)
-    files = outputs.provenance(settings, target, conditions)
-    outputs.write(directory, files | {runs.SUMMARY: summary})
-    with kept.during("writing the placement"):
-        outputs.write_placement(directory, summary, judged.best, target, problem)
+    outputs.write(
+        directory, outputs.provenance(settings, target, conditions) | {runs.SUMMARY: summary}
+    )
+    with fault_log.during("writing the placement"):
+        outputs.write_placement(directory, summary, table.best, target, problem)
         explain.write(directory, explained, target)
     return Run(summary, directory, context.stop.is_set())
 
 
-def _summary(context: method_runs.Context, judged: _Judged) -> dict[str, Any]:
-    graph, winner = context.target.net.graph, verdict.decide(judged.rows).winner
-    return {
-        "graph": {"name": graph.name, "num_ops": graph.num_ops, "num_edges": graph.num_edges},
-        "devices": list(context.target.labels),
-        "objective": context.settings.objective,
-        "seed": context.seed,
-        "rows": judged.rows,
-        "best": winner and winner.method,
-    }
+def _cpu_s() -> float:
+    """Returns the CPU seconds of this process and of the workers that have ended."""
+    return sum(os.times()[:4])
 
 
-def _prepared(
+def _prepare(
     settings: Settings,
-    chosen: tuple[str, ...],
-    beside: tuple[str, ...],
+    methods: tuple[str, ...],
+    extra: tuple[str, ...],
     display: progress.Display,
 ) -> tuple[target_lib.Target, tuple[str, ...]]:
-    """Finds the target, and the methods that run, once all that was asked for can be."""
+    """Checks everything that was asked for; returns the target and the methods to run."""
     loading.check(settings)
-    for method in chosen:
+    for method in methods:
         method_runs.check(method, settings.objective)
     if settings.init_from:  # before anything takes time
-        method_of_policy = pretrained.method_of(Path(settings.init_from))
-        if "zero_shot" in chosen:
-            pretrained.check_zero_shot(method_of_policy)
+        policy_method = pretrained.method_of(Path(settings.init_from))
+        if "zero_shot" in methods:
+            pretrained.check_zero_shot(policy_method)
     target = target_lib.find(settings)
-    order = method_runs.runnable(chosen, beside, target, settings, display)
+    order = method_runs.runnable(methods, extra, target, settings, display)
     if settings.budget < target.num_devices:
         raise UserError(
             f"budget={settings.budget} does not cover the {target.num_devices} single devices, "
@@ -175,93 +192,14 @@ def _prepared(
     return target, order
 
 
-def _advise(context: method_runs.Context, order: tuple[str, ...]) -> tuple[str, ...]:
-    """Says what a search may gain at best; returns the methods that then are worth running."""
-    settings, display = context.settings, context.display
-    measured = context.measurer if settings.evaluate != "simulate" else None
-    with display.phase("estimating the possible gain"):
-        backend = settings.backend if context.target.present else ""
-        found = advice.find(
-            context.target, context.problem, measured, backend, settings.time_limit_s
-        )
-    for line in found.lines():
-        display.say(line)
-    runs.write_json(context.workdir / advice.FILE, found.to_json())
-    searches = [method for method in order if method not in _TRIVIAL]
-    if not (found.is_hopeless and searches):
-        return order
-    if settings.search_anyway:
-        display.say(f"{searches[0]} runs all the same: search_anyway is set.")
-        return order
-    display.say(f"{searches[0]} is not run. To run it anyway: --config.search_anyway=True")
-    return tuple(method for method in order if method in _TRIVIAL)
-
-
-def _searched(
-    context: method_runs.Context,
-    order: tuple[str, ...],
-    chosen: tuple[str, ...],
-    counter: Callable[[], int],
-) -> tuple[list[method_runs.Entry], list[int]]:
-    """Runs the methods in order, until Ctrl-C: entries, and what finding each has measured."""
-    entries, measurements = [], []
-    with interrupts.asked(context.display, context.stop):
-        for number, method in enumerate(order, 1):
-            before = counter()
-            found = method_runs.run(method, context, alone=chosen == (method,))
-            entries += found
-            measurements += [counter() - before] * len(found)
-            if context.stop.is_set():
-                rest = ", ".join(order[number:]) or "no method"
-                context.display.warn(f"interrupted in {method}; left out: {rest}")
-                break
-    return entries, measurements
-
-
-def _judged(
-    context: method_runs.Context,
-    entries: list[method_runs.Entry],
-    searched: list[int],
-    known: Path,
-) -> _Judged:
-    """Measures what was found, beside the references, bounds it, and says which is best."""
-    problem, kept = context.problem, context.kept
-    wanted = context.measurer is not None and context.settings.evaluate != "simulate"
-    if wanted:
-        entries = [*entries, *method_runs.references(context.target.references)]
-    outcomes: list[verify.Outcome] = [None] * len(entries)
-    counts = [0] * len(entries)
-    with kept.during("measuring"):
-        if wanted:
-            entries, outcomes, counts = _measured(context, entries)
-            if error := verify.nothing_ran(entries, outcomes):
-                raise error
-    with context.display.phase("bounding"), kept.during("bounding"):
-        entries = bounds.beside(entries, problem, known)
-    asked = [resources.NONE] * len(entries)
-    with kept.during("working out loads"):
-        asked = resources.of(entries, problem)
-    counts = [a + b for a, b in itertools.zip_longest(counts, searched, fillvalue=0)]
-    rows = verify.rows(entries, outcomes, counts, asked)
-    number = verify.best(rows)
-    if number is None:
-        return _Judged(rows, None, None)
-    return _Judged(rows, entries[number], outcomes[number])
-
-
-def _cpu_s() -> float:
-    """CPU seconds of this process and of the workers that have ended."""
-    return sum(os.times()[:4])
-
-
-def _evaluate(
+def _make_evaluate(
     settings: Settings,
     problem: loading.SearchProblem,
     measurer: Measurer | None,
     workdir: Path,
     display: progress.Display,
 ) -> tuple[Evaluate, Callable[[], int]]:
-    """Returns what searches evaluate with, and a counter of the measurements that it made."""
+    """Returns the function that searches evaluate with, and one that counts its measurements."""
     if settings.evaluate != "measure":
         return problem.simulate, lambda: 0
     assert measurer is not None
@@ -277,32 +215,67 @@ def _evaluate(
     return measured, lambda: measured.measurements
 
 
-def _measured(
-    context: method_runs.Context, entries: list[method_runs.Entry]
-) -> tuple[list[method_runs.Entry], list[verify.Outcome], list[int]]:
-    """As `verify.measure`; Ctrl-C before or while measuring leaves all unmeasured."""
-    display = context.display
-    assert context.measurer is not None
+def _advise(context: method_runs.Context, order: tuple[str, ...]) -> tuple[str, ...]:
+    """Says what a search may gain at best; returns the methods that are worth running."""
+    settings, display = context.settings, context.display
+    measurer = context.measurer if settings.evaluate != "simulate" else None
+    with display.phase("estimating the possible gain"):
+        backend = settings.backend if context.target.present else ""
+        advised = advice.find(
+            context.target, context.problem, measurer, backend, settings.time_limit_s
+        )
+    for line in advised.lines():
+        display.say(line)
+    runs.write_json(context.workdir / advice.FILE, advised.to_json())
+    searches = [method for method in order if method not in _TRIVIAL]
+    if not (advised.is_hopeless and searches):
+        return order
+    if settings.search_anyway:
+        display.say(f"{searches[0]} runs all the same: search_anyway is set.")
+        return order
+    display.say(f"{searches[0]} is not run. To run it anyway: --config.search_anyway=True")
+    return tuple(method for method in order if method in _TRIVIAL)
+
+
+def _finish_rows(context: method_runs.Context, rows: list[Row], bounds_file: Path) -> _Table:
+    """Measures the rows beside the references, adds bounds and loads, and finds the best."""
+    fault_log = context.fault_log
+    if context.measurer is not None and context.settings.evaluate != "simulate":
+        rows = [*rows, *method_runs.references(context.target.references)]
+        with fault_log.during("measuring"):
+            rows = _measure(context, context.measurer, rows)
+            if error := verify.nothing_ran(rows):
+                raise error
+    with context.display.phase("bounding"), fault_log.during("bounding"):
+        rows = bounds.add_bounds(rows, context.problem, bounds_file)
+    with fault_log.during("working out loads"):
+        rows = rows_lib.add_loads(rows, context.problem)
+    table = rows_lib.to_json(rows)
+    winner = verdict.decide(table).placement
+    best = winner and next(i for i, row in enumerate(table) if row is winner.row)
+    return _Table(table, None if best is None else rows[best])
+
+
+def _measure(context: method_runs.Context, measurer: Measurer, rows: list[Row]) -> list[Row]:
+    """Measures the rows; Ctrl-C before or while measuring leaves all unmeasured."""
+    display, settings = context.display, context.settings
     if context.stop.is_set():
         display.warn("interrupted: nothing is measured; the same command goes on from here")
-    else:
-        try:
-            with display.phase("measuring"):
-                settings = context.settings
-                seconds = settings.measure_s, settings.time_limit_s
-                return verify.measure(context.measurer, entries, *seconds)
-        except KeyboardInterrupt:
-            context.stop.set()
-            display.warn("interrupted while measuring; the same command measures again")
-    return entries, [None] * len(entries), [0] * len(entries)
+        return rows
+    try:
+        with display.phase("measuring"):
+            return verify.measure(measurer, rows, settings.measure_s, settings.time_limit_s)
+    except KeyboardInterrupt:
+        context.stop.set()
+        display.warn("interrupted while measuring; the same command measures again")
+        return rows
 
 
-def _explained(judged: _Judged, context: method_runs.Context) -> details.Details | None:
-    """The details of the best placement; without measured times if these cannot be taken.
+def _explain(best: Row | None, context: method_runs.Context) -> details.Details | None:
+    """Returns the details of the best placement, without measured times if these are missing.
 
     None without a placement, and of a graph that is too large to look at them.
     """
-    best, outcome = judged.best, judged.outcome
     if best is None:
         return None
     target, problem, display = context.target, context.problem, context.display
@@ -312,14 +285,14 @@ def _explained(judged: _Judged, context: method_runs.Context) -> details.Details
             f"{explain.NETRON}, and what the page and the figures would show of each"
         )
         return None
-    measurer = context.measurer if isinstance(outcome, Measurement) else None
+    measurer = context.measurer if isinstance(best.outcome, Measurement) else None
     try:
-        details_ = explain.best(best, target, problem, context.settings, measurer)
-        if measurer is not None and details_.measured is None:
+        explained = explain.best(best, target, problem, context.settings, measurer)
+        if measurer is not None and explained.measured is None:
             display.warn(
                 "no measured timeline: there was no time; give a longer --config.time_limit_s"
             )
-        return details_
+        return explained
     except (KeyboardInterrupt, ChildProcessError) as error:
         cause = str(error) or "interrupted"
         display.warn(f"no measured timeline: {cause}")

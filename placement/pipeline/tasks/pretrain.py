@@ -30,6 +30,7 @@ from placement.pipeline.console import interrupts, metrics, progress
 from placement.pipeline.distributed import processes
 from placement.pipeline.settings import Settings
 from placement.reporting import runs
+from placement.types import Status
 from placement.zoo import families
 
 # The policies that can be pretrained: the factory of their batched version (None: the policy places
@@ -206,15 +207,15 @@ def _train(
         phase.goal = progress.Goal(settings.budget, settings.time_limit_s, spent_s=current.spent_s)
         start_s = time.monotonic() - current.spent_s
         current = current._replace(state=method.learner.place(current.state))
-        saved_s, ratios, status = time.monotonic(), list[float](), ""
+        saved_s, ratios, status = time.monotonic(), list[float](), None
         order = _batch_order(settings.seed, len(batches), current.batches)
-        while not status:
+        while status is None:
             if current.evaluations >= settings.budget:
-                status = "finished"
+                status = Status.FINISHED
             elif stop.is_set():
-                status = "interrupted"
+                status = Status.INTERRUPTED
             elif current.spent_s > settings.time_limit_s:
-                status = "time limit"
+                status = Status.TIME_LIMIT
             else:
                 index = next(order)
                 size = np.shape(batches[index].graphs.nodes["mask"])[1]

@@ -117,13 +117,12 @@ def _calibrate(
         costs = calibrate.apply(costs, calibration)
     runs.write_json(workdir / saved_costs.FILE, saved)
     calibrated = loading.search_problem(target.net, costs, target.names, settings.objective)
-    search = learned_search.train(
-        *("hsdag", settings, calibrated, calibrated.simulate, workdir),
-        seed=settings.seed,
-        display=display,
-    )
-    held_out = _draw(rng, shape, settings.calibration_placements - len(search.elite))
-    held_out += [("best found", placement) for placement in search.elite]
+    elite = learned_search.train(
+        "hsdag", settings, calibrated, calibrated.simulate, workdir, display
+    ).elite
+    assert elite is not None
+    held_out = _draw(rng, shape, settings.calibration_placements - len(elite))
+    held_out += [("best found", placement) for placement in elite]
     placements = np.array([placement for _, placement in held_out])
     latency_s, is_measured, is_wrong = _measure(
         settings, workdir, calibrated, measurer, placements, "checking", display

@@ -13,12 +13,12 @@ from placement.pipeline.tasks import place, report
 def run(
     settings: Settings, workdir: Path, display: progress.Display = progress.NORMAL
 ) -> dict[str, Any]:
-    """Runs the solvers of `config.methods`, by default all of the objective that can run here.
+    """Runs the solvers in `methods`, by default all of the objective that can run here.
 
     Args:
-      settings: of the run; nothing is measured, whatever it says of evaluation.
-      workdir: the run directory, whose placement.json becomes the best placement of all.
-      display: where to say what is done.
+      settings: of the run; nothing is measured, whatever `evaluate` says.
+      workdir: the run directory; placement.json becomes the best placement of all.
+      display: shows the progress and the table.
 
     Returns:
       The summary, as written to summary.json.
@@ -27,16 +27,18 @@ def run(
       UserError: the settings ask for something invalid, in one line.
     """
     settings = dataclasses.replace(settings, evaluate="simulate")
-    chosen: tuple[str, ...] = ()
-    searches = (*methods.SEARCHES, *methods.SOLVERS)
-    beside = ("single", *searches)
+    solvers = tuple(methods.of_kind("search", "solver"))
+    requested: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ("single", *solvers)
     if settings.methods.strip() != "all":
-        chosen, beside = arguments.entries(settings.methods), ("single",)
-    for method in chosen:
-        arguments.check("solver", method, searches)
+        requested, extra = arguments.entries(settings.methods), ("single",)
+    for method in requested:
+        arguments.check("solver", method, solvers)
         methods.check(method, settings.objective)
-    with faults.told_last() as kept:
-        run_ = place.run_methods(settings, workdir, chosen, kept, beside=beside, display=display)
-        with report.reporting(kept, display):
-            report.write(run_.summary, run_.directory, display.console, kept)
-    return run_.summary
+    with faults.told_last() as fault_log:
+        result = place.run_methods(
+            settings, workdir, requested, fault_log, extra=extra, display=display
+        )
+        with report.reporting(fault_log, display):
+            report.write(result.summary, result.directory, display.console, fault_log)
+    return result.summary

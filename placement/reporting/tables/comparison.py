@@ -18,7 +18,7 @@ from rich.table import Table
 
 from placement.reporting import summaries, units
 from placement.reporting.tables import grids
-from placement.types import OUT_OF_MEMORY
+from placement.types import OUT_OF_MEMORY, Status
 
 Row = Mapping[str, Any]
 
@@ -87,14 +87,26 @@ def markdown(comparison: Comparison) -> str:
     return grids.markdown(*_grid(comparison, grids.BOLD_MARKDOWN))
 
 
+def latex(comparison: Comparison) -> str:
+    """Returns the table of `rich_table` in LaTeX, see `grids.latex`."""
+    return grids.latex(*_grid(comparison, grids.BOLD_LATEX))
+
+
+def records(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """Returns every row as comparison.csv has it, references included; a missing value is None.
+
+    A measured latency is its median.
+    """
+    medians = ({**row, "measured_s": summaries.median_s(row)} for row in rows)
+    return [{key: None if _missing(row.get(key)) else row[key] for key in _CSV} for row in medians]
+
+
 def to_csv(rows: Iterable[Row]) -> str:
-    """Writes every row as CSV, references included; a measured latency is its median."""
+    """Writes the `records` of the rows as CSV."""
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_CSV)
-    for row in rows:
-        values = {**row, "measured_s": summaries.median_s(row)}
-        writer.writerow(["" if _missing(values.get(key)) else values[key] for key in _CSV])
+    writer = csv.DictWriter(text, _CSV, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records(rows))
     return text.getvalue()
 
 
@@ -111,7 +123,8 @@ def _cell(rows: list[Row], seconds: Callable[[Row], float | None]) -> Cell:
     values = [min(latencies_s) for latencies_s in seed_latencies_s.values()]
     search_s = float(np.mean([row["search_s"] for row in rows]))
     bound_s = float(np.min([units.or_nan(row.get("bound_s")) for row in rows]))
-    exceeds = math.isinf(max(values)) and any(row.get("status") == OUT_OF_MEMORY for row in rows)
+    out_of_memory = Status.FAILED.describe(OUT_OF_MEMORY)
+    exceeds = math.isinf(max(values)) and any(row.get("status") == out_of_memory for row in rows)
     return Cell(grids.estimate(values), tuple(values), search_s, bound_s, exceeds)
 
 

@@ -20,6 +20,7 @@ from placement.reporting.words import Words
 
 BOLD_MARKDOWN = "**{}**"
 BOLD_RICH = "[bold]{}[/bold]"
+BOLD_LATEX = r"\textbf{{{}}}"
 
 
 class Estimate(NamedTuple):
@@ -61,6 +62,27 @@ def markdown(
     return "\n".join(
         "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
         for cells in [header, rule, *rows]
+    )
+
+
+def latex(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Returns the grid as a LaTeX tabular, which needs the package booktabs."""
+    start, end = BOLD_LATEX.format("|").split("|")
+
+    def write(text: str) -> str:
+        if text.startswith(start) and text.endswith(end):
+            return BOLD_LATEX.format(write(text.removeprefix(start).removesuffix(end)))
+        escaped = "".join(f"\\{c}" if c in "&%$#_{}" else c for c in text)
+        return escaped.replace("±", r"$\pm$")
+
+    lines = [" & ".join(map(write, row)) + r" \\" for row in (header, *rows)]
+    columns = "l" + "r" * (len(header) - 1)
+    return "\n".join(
+        [
+            rf"\begin{{tabular}}{{{columns}}}",
+            *(r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule"),
+            r"\end{tabular}",
+        ]
     )
 
 

@@ -18,6 +18,7 @@ from placement.solvers.bounds import makespan
 from placement.solvers.diagrams import layers
 from placement.solvers.diagrams.sweep import sweep
 from placement.solvers.limits import SearchLimits
+from placement.types import Solution, Status
 
 _INITIAL_WIDTH, _WIDTH_FACTOR = 64, 4
 _MAX_BOUND_WIDTH = 4096  # of diagrams that only compute a bound
@@ -25,7 +26,7 @@ _MAX_START_ROWS = 128  # rows of the states of a diagram that only computes a st
 _MAX_HALVINGS = 4  # attempts of one width to halve the gap between the bound and the best latency
 
 
-def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def find(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Widens diagrams until the placement is proven to be optimal.
 
     If the time limit ends the search, its result may not repeat. Evaluations are the number of
@@ -53,7 +54,7 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResul
         limits.tell(evaluations, value_s, best)
         if swept.exact:
             if best is None and swept.placement is None:
-                return base.SearchResult(None, status="infeasible", evaluations=evaluations)
+                return Solution(None, status=Status.INFEASIBLE, evaluations=evaluations)
             bound_s = max(bound_s, swept.bound_s)
         else:
             bound_s, num_evaluations = _raise_bound(
@@ -62,16 +63,16 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResul
             evaluations += num_evaluations
             limits.tell(evaluations, value_s, best)
         if value_s <= bound_s * (1 + base.ROUNDING):
-            return base.SearchResult(best, bound_s, "optimal", evaluations)
+            return Solution(best, bound_s=bound_s, status=Status.OPTIMAL, evaluations=evaluations)
         # An exact sweep without the optimum: its placement exceeds the memory while tensors are
         # alive, which diagrams do not know. Wider ones would not help.
         if limits.over() or evaluations >= limits.budget or swept.exact:
-            status = "time limit" if limits.over() else "finished"
-            return base.SearchResult(best, bound_s, status, evaluations)
+            status = Status.TIME_LIMIT if limits.over() else Status.FINISHED
+            return Solution(best, bound_s=bound_s, status=status, evaluations=evaluations)
         width *= _WIDTH_FACTOR
 
 
-def start(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def start(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Returns the placement of the narrowest diagram, and whether it is proven to be optimal.
 
     There is no placement if the graph is wide or if the time ends before.
@@ -79,15 +80,15 @@ def start(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResu
     del seed
     diagram = layers.make(problem, _MAX_START_ROWS)
     if diagram is None:
-        return base.SearchResult(None)
+        return Solution(None)
     max_s = makespan.longest_s(diagram.edges, diagram.windows.compute_s)
     restricted = sweep(diagram, max_s, _INITIAL_WIDTH, limits, relaxed=False)
     if restricted.placement is None:
-        return base.SearchResult(None)
+        return Solution(None)
     relaxed = sweep(diagram, restricted.latency_s, _INITIAL_WIDTH, limits, relaxed=True)
     is_optimal = restricted.latency_s <= relaxed.bound_s * (1 + base.ROUNDING)
-    status = "optimal" if is_optimal else "finished"
-    return base.SearchResult(restricted.placement, relaxed.bound_s, status)
+    status = Status.OPTIMAL if is_optimal else Status.FINISHED
+    return Solution(restricted.placement, bound_s=relaxed.bound_s, status=status)
 
 
 def bound(problem: Instance, limits: SearchLimits) -> float:

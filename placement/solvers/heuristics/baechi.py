@@ -37,9 +37,9 @@ from scipy import optimize, sparse
 from placement.instance import Instance
 from placement.simulators import ranks
 from placement.simulators.schedule import InputCounts
-from placement.solvers import base
 from placement.solvers.heuristics.list_scheduling import Assignment, PartialSchedule
 from placement.solvers.limits import SearchLimits
+from placement.types import Solution
 
 _LP_SHARE = 0.5  # of the remaining time, for the linear program
 _TOLERANCE = 1e-6  # of the linear program
@@ -54,7 +54,7 @@ class _Choice(NamedTuple):
     reserved: tuple[int, ...]  # devices that await another operation
 
 
-def m_topo(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def m_topo(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Memory-constrained topological placement (Jeon et al. 2020, section 3.1)."""
     del seed, limits
     assignment = Assignment(problem)
@@ -68,7 +68,7 @@ def m_topo(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchRes
     for op in problem.topological_order.tolist():
         candidates = assignment.candidates(op)
         if not candidates:
-            return base.SearchResult(None)
+            return Solution(None)
         new_bytes = assignment.new_bytes(op)
         is_full = devices[current] not in candidates and new_bytes > 0
         if current + 1 < len(devices) and (is_full or used_bytes + new_bytes > cap_bytes):
@@ -80,16 +80,16 @@ def m_topo(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchRes
             device = min(candidates, key=compute_s[op].__getitem__)
         placement[op] = device
         assignment.assign(op, device)
-    return base.SearchResult(placement)
+    return Solution(placement)
 
 
-def m_etf(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def m_etf(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Memory-constrained earliest task first (Jeon et al. 2020, section 3.2)."""
     del seed
     return _earliest_first(problem, np.full(problem.graph.num_ops, -1), limits)
 
 
-def m_sct(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def m_sct(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Memory-constrained small communication times (Jeon et al. 2020, section 3.3)."""
     del seed
     favourite = favourite_children(problem, _LP_SHARE * limits.left_s())
@@ -135,9 +135,7 @@ def favourite_children(problem: Instance, time_limit_s: float) -> np.ndarray:
     return child
 
 
-def _earliest_first(
-    problem: Instance, favourite: np.ndarray, limits: SearchLimits
-) -> base.SearchResult:
+def _earliest_first(problem: Instance, favourite: np.ndarray, limits: SearchLimits) -> Solution:
     """Places the operation with the least key next; after the time limit favourites are ignored.
 
     A key can only grow, except that a device stops awaiting its favourite child. So the queue may
@@ -157,7 +155,7 @@ def _earliest_first(
             continue
         choice = _choose(schedule, op, arrival_s[op], awaited_op)
         if choice is None:
-            return base.SearchResult(None)
+            return Solution(None)
         for device in choice.reserved:
             blocked_ops[device].add(op)
         if choice.key_s > key_s:
@@ -179,7 +177,7 @@ def _earliest_first(
         awaited_op[choice.device] = child
         for queued_op in set(queued_ops):
             heapq.heappush(queue, (0.0, -rank[queued_op], queued_op))
-    return base.SearchResult(np.array(schedule.placed))
+    return Solution(np.array(schedule.placed))
 
 
 def _choose(

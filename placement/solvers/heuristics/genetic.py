@@ -20,10 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from placement.instance import Instance
-from placement.solvers import base
 from placement.solvers.heuristics import neighbourhood
 from placement.solvers.limits import SearchLimits
-from placement.types import Array
+from placement.types import Array, Solution
 
 MUTATION_PROBABILITY = 0.8
 _GENERATIONS_PER_CALL = 50  # between two checks of the time
@@ -37,7 +36,7 @@ class _Population(NamedTuple):
     latencies_s: Array  # float32 [B]: inf where infeasible
 
 
-def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def find(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Searches with a genetic algorithm."""
     space, starts, evaluation = neighbourhood.make_space(problem)
     key, population = jax.random.PRNGKey(seed), _Population(starts, *evaluation)

@@ -11,11 +11,11 @@ import numpy as np
 
 from placement.graphs import dag
 from placement.instance import Instance
-from placement.solvers import base
 from placement.solvers.limits import SearchLimits
+from placement.types import Solution
 
 
-def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def find(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Fills the accelerators in order; the baseline of Tarnawski et al. (2020)."""
     del seed, limits
     classes = problem.classes
@@ -42,4 +42,4 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResul
             if current < len(parts):
                 placement[number] = parts[current]
                 free_bytes[current] -= class_bytes
-    return base.SearchResult(placement[classes.ids], evaluations=1)
+    return Solution(placement[classes.ids], evaluations=1)

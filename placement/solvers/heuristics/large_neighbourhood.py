@@ -33,6 +33,7 @@ from placement.solvers import base
 from placement.solvers import iterated_local_search as ils
 from placement.solvers.heuristics import baechi, list_scheduling
 from placement.solvers.limits import SearchLimits
+from placement.types import Solution, Status
 
 BATCH = 64  # placements simulated at once: one compilation
 _MAX_JOINED = 8  # joins of a round's blocks, which are proposals of the next round
@@ -64,7 +65,7 @@ class _Blocks(NamedTuple):
     device: np.ndarray  # int [M]
 
 
-def lns(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def lns(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Searches large neighbourhoods of the best single device or list schedule."""
     schedules = [find(problem, seed, limits).placement for find in STARTS]
     placements = [placement for placement in schedules if placement is not None]
@@ -73,9 +74,7 @@ def lns(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult
     return polish(problem, starts[int(np.argmin(starts_s))], seed, limits)
 
 
-def polish(
-    problem: Instance, placement: np.ndarray, seed: int, limits: SearchLimits
-) -> base.SearchResult:
+def polish(problem: Instance, placement: np.ndarray, seed: int, limits: SearchLimits) -> Solution:
     """Improves a placement int [N] until time or `limits.budget` is spent; never worsens it."""
     chex.assert_shape(placement, (problem.graph.num_ops,))
     chex.assert_type(placement, int)
@@ -124,8 +123,8 @@ def polish(
                 costs_s=jnp.full(1, jnp.inf, jnp.float32),
                 steps_since_improvement=jnp.zeros(1, jnp.int32),
             )
-    status = "time limit" if limits.over() else "finished"
-    return base.SearchResult(best[classes.ids], status=status, evaluations=evaluations)
+    status = Status.TIME_LIMIT if limits.over() else Status.FINISHED
+    return Solution(best[classes.ids], status=status, evaluations=evaluations)
 
 
 # The host restarts the chain, because blocks are drawn there.

@@ -28,8 +28,8 @@ import numpy as np
 
 from placement.instance import Instance
 from placement.simulators import ranks, schedule
-from placement.solvers import base
 from placement.solvers.limits import SearchLimits
+from placement.types import Solution
 
 
 class Timeline:
@@ -166,18 +166,18 @@ class PartialSchedule(schedule.ListSchedule):
         return best_device >= 0
 
 
-def heft(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def heft(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Heterogeneous earliest finish time (Topcuoglu et al. 2002, section 5.1)."""
     del seed, limits  # one deterministic pass
     partial_schedule = PartialSchedule(problem)
     no_tail_s = [0.0] * len(problem.devices)
     for op in problem.priority_order.tolist():
         if not partial_schedule.place_earliest(op, no_tail_s):
-            return base.SearchResult(None)
-    return base.SearchResult(np.array(partial_schedule.placed))
+            return Solution(None)
+    return Solution(np.array(partial_schedule.placed))
 
 
-def peft(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def peft(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Predict earliest finish time (Arabnejad and Barbosa 2014, section 4).
 
     Departure: OCT and its mean are over the devices that support an operation.
@@ -197,7 +197,7 @@ def peft(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResul
     while queue:
         _, op = heapq.heappop(queue)
         if not partial_schedule.place_earliest(op, tails_s[op]):
-            return base.SearchResult(None)
+            return Solution(None)
         for reader in waiting.place(op):
             heapq.heappush(queue, (-rank[reader], reader))
-    return base.SearchResult(np.array(partial_schedule.placed))
+    return Solution(np.array(partial_schedule.placed))

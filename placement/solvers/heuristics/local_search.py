@@ -19,12 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from placement.instance import Instance
-from placement.solvers import base
 from placement.solvers import iterated_local_search as ils
 from placement.solvers.heuristics import neighbourhood
 from placement.solvers.heuristics.neighbourhood import NUM_CHAINS, SearchSpace
 from placement.solvers.limits import SearchLimits
-from placement.types import Array
+from placement.types import Array, Solution
 
 PATIENCE = 200
 HOT, COLD = 0.03, 1e-4
@@ -39,19 +38,17 @@ class _Cooling(NamedTuple):
     total_steps: Array | int
 
 
-def local_search(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def local_search(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Searches with chains that accept what costs no more, and restart at random."""
     return _search(problem, seed, limits, annealed=False)
 
 
-def annealing(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def annealing(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Searches by simulated annealing (Kirkpatrick et al. 1983) with several chains."""
     return _search(problem, seed, limits, annealed=True)
 
 
-def _search(
-    problem: Instance, seed: int, limits: SearchLimits, *, annealed: bool
-) -> base.SearchResult:
+def _search(problem: Instance, seed: int, limits: SearchLimits, *, annealed: bool) -> Solution:
     space, placements, evaluation = neighbourhood.make_space(problem)
     chains = ils.start(placements.T, evaluation, jnp.arange(NUM_CHAINS))
     key = jax.random.PRNGKey(seed)

@@ -18,9 +18,8 @@ import numpy as np
 
 from placement import simulators
 from placement.instance import Instance
-from placement.solvers import base
 from placement.solvers import iterated_local_search as ils
-from placement.types import Array
+from placement.types import Array, Solution, Status
 
 NUM_CHAINS = 32
 
@@ -81,9 +80,7 @@ def draw_neighbours(key: chex.PRNGKey, space: SearchSpace, placements: Array) ->
     return jnp.where(is_inside & space.allowed[:, device].T, device[:, None], placements)
 
 
-def make_result(
-    best: np.ndarray, best_s: float, evaluations: int, budget: int
-) -> base.SearchResult:
+def make_result(best: np.ndarray, best_s: float, evaluations: int, budget: int) -> Solution:
     """Returns the result of a search that is over.
 
     Args:
@@ -95,5 +92,5 @@ def make_result(
     chex.assert_rank(best, 1)
     chex.assert_type(best, int)
     placement = best if np.isfinite(best_s) else None
-    status = "finished" if evaluations > budget - NUM_CHAINS else "time limit"
-    return base.SearchResult(placement, status=status, evaluations=evaluations)
+    status = Status.FINISHED if evaluations > budget - NUM_CHAINS else Status.TIME_LIMIT
+    return Solution(placement, status=status, evaluations=evaluations)

@@ -4,8 +4,8 @@ import numpy as np
 
 from placement.errors import UserError
 from placement.instance import Instance
-from placement.solvers import base
 from placement.solvers.limits import SearchLimits
+from placement.types import Solution, Status
 
 # Brute force refuses problems with more classes that have a choice, or with more placements.
 _MAX_FREE_CLASSES = 20
@@ -13,15 +13,15 @@ _MAX_PLACEMENTS = 2**22
 _BATCH = 4096
 
 
-def random(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def random(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Every class on a uniformly random device that supports it."""
     classes = problem.classes
     draw = np.random.default_rng(seed).random(classes.compute_s.shape)
     placement = np.where(classes.allowed, draw, -1.0).argmax(axis=1)
-    return base.SearchResult(placement[classes.ids], evaluations=1)
+    return Solution(placement[classes.ids], evaluations=1)
 
 
-def round_robin(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def round_robin(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Classes in topological order, each on the next device in turn that supports it."""
     classes = problem.classes
     num_devices = classes.compute_s.shape[1]
@@ -31,10 +31,10 @@ def round_robin(problem: Instance, seed: int, limits: SearchLimits) -> base.Sear
         turns = (device + 1 + np.arange(num_devices)) % num_devices
         device = turns[np.argmax(classes.allowed[number, turns])]
         placement[number] = device
-    return base.SearchResult(placement[classes.ids], evaluations=1)
+    return Solution(placement[classes.ids], evaluations=1)
 
 
-def topological(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def topological(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """A topological order cut into one segment per device, in the order of the devices.
 
     The shares of the work, in mean seconds over the devices, are proportional to the devices'
@@ -53,10 +53,10 @@ def topological(problem: Instance, seed: int, limits: SearchLimits) -> base.Sear
     placement[order] = np.searchsorted(ends, middle, side="right")
     supported = classes.allowed[np.arange(len(order)), placement]
     placement = np.where(supported, placement, classes.compute_s.argmin(axis=1))
-    return base.SearchResult(placement[classes.ids], evaluations=1)
+    return Solution(placement[classes.ids], evaluations=1)
 
 
-def brute_force(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def brute_force(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Every placement, simulated: the proven optimum of a small graph.
 
     Raises:
@@ -86,7 +86,7 @@ def brute_force(problem: Instance, seed: int, limits: SearchLimits) -> base.Sear
         limits.tell(min(begin, int(total)), best_s, best)
     evaluations = min(begin, int(total))
     if begin < total:
-        return base.SearchResult(best, status="time limit", evaluations=evaluations)
+        return Solution(best, status=Status.TIME_LIMIT, evaluations=evaluations)
     if best is None:
-        return base.SearchResult(None, status="infeasible", evaluations=evaluations)
-    return base.SearchResult(best, best_s, "optimal", evaluations)
+        return Solution(None, status=Status.INFEASIBLE, evaluations=evaluations)
+    return Solution(best, bound_s=best_s, status=Status.OPTIMAL, evaluations=evaluations)

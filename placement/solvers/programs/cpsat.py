@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 
 from placement.instance import Instance
-from placement.solvers import base
 from placement.solvers.limits import SearchLimits
 from placement.solvers.programs import cpsat_makespan, cpsat_solver, program_search
 from placement.solvers.programs.program import Outcome, Program
+from placement.types import Solution, Status
 
 _HORIZON_UNITS = 2**30
 # More strategies than processors: they share what they learn, and taking turns pays.
 _NUM_WORKERS = 8
 
 
-def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def find(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """A constraint program on CP-SAT, over all placements.
 
     Two runs may differ if the time limit ends them.
@@ -101,9 +101,9 @@ def solve(
         lambda value: on_solution(read_assignment(value)),
     )
     if status == cp_model.INFEASIBLE:
-        return Outcome("infeasible", None, np.nan)
+        return Outcome(Status.INFEASIBLE, None, np.nan)
     bound_s = solver.best_objective_bound * unit_s
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return Outcome("time limit", None, max(bound_s, 0.0))
-    outcome = "optimal" if status == cp_model.OPTIMAL else "time limit"
+        return Outcome(Status.TIME_LIMIT, None, max(bound_s, 0.0))
+    outcome = Status.OPTIMAL if status == cp_model.OPTIMAL else Status.TIME_LIMIT
     return Outcome(outcome, read_assignment(solver.value), bound_s)

@@ -50,11 +50,12 @@ from placement.solvers import base
 from placement.solvers.bounds import makespan as makespan_lib
 from placement.solvers.limits import SearchLimits
 from placement.solvers.programs import cpsat_solver, warm_start
+from placement.types import Solution, Status
 
 _MAX_ROWS = 1_000_000  # pairs of operations on devices that edges join
 
 
-def solve_makespan(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def solve_makespan(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Finds the optimum, or the best placement and bound at the time limit.
 
     Raises:
@@ -72,9 +73,9 @@ def solve_makespan(problem: Instance, seed: int, limits: SearchLimits) -> base.S
     best, value_s, evaluations = start
     bound_s = makespan_lib.makespan(problem, limits)
     if bound_s == inf:
-        return base.SearchResult(None, status="infeasible", evaluations=evaluations)
+        return Solution(None, status=Status.INFEASIBLE, evaluations=evaluations)
     if value_s <= bound_s * (1 + base.ROUNDING):
-        return base.SearchResult(best, bound_s=bound_s, status="optimal", evaluations=evaluations)
+        return Solution(best, bound_s=bound_s, status=Status.OPTIMAL, evaluations=evaluations)
     classes = problem.classes
     model, device_booleans, unit_s = _build_model(cp_model, problem, value_s)
     if best is not None:
@@ -94,15 +95,15 @@ def solve_makespan(problem: Instance, seed: int, limits: SearchLimits) -> base.S
     parameters = {"num_workers": 1, "random_seed": seed % 2**31, "linearization_level": 0}
     status, solver = cpsat_solver.solve(cp_model, model, limits, parameters, report)
     if status == cp_model.INFEASIBLE and best is None:
-        return base.SearchResult(None, status="infeasible", evaluations=evaluations)
+        return Solution(None, status=Status.INFEASIBLE, evaluations=evaluations)
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         placement, seconds = read_placement(solver.value)
         if seconds < value_s:
             best, value_s = placement, seconds
     bound_s = max(bound_s, solver.best_objective_bound * unit_s)
     is_proven = value_s <= bound_s * (1 + base.ROUNDING)
-    outcome = "optimal" if is_proven else "time limit"
-    return base.SearchResult(best, bound_s=bound_s, status=outcome, evaluations=evaluations)
+    outcome = Status.OPTIMAL if is_proven else Status.TIME_LIMIT
+    return Solution(best, bound_s=bound_s, status=outcome, evaluations=evaluations)
 
 
 def _build_model(

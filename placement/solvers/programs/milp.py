@@ -16,22 +16,23 @@ import numpy as np
 from scipy import optimize, sparse
 
 from placement.instance import Instance
-from placement.solvers import base, native
+from placement.solvers import native
 from placement.solvers.limits import SearchLimits
 from placement.solvers.programs import program_search
 from placement.solvers.programs.program import Outcome, Program
+from placement.types import Solution, Status
 
 _HORIZON_UNITS = 100.0
 _GAP = 1e-7  # relative, at which a search may end
 
 
-def find(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def find(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """An integer program on HiGHS; under max_load, over contiguous placements."""
     contiguous = problem.objective == "max_load"
     return program_search.search(problem, seed, limits, solve=solve, contiguous=contiguous)
 
 
-def find_noncontiguous(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def find_noncontiguous(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """An integer program on HiGHS, over all placements."""
     return program_search.search(problem, seed, limits, solve=solve)
 
@@ -99,9 +100,9 @@ def solve(
     )
     result = native.call(run, limits)
     if result is None:
-        return Outcome("time limit", None, 0.0)
+        return Outcome(Status.TIME_LIMIT, None, 0.0)
     if result.status == 2:
-        return Outcome("infeasible", None, np.nan)
+        return Outcome(Status.INFEASIBLE, None, np.nan)
     bound_s = 0.0 if result.mip_dual_bound is None else float(result.mip_dual_bound) * unit_s
     assignment = None if result.x is None else result.x[program.assignment] > 0.5
-    return Outcome("optimal" if result.status == 0 else "time limit", assignment, bound_s)
+    return Outcome(Status.OPTIMAL if result.status == 0 else Status.TIME_LIMIT, assignment, bound_s)

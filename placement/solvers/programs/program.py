@@ -21,6 +21,7 @@ import numpy as np
 from placement.instance import Instance
 from placement.solvers import base
 from placement.solvers.programs.presolve import TaskGraph
+from placement.types import Status
 
 # A literal: the Boolean b as b, its negation as ~b, which is negative.
 Literal = int
@@ -206,6 +207,6 @@ def join_inseparable(
 class Outcome(NamedTuple):
     """The result of solving a program."""
 
-    status: str  # 'optimal', 'infeasible' or 'time limit'
+    status: Status  # OPTIMAL, INFEASIBLE or TIME_LIMIT
     assignment: np.ndarray | None  # bool [C, D]
     bound_s: float

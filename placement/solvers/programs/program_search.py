@@ -13,6 +13,7 @@ from placement.solvers.limits import SearchLimits
 from placement.solvers.programs import max_load_program, subgraph_program, warm_start
 from placement.solvers.programs.presolve import presolve
 from placement.solvers.programs.program import Outcome, Program
+from placement.types import Solution, Status
 
 _SUM_PRECISION = 1e-9  # relative: the rounding of float64 sums
 
@@ -47,7 +48,7 @@ def search(
     *,
     solve: SolveProgram,
     contiguous: bool = False,
-) -> base.SearchResult:
+) -> Solution:
     """Finds the best placement by an integer program.
 
     Args:
@@ -63,8 +64,8 @@ def search(
     start = warm_start.find_warm_start(problem, seed, limits, contiguous=contiguous)
     best, value_s, evaluations = start
     if value_s <= lower_s * (1 + _SUM_PRECISION):
-        return base.SearchResult(
-            best, bound_s=value_s, status="optimal", evaluations=evaluations, scope=scope
+        return Solution(
+            best, bound_s=value_s, status=Status.OPTIMAL, evaluations=evaluations, scope=scope
         )
     tasks = presolve(problem)
     if best is not None:
@@ -91,10 +92,10 @@ def search(
             best, value_s = placement, seconds
         limits.tell(evaluations, value_s, best)
     if outcome.status == "infeasible" and best is not None:  # nothing is better than the horizon
-        return base.SearchResult(
-            best, bound_s=value_s, status="optimal", evaluations=evaluations, scope=scope
+        return Solution(
+            best, bound_s=value_s, status=Status.OPTIMAL, evaluations=evaluations, scope=scope
         )
     bound_s = min(max(lower_s, outcome.bound_s), value_s)
-    return base.SearchResult(
+    return Solution(
         best, bound_s=bound_s, status=outcome.status, evaluations=evaluations, scope=scope
     )

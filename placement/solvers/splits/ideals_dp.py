@@ -36,6 +36,7 @@ from placement.solvers.splits import contiguous
 from placement.solvers.splits import ideals as ideals_lib
 from placement.solvers.splits.contiguous import DeviceTypes, VertexGraph
 from placement.solvers.splits.ideals import Ideals
+from placement.types import Solution, Status
 
 MAX_STATES = 50_000_000  # pairs of an ideal and numbers of devices, 8 bytes each
 _GUESS_RATIO, _NUM_GUESSES = 1.2, 10  # of the value over an even load: 1.2, 1.2 ** 2, ...
@@ -74,7 +75,7 @@ class _Segments(NamedTuple):
     load_s: np.ndarray  # float64 [*]
 
 
-def ideals_dp(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def ideals_dp(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """A dynamic program over ideals: the best contiguous placement, with proof.
 
     The time limit is checked between levels. If it ends the search, the linearised program's
@@ -91,26 +92,26 @@ def ideals_dp(problem: Instance, seed: int, limits: SearchLimits) -> base.Search
     for vertices, lattice in zip(vertex_graphs, lattices, strict=True):
         best = _choose_better(best, search(vertices, types, lattice, best.value_s, limits))
     if not best.is_complete:
-        return base.SearchResult(best.placement, status="time limit", scope=base.CONTIGUOUS)
+        return Solution(best.placement, status=Status.TIME_LIMIT, scope=base.CONTIGUOUS)
     if best.placement is None:
-        return base.SearchResult(None, bound_s=np.inf, status="infeasible", scope=base.CONTIGUOUS)
-    return base.SearchResult(
-        best.placement, bound_s=best.value_s, status="optimal", scope=base.CONTIGUOUS
+        return Solution(None, bound_s=np.inf, status=Status.INFEASIBLE, scope=base.CONTIGUOUS)
+    return Solution(
+        best.placement, bound_s=best.value_s, status=Status.OPTIMAL, scope=base.CONTIGUOUS
     )
 
 
-def dp_split(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def dp_split(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """The split of `ideals_dp` for `max_load`, under `subgraph` (Tarnawski et al. 2020).
 
     Raises:
       UserError: as `ideals_dp`.
     """
     result = ideals_dp(problem._replace(objective="max_load"), seed, limits)
-    status = "finished" if result.status == "optimal" else "time limit"
-    return base.SearchResult(result.placement, status=status)
+    status = Status.FINISHED if result.status == Status.OPTIMAL else Status.TIME_LIMIT
+    return Solution(result.placement, status=status)
 
 
-def linearised_dp(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def linearised_dp(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """A dynamic program over one topological order, cut into segments: contiguous.
 
     Raises:
@@ -118,8 +119,8 @@ def linearised_dp(problem: Instance, seed: int, limits: SearchLimits) -> base.Se
     """
     del seed
     best = _linearise(*contiguous.build_vertex_graphs(problem), limits)
-    status = "finished" if best.is_complete else "time limit"
-    return base.SearchResult(best.placement, status=status)
+    status = Status.FINISHED if best.is_complete else Status.TIME_LIMIT
+    return Solution(best.placement, status=status)
 
 
 def _linearise(types: DeviceTypes, vertex_graphs: list[VertexGraph], limits: SearchLimits) -> Split:

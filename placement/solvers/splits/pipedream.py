@@ -24,12 +24,12 @@ import numpy as np
 
 from placement.graphs import dag
 from placement.instance import Instance
-from placement.solvers import base
 from placement.solvers.limits import SearchLimits
 from placement.solvers.splits import contiguous
+from placement.types import Solution, Status
 
 
-def pipedream(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+def pipedream(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """PipeDream's planner (Narayanan et al. 2019): a chain of stages.
 
     Raises:
@@ -72,7 +72,7 @@ def pipedream(problem: Instance, seed: int, limits: SearchLimits) -> base.Search
         stage_starts = []
         for _ in workers:
             if limits.over():
-                return base.SearchResult(placement, status="time limit")
+                return Solution(placement, status=Status.TIME_LIMIT)
             values_s = np.maximum(np.maximum(pace_s, crossing_s)[:, None], stage_s)
             stage_starts.append(values_s.argmin(axis=0))
             pace_s = values_s.min(axis=0)
@@ -83,4 +83,4 @@ def pipedream(problem: Instance, seed: int, limits: SearchLimits) -> base.Search
                 devices[order[starts[end] : end]] = worker
                 end = starts[end]
             placement = devices[vertices.vertex_ids]
-    return base.SearchResult(placement)
+    return Solution(placement)

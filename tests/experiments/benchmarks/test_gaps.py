@@ -6,7 +6,7 @@ import pytest
 
 from experiments.benchmarks import cells, gaps
 from experiments.benchmarks.cells import Cell
-from placement import solvers
+from placement import methods
 from placement.errors import UserError
 from placement.zoo import families
 
@@ -16,7 +16,7 @@ def test_a_cell_has_latencies_between_the_bounds(monkeypatch, capsys):
     monkeypatch.setattr(cells, "DEVICE_SETS", ("roofline:cpu,gpu,gpu",))
     # The searches end by their budget or by a proof, and not by the clock.
     monkeypatch.setattr(gaps, "_TIME_LIMIT_S", 600.0)
-    monkeypatch.setattr(solvers, "solve", functools.partial(solvers.solve, budget=1_000))
+    monkeypatch.setattr(methods, "solve", functools.partial(methods.solve, budget=1_000))
     small = "synthetic:family=fork_join,ops=20,seed=0,width=3"
     monkeypatch.setattr(families, "draw", lambda *_: small)
     (cell,) = gaps.measure(["fork_join"])

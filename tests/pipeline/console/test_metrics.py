@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from placement.pipeline.console import metrics, progress
-from placement.types import Solution
+from placement.types import Solution, Status
 from tests.reporting import events
 
 
@@ -85,7 +85,7 @@ def test_a_solvers_progress_is_logged_at_a_limited_rate_and_at_its_end(tmp_path,
         for step in range(1, 101):
             now[0] += 0.01
             told.observe(64 * step, 1 / step)
-        told.finish(Solution(np.zeros(1), 1 / 100, np.nan, "finished", 1.0, 6400))
+        told.finish(Solution(np.zeros(1), 1 / 100, np.nan, Status.FINISHED, 1.0, 6400))
     result = metrics.read(tmp_path)
     assert 5 <= len(result) <= 7
     assert result[0] == {"method": "lns", "seed": 0, "elapsed_s": 0.01, **result[0]}
@@ -103,7 +103,7 @@ def test_a_solver_without_progress_logs_nothing(tmp_path):
         metrics.Log(tmp_path, "heft", 0) as log,
     ):
         metrics.SolverMetrics(log, phase).finish(
-            Solution(np.zeros(1), 2e-3, np.nan, "finished", 1.0, 1)
+            Solution(np.zeros(1), 2e-3, np.nan, Status.FINISHED, 1.0, 1)
         )
         assert phase.status() == "best 2.000 ms"
     assert not list(tmp_path.iterdir())

@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from placement.pipeline.method_runs import Entry
+from placement.pipeline.results import rows as rows_lib
 from placement.pipeline.results import verify
-from placement.pipeline.results.resources import Load
+from placement.pipeline.results.rows import Load, Row
+from placement.reporting import verdict
 from placement.runtime.measurement.request import Candidate, Failure, Interval, Measurement
 from placement.types import Solution
 
@@ -59,77 +60,83 @@ class GivenOutcomes:
         )
 
 
-def entry(method: str, on: int | None = None, **predicted_s: float) -> Entry:
+def make_row(method: str, on: int | None = None, **predicted_s: float) -> Row:
     """Of two operations, all `on` one device or each placement on two devices of its own."""
     values = tuple(predicted_s.values())
     devices = np.arange(2 * len(values), dtype=np.int32).reshape(-1, 2)
     placements = devices if on is None else np.full_like(devices, on)
-    solution = Solution(placements[0], values[0], math.nan, "finished", 0.0, 1)
+    solution = Solution(placements[0], values[0], evaluations=1, elite=placements)
     candidates = tuple(Candidate({"op": name}, ()) for name in predicted_s)
-    return Entry(method, solution, placements, candidates, values)
+    return Row(method, solution, candidates, values, load=LOAD)
 
 
-def table(*entries: Entry):
-    chosen, outcomes, counts = verify.measure(GivenOutcomes(), list(entries), 1.0)
-    rows = verify.rows(chosen, outcomes, counts, [LOAD] * len(entries))
-    number = verify.best(rows)
-    return chosen, rows, number if number is None else rows[number]["method"]
+def best(rows) -> str | None:
+    """The method of the best placement."""
+    placement = verdict.decide(rows).placement
+    return placement and placement.method
+
+
+def table(*given: Row):
+    measured = verify.measure(GivenOutcomes(), list(given), 1.0)
+    rows = rows_lib.to_json(measured)
+    return measured, rows, best(rows)
 
 
 def test_the_prediction_in_a_row_is_that_of_the_placement_measured() -> None:
-    learned = entry("hsdag", first=0.5, second=0.6)
-    chosen, rows, best = table(entry("single:A", 0, single=1.0), learned)
+    learned = make_row("hsdag", first=0.5, second=0.6)
+    chosen, rows, method = table(make_row("single:A", 0, single=1.0), learned)
     assert chosen[1].candidates == (Candidate({"op": "second"}, ()),)
     assert chosen[1].placements.tolist() == [[2, 3]] == [chosen[1].solution.placement.tolist()]
     assert rows[1]["predicted_s"] == 0.6
     assert rows[1]["measured_s"]["median"] == 0.9
     assert rows[1]["versus_interval"] == pytest.approx([0.89, 0.91])
     assert rows[1]["measurements"] == 3
-    assert best == "hsdag"
+    assert method == "hsdag"
 
 
 def test_a_failure_has_no_number_and_is_never_best() -> None:
-    _, rows, best = table(entry("single:A", 0, single=1.0), entry("hsdag", bad=0.1))
+    _, rows, method = table(make_row("single:A", 0, single=1.0), make_row("hsdag", bad=0.1))
     assert rows[1]["measured_s"] is None
     assert rows[1]["versus_best_single_device"] is None
     assert rows[1]["versus_interval"] is None
     assert rows[1]["status"] == "failed: infer: it broke"
     assert np.isnan([rows[1]["max_load_s"], rows[1]["memory_bytes"]]).all()
     assert (rows[0]["max_load_s"], rows[0]["memory_bytes"]) == LOAD
-    assert best == "single:A"
+    assert method == "single:A"
 
 
 def test_what_cannot_be_told_from_the_single_device_is_not_best() -> None:
-    _, rows, best = table(entry("single:A", 0, single=1.0), entry("hsdag", single=1.0))
+    _, rows, method = table(make_row("single:A", 0, single=1.0), make_row("hsdag", single=1.0))
     assert rows[1]["versus_best_single_device"] == 1.0
-    assert best == "single:A"
+    assert method == "single:A"
 
 
 def test_ratios_are_to_a_single_device_that_runs() -> None:
     """The one predicted best computes wrong outputs, as bf16 does for some models."""
-    singles = entry("single:A", 0, bad=0.1), entry("single:B", 1, single=1.0)
-    _, rows, best = table(*singles, entry("hsdag", second=0.5))
+    singles = make_row("single:A", 0, bad=0.1), make_row("single:B", 1, single=1.0)
+    _, rows, method = table(*singles, make_row("hsdag", second=0.5))
     assert rows[2]["versus_best_single_device"] == 0.9
-    assert best == "hsdag"
+    assert method == "hsdag"
 
 
 def test_what_gives_one_device_everything_is_that_device_however_it_was_found() -> None:
     """Timed another way it might be faster than itself."""
-    singles = entry("single:A", 0, first=0.5), entry("single:B", 1, single=1.0)
-    chosen, rows, best = table(*singles, entry("hetero", 1, second=1.0), entry("lns", 0, bad=0.1))
+    singles = make_row("single:A", 0, first=0.5), make_row("single:B", 1, single=1.0)
+    chosen, rows, method = table(
+        *singles, make_row("hetero", 1, second=1.0), make_row("lns", 0, bad=0.1)
+    )
     assert chosen[2].candidates == chosen[1].candidates
     assert rows[2]["measured_s"] == rows[1]["measured_s"]
     assert rows[3]["measured_s"] == rows[0]["measured_s"]
-    assert best == "single:B"
+    assert method == "single:B"
 
 
 def test_ratios_are_paired_with_the_single_device_that_is_measured_as_the_fastest() -> None:
     """Not with the one that is predicted to be."""
 
-    given = [entry("single:A", 0, first=0.5), entry("single:B", 1, single=1.0)]
-    given += [entry("random", second=0.9)]
-    chosen, outcomes, counts = verify.measure(GivenOutcomes(), given, 1.0)
-    slower, fastest, random = verify.rows(chosen, outcomes, counts, [LOAD] * 3)
+    given = [make_row("single:A", 0, first=0.5), make_row("single:B", 1, single=1.0)]
+    given += [make_row("random", second=0.9)]
+    _, (slower, fastest, random), _ = table(*given)
     assert (fastest["versus_best_single_device"], fastest["versus_interval"]) == (1.0, [1.0, 1.0])
     assert slower["versus_best_single_device"] == pytest.approx(1.1)
     assert slower["versus_interval"] == pytest.approx([1.09, 1.11])
@@ -137,24 +144,24 @@ def test_ratios_are_paired_with_the_single_device_that_is_measured_as_the_fastes
 
 
 def test_where_nothing_is_measured_one_device_is_not_better_than_itself() -> None:
-    found = [entry("single:A", 0, single=1.0), entry("hetero", 0, first=0.99)]
-    outcomes = [None, None]
-    rows = verify.rows(found, outcomes, [0, 0], [LOAD] * 2)
-    assert verify.best(rows) == 0
-    found += [entry("lns", first=0.98)]
-    rows = verify.rows(found, [*outcomes, None], [0, 0, 0], [LOAD] * 3)
-    assert verify.best(rows) == 2
+    found = [make_row("single:A", 0, single=1.0), make_row("hetero", 0, first=0.99)]
+    assert best(rows_lib.to_json(found)) == "single:A"
+    found += [make_row("lns", first=0.98)]
+    assert best(rows_lib.to_json(found)) == "lns"
 
 
 def test_where_every_placement_failed_none_is_best_and_the_causes_are_counted() -> None:
-    found = [entry("single:A", 0, bad=0.1), entry("single:B", 1, bad=0.2), entry("lns", bad=0.1)]
-    chosen, outcomes, counts = verify.measure(GivenOutcomes(), found, 1.0)
-    rows = verify.rows(chosen, outcomes, counts, [LOAD] * 3)
-    assert verify.best(rows) is None
-    error = verify.nothing_ran(chosen, outcomes)
+    found = [
+        make_row("single:A", 0, bad=0.1),
+        make_row("single:B", 1, bad=0.2),
+        make_row("lns", bad=0.1),
+    ]
+    measured, _, method = table(*found)
+    assert method is None
+    error = verify.nothing_ran(measured)
     assert str(error) == "none of 3 placements ran: 3 x infer: it broke"
-    *_, best = table(entry("single:A", 0, bad=0.1), entry("lns", second=0.5))
-    assert best == "lns"
+    *_, method = table(make_row("single:A", 0, bad=0.1), make_row("lns", second=0.5))
+    assert method == "lns"
 
 
 def test_placements_of_few_segments_are_compiled_before_those_of_many() -> None:
@@ -165,14 +172,14 @@ def test_placements_of_few_segments_are_compiled_before_those_of_many() -> None:
             asked.append(request)
             return super().ask(request)
 
-    single = entry("single:A", 0, single=1.0)
-    many, few = entry("random", first=3.0), entry("search", second=0.5)
+    single = make_row("single:A", 0, single=1.0)
+    many, few = make_row("random", first=3.0), make_row("search", second=0.5)
     cut = {"random": ("a", "b", "c"), "search": ("a", "b")}
     entries = [single] + [
         each._replace(candidates=(each.candidates[0]._replace(segments=cut[each.method]),))
         for each in (many, few)
     ]
-    _, outcomes, _ = verify.measure(Recorded(), entries, 1.0, 60.0)
+    measured = verify.measure(Recorded(), entries, 1.0, 60.0)
     assert [c.affinity["op"] for c in asked[-1].candidates] == ["single", "second", "first"]
     assert asked[-1].compile_s == 60.0
-    assert [outcome.ratio.median for outcome in outcomes] == [1.0, 1.1, 0.9]
+    assert [row.outcome.ratio.median for row in measured] == [1.0, 1.1, 0.9]

@@ -65,8 +65,8 @@ def test_methods_of_the_audit_that_no_seed_changes_run_once(tmp_path):
     methods = compare._methods(settings, progress.NORMAL)
     first, second = compare._cells(settings, tmp_path, *methods)
     installed = {method for method in _methods(settings.methods) if _is_installed(method)}
-    assert set(first.chosen) == installed - {"single"}
-    assert set(first.chosen) - set(second.chosen) == {"heft", "peft", "m_etf", "human_expert"}
+    assert set(first.methods) == installed - {"single"}
+    assert set(first.methods) - set(second.methods) == {"heft", "peft", "m_etf", "human_expert"}
 
 
 @pytest.mark.slow
@@ -138,11 +138,11 @@ def test_the_report_is_made_again_from_what_was_written(audited):
 def test_measured_methods_run_with_every_seed(tmp_path):
     settings = Settings(evaluate="simulate", methods="heft,random", seeds=2, graphs=_GRAPHS[0])
     simulated = compare._cells(settings, tmp_path, ("heft", "random"), ("single",))
-    assert [cell.chosen for cell in simulated] == [("heft", "random"), ("random",)]
-    assert {cell.beside for cell in simulated} == {("single",)}
+    assert [cell.methods for cell in simulated] == [("heft", "random"), ("random",)]
+    assert {cell.extra for cell in simulated} == {("single",)}
     settings = dataclasses.replace(settings, evaluate="simulate+verify")
     measured = compare._cells(settings, tmp_path, ("heft", "random"), ("single",))
-    assert {cell.chosen for cell in measured} == {("heft", "random")}
+    assert {cell.methods for cell in measured} == {("heft", "random")}
 
 
 def test_one_method_on_one_graph_is_told_without_statistics_that_it_takes_more_for(tmp_path):

@@ -12,12 +12,12 @@ from configs import solvers as solvers_config
 from placement.errors import UserError
 from placement.instance import Instance
 from placement.methods import METHODS
-from placement.pipeline import loading, method_runs
+from placement.pipeline import loading
 from placement.pipeline.console import metrics
 from placement.pipeline.results import bounds
+from placement.pipeline.results.rows import Row
 from placement.pipeline.settings import Settings
 from placement.pipeline.tasks import compare, solve
-from placement.solvers import base
 from placement.solvers.limits import SearchLimits
 from placement.types import Solution
 from tests import helpers
@@ -131,9 +131,9 @@ def test_ctrl_c_in_a_solver_keeps_what_others_found(tmp_path, monkeypatch, capsy
 
 
 def test_the_best_of_an_interrupted_comparison_is_one_of_all_its_graphs(tmp_path, monkeypatch):
-    answers = iter([base.SearchResult(np.array([1, 0, 1, 0, 0]))])  # worth 10
+    answers = iter([Solution(np.array([1, 0, 1, 0, 0]))])  # worth 10
 
-    def once(problem: Instance, seed: int, limits: SearchLimits) -> base.SearchResult:
+    def once(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
         for answer in answers:
             return answer
         raise KeyboardInterrupt
@@ -191,9 +191,9 @@ def test_what_a_cell_compiles_goes_with_it(tmp_path):
     assert numbers[2] < numbers[1] + 90  # ten compiled functions, of hundreds
 
 
-def entry(value_s: float, bound_s: float = np.nan, *, full: bool = False, scope: str = "all"):
-    solution = Solution(np.zeros(2, np.int32), value_s, bound_s, "finished", 0.0, 1, scope)
-    return method_runs.Entry("some", solution, solution.placement[None], (), (value_s,), full=full)
+def make_row(value_s: float, bound_s: float = np.nan, scope: str = "all", **fields: bool) -> Row:
+    solution = Solution(np.zeros(2, np.int32), value_s, bound_s, scope=scope)
+    return Row("some", solution, (), (value_s,), **fields)
 
 
 def test_a_bound_stands_beside_the_rows_that_it_holds_for(tmp_path):
@@ -203,15 +203,15 @@ def test_a_bound_stands_beside_the_rows_that_it_holds_for(tmp_path):
     setting = loading.SearchProblem(
         full, coarse, np.arange(2), np.arange(2), lambda placements: placements
     )
-    entries = [
-        entry(8.0, 5.0),  # of coarse placements
-        entry(9.0),
-        entry(4.0, full=True),
-        entry(7.0, 6.0, scope="contiguous"),
+    rows = [
+        make_row(8.0, 5.0),  # of coarse placements
+        make_row(9.0),
+        make_row(4.0, is_full=True),
+        make_row(7.0, 6.0, scope="contiguous"),
     ]
     path = tmp_path / bounds.FILE
-    found = bounds.beside(entries, setting, path)
-    assert [e.solution.bound_s for e in found] == [5.0, 5.0, 2.0, 6.0]
+    found = bounds.add_bounds(rows, setting, path)
+    assert [row.solution.bound_s for row in found] == [5.0, 5.0, 2.0, 6.0]
     # What is in the file counts, though nobody found it this time.
-    again = bounds.beside([entry(9.0)], setting, path)
+    again = bounds.add_bounds([make_row(9.0)], setting, path)
     assert again[0].solution.bound_s == 5.0

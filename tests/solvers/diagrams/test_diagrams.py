@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from placement import solvers
+from placement import methods, solvers
 from placement.errors import UserError
 from placement.instance import Instance
 from placement.solvers import base
@@ -61,14 +61,14 @@ def test_restricted_diagrams_know_the_latency_of_their_placements():
 @pytest.mark.slow
 def test_wide_diagrams_find_and_prove_the_optimum():
     for problem in exhaustive.problems("makespan", 100, seed=1, shared=True):
-        exhaustive.check(problem, solvers.solve("diagram", problem), exhaustive.optimum(problem))
+        exhaustive.check(problem, methods.solve(problem, "diagram"), exhaustive.optimum(problem))
 
 
 def test_modules_in_series_have_few_states():
     problem = _in_series([helpers.fork_join(4, 3)] * 12)
-    solution = solvers.solve("diagram", problem, time_limit_s=20.0)
+    solution = methods.solve(problem, "diagram", time_limit_s=20.0)
     assert solution.status == "optimal"
-    assert solution.value_s <= solvers.solve("lns", problem, budget=2000).value_s * (1 + 1e-5)
+    assert solution.value_s <= methods.solve(problem, "lns", budget=2000).value_s * (1 + 1e-5)
     np.testing.assert_allclose(solvers.lower_bound(problem), solution.value_s, rtol=1e-4)
 
 
@@ -89,7 +89,7 @@ def test_equal_devices_are_one_state():
 
 def test_a_sweep_that_runs_out_of_time_still_gives_a_valid_bound():
     problem = _in_series([helpers.fork_join(4, 3)] * 4)
-    best_s = solvers.solve("diagram", problem).value_s
+    best_s = methods.solve(problem, "diagram").value_s
     diagram = _diagram(problem)
     swept = sweep(diagram, 2 * best_s, 100, _limits(0.0), relaxed=True)
     assert not swept.exact
@@ -103,7 +103,7 @@ def test_graphs_that_are_too_wide_are_refused_and_bounded_otherwise():
     costs.compute_s[:] = np.random.default_rng(0).integers(1, 9, costs.compute_s.shape)
     problem = helpers.as_problem(graph, costs, "makespan")
     with pytest.raises(UserError, match="more than 512 tensors alive"):
-        solvers.solve("diagram", problem)
+        methods.solve(problem, "diagram")
     assert search.start(problem, 0, _limits()).placement is None
     assert solvers.lower_bound(problem) == solvers.lower_bound(problem, any_order=True) > 0
 

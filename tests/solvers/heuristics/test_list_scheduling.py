@@ -5,11 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from placement import solvers
+from placement import methods
 from placement.graphs import opgraph
 from placement.instance import Instance
 from placement.simulators import ranks
 from placement.solvers.heuristics import baechi, list_scheduling
+from placement.solvers.limits import SearchLimits
 from placement.zoo import synthetic
 from tests import helpers
 from tests.simulators import reference
@@ -63,7 +64,7 @@ def test_heft_schedules_its_papers_example_in_80():
     problem = heft_example()
     rank = [108, 77, 80, 80, 69, 63.333, 42.667, 35.667, 44.333, 14.667]
     np.testing.assert_allclose(problem.upward_rank, rank, atol=1e-3)
-    solution = solvers.solve("heft", problem)
+    solution = methods.solve(problem, "heft")
     assert solution.placement.tolist() == [2, 0, 2, 1, 2, 1, 2, 0, 1, 1]
     assert solution.value_s == 80
 
@@ -78,8 +79,8 @@ def test_peft_schedules_its_papers_example_in_122_where_heft_takes_133():
     )
     assert table[0].tolist() == [64, 68, 86]
     assert table[7].tolist() == [13, 16, 33]
-    assert solvers.solve("peft", problem).value_s == 122
-    assert solvers.solve("heft", problem).value_s == 133
+    assert methods.solve(problem, "peft").value_s == 122
+    assert methods.solve(problem, "heft").value_s == 133
 
 
 def test_what_takes_no_time_goes_between_operations_but_not_within_one():
@@ -113,9 +114,9 @@ def test_m_topo_fills_devices_up_to_the_cap_in_topological_order():
     )
     problem = helpers.as_problem(graph, costs, "makespan")
     # Two accelerators: 18 / 2 + 4 = 13 holds 4 + 4 + 4, not 2 more; nothing is left to the host.
-    assert solvers.solve("m_topo", problem).placement.tolist() == [1, 1, 1, 2, 2, 2]
+    assert methods.solve(problem, "m_topo").placement.tolist() == [1, 1, 1, 2, 2, 2]
     small = costs._replace(capacity_bytes=np.array([np.inf, 8, 4], np.float32))
-    placement = solvers.solve("m_topo", problem._replace(costs=small)).placement
+    placement = methods.solve(problem._replace(costs=small), "m_topo").placement
     assert placement.tolist() == [1, 1, 2, 0, 0, 0]
 
 
@@ -171,7 +172,7 @@ def _compare(problem: Instance) -> int:
     found = 0
     for method in ("heft", "peft", "m_etf"):
         expected = getattr(plain_schedules, method)(problem)
-        placement = solvers.SOLVERS[method].find(problem, 0, solvers.SearchLimits(10, 1)).placement
+        placement = methods.METHODS[method].find(problem, 0, SearchLimits(10, 1)).placement
         assert (placement if placement is None else placement.tolist()) == expected, method
         found += expected is not None
     return found
@@ -212,7 +213,7 @@ def test_what_is_found_obeys_all_limits(method):
         problem, _ = reference.random_problem(
             rng, "makespan", SIZE, colocated=0.3, limited=0.4, shared=True
         )
-        placement = solvers.SOLVERS[method].find(problem, 0, solvers.SearchLimits(10, 1)).placement
+        placement = methods.METHODS[method].find(problem, 0, SearchLimits(10, 1)).placement
         if placement is None:
             continue
         found += 1
@@ -230,7 +231,7 @@ def test_what_is_found_obeys_all_limits(method):
 def test_a_lone_device_takes_everything(method):
     graph = helpers.diamond()
     problem = helpers.as_problem(graph, helpers.unit_costs(graph, 1), "makespan")
-    solution = solvers.solve(method, problem)
+    solution = methods.solve(problem, method)
     assert solution.placement.tolist() == [0] * 4
     assert solution.value_s == problem.evaluate(solution.placement[None])[0] == 4
 
@@ -241,7 +242,7 @@ def test_a_lone_operation_goes_where_it_is_fastest(method):
     costs = helpers.unit_costs(graph, 3, compute_s=np.array([[np.inf, 3, 2]], np.float32))
     expected = 1 if method == "m_topo" else 2  # fills the first device that takes it
     costs = costs._replace(accelerator=np.array([-1, 0, 1], np.int32))
-    solution = solvers.solve(method, helpers.as_problem(graph, costs, "makespan"))
+    solution = methods.solve(helpers.as_problem(graph, costs, "makespan"), method)
     assert solution.placement.tolist() == [expected]
 
 
@@ -261,5 +262,5 @@ def test_full_memory_is_reported_and_not_overrun(method):
         memory_bytes=np.full(3, 4, np.float32),
         capacity_bytes=np.full(2, 7, np.float32),
     )
-    solution = solvers.solve(method, helpers.as_problem(graph, costs, "makespan"))
+    solution = methods.solve(helpers.as_problem(graph, costs, "makespan"), method)
     assert solution.status.startswith("failed")

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from placement import solvers
+from placement import methods, solvers
 from placement.errors import UserError
 from placement.graphs import opgraph
 from placement.instance import Instance
@@ -85,7 +85,7 @@ def test_a_program_that_would_take_gigabytes_is_refused(monkeypatch):
     monkeypatch.setattr(cpsat_makespan, "_MAX_ROWS", 10)
     problem = helpers.random_problem()._replace(objective="makespan")
     with pytest.raises(UserError, match="cpsat takes at most 10: give a smaller graph"):
-        solvers.solve("cpsat", problem)
+        methods.solve(problem, "cpsat")
 
 
 def test_the_bound_is_never_above_the_optimum_and_often_close():

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from placement import solvers
+from placement import methods
 from placement.solvers.programs import warm_start
 from tests import helpers
 from tests.solvers import exhaustive
@@ -18,7 +18,7 @@ from tests.solvers import exhaustive
 )
 def test_equals_enumeration(method, objective, contiguous):
     for problem in exhaustive.problems(objective, 18, seed=1):
-        found = solvers.solve(method, problem)
+        found = methods.solve(problem, method)
         exhaustive.check(problem, found, exhaustive.optimum(problem, contiguous=contiguous))
         if np.isfinite(found.value_s):
             assert found.scope == ("contiguous" if contiguous else "all")
@@ -30,7 +30,7 @@ def test_equals_enumeration(method, objective, contiguous):
 @pytest.mark.slow
 def test_equals_enumeration_with_several_parts_an_accelerator():
     for problem in exhaustive.problems("subgraph", 12, seed=2, shared=True):
-        exhaustive.check(problem, solvers.solve("milp", problem), exhaustive.optimum(problem))
+        exhaustive.check(problem, methods.solve(problem, "milp"), exhaustive.optimum(problem))
 
 
 def test_no_time_returns_what_is_known():
@@ -38,6 +38,6 @@ def test_no_time_returns_what_is_known():
     graph = helpers.random_dag_of_size(rng, 40, 80, 50)
     costs = helpers.random_costs(rng, graph, 4, accelerator=np.array([0, 1, 2, -1], np.int32))
     problem = helpers.as_problem(graph, costs, "max_load")
-    found = solvers.solve("milp_noncontiguous", problem, time_limit_s=0.0)
+    found = methods.solve(problem, "milp_noncontiguous", time_limit_s=0.0)
     assert found.status == "time limit"
     assert 0 < found.bound_s <= found.value_s < np.inf

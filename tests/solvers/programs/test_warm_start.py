@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from placement import solvers
+from placement import methods, solvers
 from placement.errors import UserError
 from placement.instance import Instance
 from placement.solvers import base, limits
@@ -55,9 +55,9 @@ def of_heuristics(problem: Instance) -> float:
     names += ("heft", "peft", "m_topo", "m_etf", "m_sct")
     values = []
     for name in names:
-        if problem.objective in solvers.SOLVERS[name].objectives:
+        if problem.objective in methods.METHODS[name].objectives:
             with contextlib.suppress(UserError):  # of accelerators' parts, which splits refuse
-                values.append(solvers.solve(name, problem).value_s)
+                values.append(methods.solve(problem, name).value_s)
     return min(values) * (1 + base.ROUNDING)
 
 
@@ -85,7 +85,7 @@ def test_without_time_for_a_proof_no_program_is_worse_than_a_heuristic(
     assert np.isfinite(heuristics_s)
     monkeypatch.setattr(warm_start, "find_warm_start", find_and_start_clock)
     monkeypatch.setattr(limits, "time", types.SimpleNamespace(monotonic=monotonic))
-    found = solvers.solve(name, problem, time_limit_s=limit_s)
+    found = methods.solve(problem, name, time_limit_s=limit_s)
     assert len(started_s) == 1
     assert found.bound_s <= found.value_s <= heuristics_s
 
@@ -97,7 +97,7 @@ def test_of_small_problems_no_program_is_worse_than_a_heuristic(name, objective)
         pytest.importorskip("ortools")
     for problem in exhaustive.problems(objective, 6, seed=7, shared=objective == "subgraph"):
         if not solvers.infeasible(problem):
-            assert solvers.solve(name, problem).value_s <= of_heuristics(problem)
+            assert methods.solve(problem, name).value_s <= of_heuristics(problem)
 
 
 @pytest.mark.slow

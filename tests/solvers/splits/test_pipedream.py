@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from placement import solvers
+from placement import methods
 from placement.instance import Instance
 from tests import helpers
 
@@ -22,21 +22,21 @@ def _chain(seconds: list[float], transfer_fixed_s: list[float], **changes: np.nd
 
 
 def test_balances_computing():
-    found = solvers.solve("pipedream", _chain([3, 1, 2, 2, 1], [0, 0, 0, 0]))
+    found = methods.solve(_chain([3, 1, 2, 2, 1], [0, 0, 0, 0]), "pipedream")
     assert found.placement.tolist() == [0, 1, 1, 2, 2]
     assert (found.value_s, found.status) == (3, "finished")
 
 
 def test_crossings_overlap_in_the_plan_and_add_up_in_its_value():
     """Cutting before the last plans max(4, 3) = 4, where the load is 4 + 3; one device takes 5."""
-    found = solvers.solve("pipedream", _chain([4, 1], [3]))
+    found = methods.solve(_chain([4, 1], [3]), "pipedream")
     assert len(set(found.placement.tolist())) == 2
     assert found.value_s == 7
-    assert solvers.solve("ideals_dp", _chain([4, 1], [3])).value_s == 5
+    assert methods.solve(_chain([4, 1], [3]), "ideals_dp").value_s == 5
 
 
 def test_does_not_cut_where_a_crossing_takes_longer_than_everything():
-    found = solvers.solve("pipedream", _chain([4, 1], [6]))
+    found = methods.solve(_chain([4, 1], [6]), "pipedream")
     assert len(set(found.placement.tolist())) == 1
 
 
@@ -47,4 +47,4 @@ def test_memory_limits_a_stage():
         memory_bytes=np.ones(3, np.float32),
         capacity_bytes=np.ones(3, np.float32),
     )
-    assert len(set(solvers.solve("pipedream", problem).placement.tolist())) == 3
+    assert len(set(methods.solve(problem, "pipedream").placement.tolist())) == 3

@@ -5,8 +5,8 @@ import math
 import numpy as np
 
 from placement.instance import Instance
-from placement.pipeline import loading, method_runs
-from placement.pipeline.results import resources
+from placement.pipeline import loading
+from placement.pipeline.results import rows
 from placement.runtime.measurement.request import Candidate
 from placement.types import Solution
 from tests import helpers
@@ -32,27 +32,27 @@ SETTING = loading.SearchProblem(
 )
 
 
-def entry(where: str, value_s: float = 1.0, **others: bool) -> method_runs.Entry:
+def make_row(where: str, value_s: float = 1.0, **others: bool) -> rows.Row:
     placements = np.array([["ab".index(device) for device in where]], np.int32)
-    solution = Solution(placements[0], value_s, math.nan, "finished", 0.0, 1)
-    candidates = (Candidate(None, ()),)
-    return method_runs.Entry("some", solution, placements, candidates, (value_s,), **others)
+    solution = Solution(placements[0], value_s, evaluations=1, elite=placements)
+    return rows.Row("some", solution, (Candidate(None, ()),), (value_s,), **others)
+
+
+def loads(*given: rows.Row, setting: loading.SearchProblem | None = None) -> list[rows.Load]:
+    return [row.load for row in rows.add_loads(given, setting or SETTING)]
 
 
 def test_the_pace_is_the_busiest_devices_and_the_memory_the_fullest_ones():
-    found = resources.of(
-        [
-            entry("ab"),  # b computes for 1 and receives for 5; a holds 6
-            entry("aa"),
-            entry("abbb", full=True),  # b computes for 1.5
-        ],
-        SETTING,
+    found = loads(
+        make_row("ab"),  # b computes for 1 and receives for 5; a holds 6
+        make_row("aa"),
+        make_row("abbb", is_full=True),  # b computes for 1.5
     )
     assert found == [(6.0, 6.0), (4.0, 8.0), (6.5, 4.0)]
 
 
 def test_what_does_not_run_asks_nothing():
-    found = resources.of([entry("aa", math.inf), entry("ab"), entry("", reference=True)], SETTING)
+    found = loads(make_row("aa", math.inf), make_row("ab"), make_row("", is_reference=True))
     assert np.isfinite(found[1]).all()
     assert np.isnan([found[0], found[2]]).all()
 
@@ -60,4 +60,4 @@ def test_what_does_not_run_asks_nothing():
 def test_parts_of_one_accelerator_hold_theirs_together():
     costs = COARSE.costs._replace(accelerator=np.array([0, 0], np.int32))
     setting = SETTING._replace(coarse=COARSE._replace(costs=costs))
-    assert resources.of([entry("ab")], setting)[0].memory_bytes == 8
+    assert loads(make_row("ab"), setting=setting)[0].memory_bytes == 8

@@ -1,0 +1,134 @@
+"""Rows of the results table: the one place that turns a method's solution into one."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from placement.pipeline import loading
+from placement.reporting import units
+from placement.runtime.measurement.request import Candidate, Failure, Measurement
+from placement.solvers import base
+from placement.types import Solution, Status
+
+Outcome = Measurement | Failure | None  # None: not measured
+
+
+class Load(NamedTuple):
+    """The load of a placement on the machine; nan where none runs."""
+
+    max_load_s: float  # seconds for each request of a stream: the objective 'max_load'
+    memory_bytes: float  # the bytes that the fullest device holds
+
+
+UNKNOWN_LOAD = Load(math.nan, math.nan)
+
+
+class Row(NamedTuple):
+    """One row: the solution of a method, and K placements of it that devices can run.
+
+    The row describes the first placement. `solution.elite`, int32 [K, M], has all of them; in each
+    of them co-located operations are together.
+    """
+
+    method: str
+    solution: Solution  # its placement and value are those of the first placement
+    candidates: tuple[Candidate, ...]  # K, the placements as devices run them
+    predicted_s: tuple[float, ...]  # K
+    is_reference: bool = False  # runs on a device that placements cannot use
+    is_full: bool = False  # places all operations; the others place the coarse ones
+    outcome: Outcome = None
+    measurements: int = 0  # placements measured for this row
+    load: Load = UNKNOWN_LOAD
+
+    @property
+    def placements(self) -> np.ndarray:
+        """int32 [K, M], the most promising first."""
+        assert self.solution.elite is not None
+        return self.solution.elite
+
+    @property
+    def is_single(self) -> bool:
+        """Whether everything is on one device because this row is that device."""
+        return self.method.startswith("single:")
+
+    def select(self, index: int) -> "Row":
+        """Returns the row with one of its placements alone."""
+        value_s, placement = self.predicted_s[index], self.placements[index]
+        return self._replace(
+            solution=self.solution._replace(
+                placement=placement, value_s=value_s, elite=placement[None]
+            ),
+            candidates=self.candidates[index : index + 1],
+            predicted_s=(value_s,),
+        )
+
+    def placed_problem(self, problem: loading.SearchProblem) -> loading.SearchProblem:
+        """Returns the problem whose coarse operations this row places."""
+        return problem.whole() if self.is_full or problem.coarse is problem.full else problem
+
+    def to_json(self, single_s: float) -> dict[str, Any]:
+        """Returns the row as summary.json has it.
+
+        Args:
+          single_s: the predicted latency of the best single device.
+        """
+        solution, outcome = self.solution, self.outcome
+        status, measured_s, interval = solution.status_text, None, None
+        if solution.scope != base.ALL:
+            status = f"{status}, {solution.scope}"
+        is_comparable = math.isfinite(single_s) and math.isfinite(solution.value_s)
+        versus_single = units.ratio(solution.value_s, single_s) if is_comparable else None
+        if isinstance(outcome, Measurement):
+            measured_s = outcome.latency._asdict()
+            versus_single, ratio = None, outcome.ratio
+            if math.isfinite(ratio.median):  # else no single device ran
+                versus_single, interval = ratio.median, [ratio.low, ratio.high]
+        failed = isinstance(outcome, Failure)
+        if isinstance(outcome, Failure):
+            status = Status.FAILED.describe(f"{outcome.stage}: {outcome.cause}")
+            versus_single = None
+        row = {
+            "method": self.method,
+            "predicted_s": solution.value_s,
+            "measured_s": measured_s,
+            "versus_best_single_device": versus_single,
+            "versus_interval": interval,  # 95%, of the paired ratios' median
+            "bound_s": solution.bound_s,
+            "gap": units.ratio(solution.value_s, solution.bound_s) - 1.0,
+            "search_s": solution.search_s,
+            "evaluations": solution.evaluations,
+            "measurements": self.measurements,
+            "max_load_s": math.nan if failed else self.load.max_load_s,
+            "memory_bytes": math.nan if failed else self.load.memory_bytes,
+            "num_devices": len(np.unique(self.placements[0])),  # that the placement uses
+            "status": status,
+        }
+        return row | ({"reference": True} if self.is_reference else {})
+
+
+def to_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Returns the rows of summary.json."""
+    single_s = min(row.solution.value_s for row in rows if row.is_single)
+    return [row.to_json(single_s) for row in rows]
+
+
+def add_loads(rows: Sequence[Row], problem: loading.SearchProblem) -> list[Row]:
+    """Adds the load of each row's first placement, whatever its objective."""
+    loaded = list(rows)
+    for is_full in (False, True):
+        indices = [
+            i
+            for i, row in enumerate(rows)
+            if row.is_full is is_full and not row.is_reference and np.isfinite(row.solution.value_s)
+        ]
+        if not indices:
+            continue
+        placed = rows[indices[0]].placed_problem(problem).coarse
+        placements = np.stack([rows[i].placements[0] for i in indices])
+        max_load_s = placed._replace(objective="max_load").evaluate(placements)
+        memory_bytes = placed.fullest_bytes(placements)
+        for i, seconds, num_bytes in zip(indices, max_load_s, memory_bytes, strict=True):
+            loaded[i] = rows[i]._replace(load=Load(float(seconds), float(num_bytes)))
+    return loaded
