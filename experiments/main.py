@@ -53,7 +53,7 @@ def main(argv: Sequence[str]) -> None:
         if len(argv) > 1:
             raise UserError(f"unexpected argument {argv[1]!r}; flags look like --task=place")
         task = _TASK.value
-        arguments.check("task", task, TASKS)
+        arguments.check_choice("task", task, TASKS)
         values = {"config": _CONFIG.value, "workdir": _WORKDIR.value}
         missing = [name for name in _REQUIRED.get(task, values) if not values[name]]
         if missing:
@@ -126,12 +126,12 @@ def parse(argv: list[str]) -> list[str]:
         return flags.FLAGS(_resolve_configs(argv))
     except flags.UnrecognizedFlagError as error:
         exits.report_mistake(
-            arguments.unknown("flag", error.flagname, ("config", "workdir", "task"))
+            arguments.make_choice_error("flag", error.flagname, ("config", "workdir", "task"))
         )
     except (flags.Error, AttributeError, KeyError, ValueError, TypeError, OSError) as error:
         if error.args and isinstance(cause := error.args[0], KeyError):
             key = str(cause.args[0]).partition("\n")[0].strip("'")
-            error = arguments.unknown("key of the configuration", key, SUMMARIES)
+            error = arguments.make_choice_error("key of the configuration", key, SUMMARIES)
         exits.report_mistake(_config_mistake(error) or error)
     except Exception as error:
         mistake = _config_mistake(error)
@@ -197,7 +197,7 @@ def _find_config(text: str) -> Path:
     for candidate in candidates:
         if candidate.is_file():
             return candidate
-    raise arguments.unknown("configuration", text, usage.configs())
+    raise arguments.make_choice_error("configuration", text, usage.configs())
 
 
 def cli() -> None:

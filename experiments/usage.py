@@ -11,7 +11,7 @@ from pathlib import Path
 
 from configs import common
 from placement.pipeline import tasks as tasks_package
-from placement.pipeline.console.columns import two_columns
+from placement.pipeline.console.columns import format_two_columns
 from placement.pipeline.settings import SUMMARIES, Settings
 
 CONFIGS = Path(common.__file__).parent
@@ -40,7 +40,7 @@ def short_help(tasks: Sequence[str]) -> str:
     return (
         f"usage: {COMMAND} --config=NAME --workdir=DIR [--task=place]\n"
         "       [--config.KEY=VALUE ...]\n\n"
-        f"tasks:\n{two_columns(texts)}"
+        f"tasks:\n{format_two_columns(texts)}"
     )
 
 
@@ -57,9 +57,11 @@ def full_help(tasks: Sequence[str], exit_codes: Mapping[int, str]) -> str:
             short_help(tasks),
             "configurations (--config=NAME, or the path of one):\n"
             + textwrap.fill(", ".join(configs()), 78, initial_indent="  ", subsequent_indent="  "),
-            "keys most used (--config.KEY=VALUE), with their defaults:\n" + two_columns(keys),
-            "other flags:\n" + two_columns(_FLAGS),
-            "exit codes:\n" + two_columns({str(code): text for code, text in exit_codes.items()}),
+            "keys most used (--config.KEY=VALUE), with their defaults:\n"
+            + format_two_columns(keys),
+            "other flags:\n" + format_two_columns(_FLAGS),
+            "exit codes:\n"
+            + format_two_columns({str(code): text for code, text in exit_codes.items()}),
             "examples:\n" + "\n".join(f"  {COMMAND} {flags}" for flags in examples),
             "--task=list prints graphs, methods, devices and objectives.",
         ]

@@ -10,7 +10,7 @@ from placement.errors import UserError
 Value = bool | int | float | str
 
 
-def entries(text: str) -> tuple[str, ...]:
+def split_list(text: str) -> tuple[str, ...]:
     """Splits a comma list whose entries may have arguments with commas of their own.
 
     'resnet50,nmt:layers=2,steps=30' has two entries: KEY=VALUE belongs to the entry before it.
@@ -24,7 +24,7 @@ def entries(text: str) -> tuple[str, ...]:
     return tuple(result)
 
 
-def split(text: str, kind: str = "graph") -> tuple[str, dict[str, str]]:
+def split_arguments(text: str, kind: str = "graph") -> tuple[str, dict[str, str]]:
     """Splits 'nmt:layers=4,steps=30' into ('nmt', {'layers': '4', 'steps': '30'}).
 
     Args:
@@ -49,24 +49,26 @@ def split(text: str, kind: str = "graph") -> tuple[str, dict[str, str]]:
     return name, arguments
 
 
-def check(kind: str, value: str, valid: Collection[str], *, within: str = "") -> None:
+def check_choice(kind: str, value: str, valid: Collection[str], *, context: str = "") -> None:
     """Checks that a value is one of the valid ones.
 
     Args:
       kind: the kind of thing that the value names.
       value: the value.
       valid: the valid values.
-      within: the text that contains the value, for the error; '' if the value is the whole text.
+      context: the text that contains the value, for the error; '' if the value is the whole text.
 
     Raises:
-      UserError: it is not; the error is that of `unknown`.
+      UserError: it is not; the error is that of `make_choice_error`.
     """
     if value not in valid:
-        raise unknown(kind, value, valid, within=within)
+        raise make_choice_error(kind, value, valid, within=context)
 
 
-def unknown(kind: str, value: str, valid: Iterable[str], *, within: str = "") -> UserError:
-    """Returns the error for a value that is not valid; see `check` for the arguments.
+def make_choice_error(
+    kind: str, value: str, valid: Iterable[str], *, within: str = ""
+) -> UserError:
+    """Returns the error for a value that is not valid; see `check_choice` for the arguments.
 
     It lists the valid values and suggests one with a similar spelling; arguments of the value are
     ignored for that.
@@ -78,21 +80,21 @@ def unknown(kind: str, value: str, valid: Iterable[str], *, within: str = "") ->
     return UserError(f"unknown {kind} {value!r}{context}{suggestion} valid: {', '.join(valid)}")
 
 
-def values(
+def convert_arguments(
     text: str,
     texts: Mapping[str, str],
     defaults: Mapping[str, Value],
     *,
-    least: Mapping[str, int] | None = None,
+    minimums: Mapping[str, int] | None = None,
     kind: str = "graph",
 ) -> dict[str, Any]:
     """Converts arguments to the types of their defaults, and adds the missing ones.
 
     Args:
       text: the user's text, for errors.
-      texts: the arguments, from `split`.
+      texts: the arguments, from `split_arguments`.
       defaults: the valid arguments.
-      least: the smallest valid value of some integers; it is 1 for the others.
+      minimums: the smallest valid value of some integers; it is 1 for the others.
       kind: the kind of thing that the text names, for errors.
 
     Raises:
@@ -105,7 +107,7 @@ def values(
         if key not in defaults:
             raise UserError(f"{kind} {text!r} has the unknown argument {key!r}; {valid}")
         try:
-            result[key] = _convert(value, defaults[key], (least or {}).get(key, 1))
+            result[key] = _convert(value, defaults[key], (minimums or {}).get(key, 1))
         except UserError as error:
             message = f"{kind} {text!r} gives {key} as {value!r}; {error}; {valid}"
             raise UserError(message) from None

@@ -33,7 +33,7 @@ def _options(*names: str, **defaults: Value) -> Callable[[_Command], _Command]:
 
     def decorate(function: _Command) -> _Command:
         for name in reversed(names):
-            option = syntax.option(name)
+            option = syntax.setting_option(name)
             flag = f"{option}/--no-{option.removeprefix('--')}"
             function = click.option(
                 flag if isinstance(values[name], bool) else option,

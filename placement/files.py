@@ -47,7 +47,7 @@ _TYPE_NAMES = {
 }
 
 
-class Maybe(NamedTuple):
+class OptionalField(NamedTuple):
     """The schema of a key that may be missing."""
 
     schema: Schema
@@ -62,8 +62,8 @@ class CorruptFileError(UserError):
 
     def __init__(self, path: StrPath, wrong: str, remedy: str):
         """Composes the message of the path, the problem and the remedy."""
-        self.wrong = " ".join(wrong.split())
-        super().__init__(f"{os.fspath(path)!r} cannot be read: {self.wrong}; {remedy}")
+        self.problem = " ".join(wrong.split())
+        super().__init__(f"{os.fspath(path)!r} cannot be read: {self.problem}; {remedy}")
 
 
 def read_json(
@@ -86,7 +86,7 @@ def read_json(
     data = _parse(read_bytes(path, remedy=remedy), path, remedy)
     if problem := _find_mismatch(data, schema):
         raise CorruptFileError(path, problem, remedy)
-    return data if conversion is None else made(conversion, data, path, remedy=remedy)
+    return data if conversion is None else convert(conversion, data, path, remedy=remedy)
 
 
 def read_jsonl(path: StrPath, schema: Schema, *, remedy: str) -> list[dict[str, Any]]:
@@ -195,7 +195,7 @@ def remove_files(folder: Path, patterns: Iterable[str]) -> None:
         folder.rmdir()
 
 
-def exchange(first: Path, second: Path) -> bool:
+def exchange_paths(first: Path, second: Path) -> bool:
     """Exchanges two paths atomically: a reader finds the old or the new one at each path.
 
     Returns:
@@ -239,7 +239,7 @@ def read_bytes(path: StrPath, *, remedy: str) -> bytes:
         raise CorruptFileError(path, cause, remedy) from error
 
 
-def made(conversion: Callable[[Any], T], data: Any, path: StrPath, *, remedy: str) -> T:
+def convert(conversion: Callable[[Any], T], data: Any, path: StrPath, *, remedy: str) -> T:
     """Converts a file's data with a function; its errors mean that the file is corrupt.
 
     Raises:
@@ -269,7 +269,7 @@ def check(data: Any, schema: Schema, name: str) -> None:
 
 def _find_mismatch(data: Any, schema: Schema, name: str = "") -> str:
     """Describes the first part of the data that does not fit; '' if all of it fits."""
-    if isinstance(schema, tuple) and not isinstance(schema, Maybe):
+    if isinstance(schema, tuple) and not isinstance(schema, OptionalField):
         mismatches = [_find_mismatch(data, alternative, name) for alternative in schema]
         return "" if "" in mismatches else mismatches[0]
     if isinstance(schema, list) and isinstance(data, list):
@@ -303,7 +303,7 @@ def _find_field_mismatches(
             yield _find_mismatch(value, schema[str], f"{name}[{key!r}]")
         return
     for key, field_schema in schema.items():
-        is_optional = isinstance(field_schema, Maybe)
+        is_optional = isinstance(field_schema, OptionalField)
         if key in data:
             inner = field_schema.schema if is_optional else field_schema
             yield _find_mismatch(data[key], inner, f"{name}.{key}" if name else key)
@@ -320,7 +320,7 @@ def _read_lines(path: StrPath, schema: Schema) -> Iterator[tuple[int, Any, str]]
         try:
             data = _parse(line, path, "")
         except CorruptFileError as error:
-            yield number, None, error.wrong
+            yield number, None, error.problem
         else:
             yield number, data, _find_mismatch(data, schema)
 

@@ -72,9 +72,9 @@ class Instance(Problem):
     @functools.cached_property
     def classes(self) -> ColocationClasses:
         """The classes of co-located operations, with their costs."""
-        leaders = opgraph.representatives(self.graph)
+        leaders = opgraph.find_leaders(self.graph)
         first_ops, ids = np.unique(leaders, return_inverse=True)
-        compute_s = dag.part_sums(ids, np.asarray(self.costs.compute_s, np.float64))
+        compute_s = dag.sum_by_part(ids, np.asarray(self.costs.compute_s, np.float64))
         memory_bytes = np.bincount(ids, np.asarray(self.costs.memory_bytes, np.float64))
         allowed = np.isfinite(compute_s)
         return _read_only(

@@ -28,7 +28,7 @@ Params = Any  # a pytree of arrays
 class OpGraph:
     """A computation graph on the host, immutable: operations and the tensors between them.
 
-    Build one with `placement.graphs.opgraph.make`, which validates; the constructor does not.
+    Build one with `placement.graphs.opgraph.make_graph`, which validates; the constructor does not.
     The operations are in topological order where `make` built the graph from such an order, but
     nothing may rely on that: use `placement.graphs.dag.topological_order`.
     """
@@ -65,7 +65,7 @@ class OpGraph:
 class TensorBytes(NamedTuple):
     """The memory of tensors while they are alive (`placement.simulators.residency`)."""
 
-    made: Array  # float32 [E]: on the device that makes the edge's tensor
+    produced: Array  # float32 [E]: on the device that makes the edge's tensor
     copied: Array  # float32 [E]: on each other device that reads it
 
 
@@ -98,7 +98,7 @@ class CostModel(NamedTuple):
     # accelerator. Devices with equal numbers are successive parts on one accelerator.
     accelerator: Array
     tensor_bytes: TensorBytes | None = None  # None where tensors count as occupying nothing
-    in_segments: SegmentCosts | None = None  # None where devices do not disturb each other
+    segment_costs: SegmentCosts | None = None  # None where devices do not disturb each other
 
 
 class Problem(NamedTuple):

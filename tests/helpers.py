@@ -72,7 +72,7 @@ def random_dag(
     moved = np.flatnonzero(rng.random(n) < colocated)
     colocation[moved] = rng.integers(0, n, len(moved))
     is_source = ~np.isin(np.arange(n), receivers)
-    return opgraph.make(
+    return opgraph.make_graph(
         name="random",
         op_names=[f"op{i}" for i in range(n)],
         op_types=np.where(
@@ -101,7 +101,7 @@ def random_dag_of_size(
     tensors = np.append(tensors, rng.integers(0, num_tensors, num_edges - num_tensors))
     rng.shuffle(tensors)
     reader = rng.integers(producer[tensors] + 1, num_ops)
-    return opgraph.make(
+    return opgraph.make_graph(
         name="random",
         op_names=[f"op{i}" for i in range(num_ops)],
         op_types=["MatMul"] * num_ops,
@@ -134,7 +134,7 @@ def rewired(rng: np.random.Generator, graph: OpGraph, *, colocated: float = 0.0)
     colocation = np.arange(num_ops)
     moved = np.flatnonzero(rng.random(num_ops) < colocated)
     colocation[moved] = rng.integers(0, num_ops, len(moved))
-    return opgraph.make(
+    return opgraph.make_graph(
         name="rewired",
         op_names=graph.op_names,
         op_types=["MatMul"] * num_ops,
@@ -241,7 +241,7 @@ def random_placements(
             segments = devices[np.searchsorted(ends, rank, side="right")]
             placements[row] = np.where(kept, segments, placements[row])
         if row % 2:
-            placements[row] = placements[row, opgraph.representatives(graph)]
+            placements[row] = placements[row, opgraph.find_leaders(graph)]
     return placements.astype(np.int32)
 
 
@@ -304,7 +304,7 @@ def batched(
 def with_costs(graph: jraph.GraphsTuple, problem: Instance) -> jraph.GraphsTuple:
     """The policy's graph of a problem as Placeto reads it."""
     sizes = len(graph.nodes["mask"]), len(graph.senders)
-    return graph._replace(globals=placeto.view(problem, *sizes))
+    return graph._replace(globals=placeto.placeto_view(problem, *sizes))
 
 
 def independent_policy(num_devices: int = 2) -> Policy:
@@ -384,7 +384,7 @@ def build(
     name: str, n: int, edges: list[tuple[int, int]], edge_bytes: list[int] | None = None
 ) -> OpGraph:
     senders, receivers = np.array(edges, np.int32).reshape(-1, 2).T
-    return opgraph.make(
+    return opgraph.make_graph(
         name=name,
         op_names=[f"op{i}" for i in range(n)],
         op_types=["MatMul"] * n,

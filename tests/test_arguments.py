@@ -14,16 +14,16 @@ from placement.errors import UserError
     ],
 )
 def test_commas_within_a_graphs_arguments_do_not_end_it(text, expected):
-    assert arguments.entries(text) == expected
+    assert arguments.split_list(text) == expected
 
 
 DEFAULTS = {"size": 8, "rate": 0.5, "aligned": True, "kind": "a", "levels": 1}
 
 
 def _values(text: str) -> dict:
-    name, given = arguments.split(text, "method")
+    name, given = arguments.split_arguments(text, "method")
     assert name == "m"
-    return arguments.values(text, given, DEFAULTS, least={"levels": 0}, kind="method")
+    return arguments.convert_arguments(text, given, DEFAULTS, minimums={"levels": 0}, kind="method")
 
 
 def test_values_have_the_types_of_their_defaults():
@@ -64,12 +64,12 @@ def test_errors_list_the_valid_values(text, message):
     ],
 )
 def test_a_similar_valid_value_is_suggested(value, message):
-    assert str(arguments.unknown("method", value, ("hsdag", "lns"))) == message
+    assert str(arguments.make_choice_error("method", value, ("hsdag", "lns"))) == message
 
 
 def test_an_error_names_the_text_that_contains_the_value():
     with pytest.raises(UserError) as error:
-        arguments.check("kind", "gpuu", ("cpu", "gpu"), within="devices 'cpu,gpuu'")
+        arguments.check_choice("kind", "gpuu", ("cpu", "gpu"), context="devices 'cpu,gpuu'")
     message = "unknown kind 'gpuu' in devices 'cpu,gpuu': did you mean 'gpu'? valid: cpu, gpu"
     assert str(error.value) == message
-    arguments.check("kind", "gpu", ("cpu", "gpu"))
+    arguments.check_choice("kind", "gpu", ("cpu", "gpu"))

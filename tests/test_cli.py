@@ -85,7 +85,7 @@ def test_help_lists_every_option_with_the_default_that_the_command_uses(name):
         if parameter.name in SUMMARIES and parameter.name not in ("methods", "graphs"):
             assert parameter.default == defaults[parameter.name]
             assert SUMMARIES[parameter.name] in result.output
-            assert syntax.option(parameter.name) in result.output
+            assert syntax.setting_option(parameter.name) in result.output
 
 
 def test_hyper_parameters_are_listed_with_the_values_of_the_variant():

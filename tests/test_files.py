@@ -10,7 +10,7 @@ from placement.errors import UserError
 
 SCHEMA = {
     "name": str,
-    "rows": [{"seconds": files.NUMBER, "count": int, "sure": files.Maybe(bool)}],
+    "rows": [{"seconds": files.NUMBER, "count": int, "sure": files.OptionalField(bool)}],
     "by_name": {str: [float]},
 }
 GOOD = {"name": "ü", "rows": [{"seconds": None, "count": 3}], "by_name": {"a": [1, 2.5]}, "more": 1}
@@ -121,11 +121,11 @@ def test_two_folders_are_exchanged_in_one_step(tmp_path):
     for folder in (one, two):
         folder.mkdir()
         (folder / folder.name).touch()
-    assert files.exchange(one, two)
+    assert files.exchange_paths(one, two)
     assert [path.name for path in one.iterdir()] == ["two"]
     assert [path.name for path in two.iterdir()] == ["one"]
     with pytest.raises(FileNotFoundError, match="three"):
-        files.exchange(one, tmp_path / "three")
+        files.exchange_paths(one, tmp_path / "three")
 
 
 def test_only_matching_files_are_removed(tmp_path):

@@ -59,14 +59,14 @@ def describe_problem(graph: str, devices: str, *, constants: bool = False) -> lo
       constants: whether the graph contains its constants.
     """
     network = _build_network(graph, constants)
-    names = roofline.devices(devices)
+    names = roofline.parse_devices(devices)
     costs = roofline.cost_model(network.graph, names)
-    return loading.search_problem(network, costs, names, "makespan")
+    return loading.make_search_problem(network, costs, names, "makespan")
 
 
 @functools.lru_cache(maxsize=1)  # consecutive cases place the same graph on other devices
 def _build_network(graph: str, constants: bool) -> loading.Network:
-    return loading.without_weights(graph, constants=constants)
+    return loading.build_graph_network(graph, constants=constants)
 
 
 def measure_cells(

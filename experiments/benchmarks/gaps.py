@@ -38,7 +38,7 @@ def run(*names: str) -> None:
       UserError: a family does not exist.
     """
     for name in names:
-        arguments.check("family", name, families.names())
+        arguments.check_choice("family", name, families.names())
     table = timing.table(
         "makespan: median gap of the best known, on 18 graphs and devices", ("family",), HEADER[1:]
     )

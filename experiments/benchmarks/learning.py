@@ -46,11 +46,11 @@ def run() -> None:
 def _train(graph_name: str, objective: str, method_name: str) -> tuple[np.ndarray, float]:
     """Returns a method's best latencies [5] and the mean seconds of a compiled search."""
     settings = Settings(graph=graph_name)
-    coarse = loading.network(settings).coarsening.graph
+    coarse = loading.load_network(settings).coarsening.graph
     problem = problems.make_three_device_problem(coarse, objective)
     method = learned.make(method_name, len(problem.devices), False)
     graph, learner = method.read(problem).graph, method.learner
-    simulator, evaluate = trainer.Simulator.of(problem), problem.evaluate
+    simulator, evaluate = trainer.Simulator.from_problem(problem), problem.evaluate
     best_s, seconds = [], []
     for seed in (0, *range(5)):  # the first search compiles and is dropped
         progress = trainer.start(

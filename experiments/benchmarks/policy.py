@@ -32,7 +32,7 @@ def run() -> None:
         ("operations", "alone", "together", "ratio", "learning step"),
     )
     for name in problems.NETWORKS:
-        network = loading.network(Settings(graph=name))
+        network = loading.load_network(Settings(graph=name))
         for graph in (network.coarsening.graph, network.graph):
             single_ms, batch_ms, step_ms = _measure_ms(graph)
             label = "coarsened" if graph is network.coarsening.graph else "full view"

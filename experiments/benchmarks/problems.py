@@ -55,7 +55,7 @@ def make_layered_problem(num_ops: int, objective: str) -> Instance:
     generator = np.random.default_rng(0)
     receivers = np.repeat(np.arange(1, num_ops), generator.choice([1, 1, 1, 2], num_ops - 1))
     senders = np.maximum(receivers - generator.integers(1, 9, len(receivers)), 0)
-    graph = opgraph.make(
+    graph = opgraph.make_graph(
         name="layered",
         op_names=[f"op{i}" for i in range(num_ops)],
         op_types=["MatMul"] * num_ops,

@@ -115,12 +115,14 @@ def measure(size: int, workdir: Path) -> list[Phase]:
         phases.append(Phase(name, seconds, peak_bytes))
         return result
 
-    names = roofline.devices(_DEVICES)
+    names = roofline.parse_devices(_DEVICES)
     graph = run_phase("graph", lambda: synthetic.build(f"synthetic:family=layered,ops={size}"))
     coarsening = run_phase("coarsening", lambda: coarsen.coarsen(graph))
     costs = run_phase("costs", lambda: roofline.cost_model(graph, names))
     net = loading.Network(None, graph, coarsening, {})
-    problem = run_phase("tables", lambda: loading.search_problem(net, costs, names, "makespan"))
+    problem = run_phase(
+        "tables", lambda: loading.make_search_problem(net, costs, names, "makespan")
+    )
     shape = _BATCH, problem.coarse.graph.num_ops
     placements = np.random.default_rng(0).integers(0, len(names), shape, np.int32)
     run_phase("simulating, compiled first", lambda: problem.simulate(placements))
@@ -164,7 +166,7 @@ def _run_learning_phases(
     steps = trainer.search_simulated(
         method.learner,
         reading.graph,
-        trainer.Simulator.of(problem.coarse)._replace(assignment=reading.assignment),
+        trainer.Simulator.from_problem(problem.coarse)._replace(assignment=reading.assignment),
         start,
         10_000,
         pace=lambda: 1,

@@ -97,7 +97,7 @@ def _list_cases() -> Iterator[Case]:
 def draw_large_members(family: str) -> Iterator[str]:
     """Yields some members of a family with at least `_LARGE` operations."""
     draws = (families.draw(family, NUM_MEMBERS + seed) for seed in range(_MAX_DRAWS))
-    large = (graph for graph in draws if loading.without_weights(graph).graph.num_ops >= _LARGE)
+    large = (graph for graph in draws if loading.build_graph_network(graph).graph.num_ops >= _LARGE)
     return itertools.islice(large, _NUM_LARGE_MEMBERS)
 
 

@@ -38,7 +38,7 @@ def run(*names: str) -> None:
     """
     names = names or tuple(TABLES)
     for name in names:
-        arguments.check("table", name, TABLES)
+        arguments.check_choice("table", name, TABLES)
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name in names:
         table = TABLES[name]

@@ -27,7 +27,7 @@ from experiments.benchmarks.cells import describe_problem
 from placement import simulators
 from placement.graphs import roles
 from placement.instance import Instance
-from placement.search import block_search, population
+from placement.search import block_search, multistart
 from placement.solvers.heuristics import large_neighbourhood, partition
 from placement.solvers.limits import SearchLimits
 from placement.types import OpGraph
@@ -103,7 +103,7 @@ def _placers(
         # Only the chains of `search`: all of it would begin with an integer program of minutes.
         cut = balanced_cut(problem)
         simulate = simulators.objective(cut.objective).simulate_columns
-        space, state = population.start_chains(cut, simulate, min_cut(seed)[None], seed)
+        space, state = multistart.start_chains(cut, simulate, min_cut(seed)[None], seed)
         num_steps = BUDGETS[-1] // block_search.NUM_PROPOSALS
         chains = block_search.advance(simulate, space, state, num_steps).chains
         assert np.isfinite(chains.best_latency_s)
@@ -162,17 +162,17 @@ def _evaluate(problem: Instance, placement: np.ndarray, seed: int) -> list[float
 def label_roles(graph: OpGraph) -> Iterator[tuple[str, OpGraph]]:
     """Yields the graph with names and co-location that tell as much about roles as each title."""
     numbers = tuple(f"op{n}" for n in range(graph.num_ops))
-    colours = roles.by_neighbours(graph)
+    colours = roles.find_roles_by_neighbours(graph)
     colour_names = tuple(f"{c}/{n}" for c, n in zip(colours, numbers, strict=True))
     yield "blocks of roles by name", graph
     yield "blocks of roles by neighbours", dataclasses.replace(graph, op_names=colour_names)
     yield "no roles", dataclasses.replace(graph, op_names=numbers)
-    for title, ids in (("name", roles.by_name(graph)), ("neighbours", colours)):
+    for title, ids in (("name", roles.find_roles_by_name(graph)), ("neighbours", colours)):
         yield f"one decision a role, by {title}", dataclasses.replace(graph, colocation=ids)
 
 
 def _search(problem: Instance, seed: int, budget: int) -> np.ndarray:
-    placement = population.find(problem, seed, SearchLimits(_UNLIMITED_S, budget)).placement
+    placement = multistart.search(problem, seed, SearchLimits(_UNLIMITED_S, budget)).placement
     assert placement is not None
     return placement.astype(np.int32)
 

@@ -13,31 +13,34 @@ import numpy as np
 
 from placement.analysis import segments
 from placement.costs import calibrate
-from placement.costs.calibrate import Terms, TermsAt
+from placement.costs.calibrate import ComputeTerms, Terms
 from placement.instance import Instance
 from placement.simulators import max_load
 from placement.types import CostModel
 
 
-def prepare(problem: Instance, placement: np.ndarray, kind: np.ndarray | None = None) -> TermsAt:
+def prepare(
+    problem: Instance, placement: np.ndarray, kind: np.ndarray | None = None
+) -> ComputeTerms:
     """Prepares the terms of a placement.
 
     Args:
       problem: N operations with profiled costs and an objective of `TERMS`.
       placement: int32 [N].
-      kind: int [N]: the kind of each operation (`calibrate.kinds`), for separate terms; or None.
+      kind: int [N]: the kind of each operation (`calibrate.classify_ops`), for separate terms;
+        or None.
     """
     chex.assert_shape(placement, (problem.graph.num_ops,))
     chex.assert_type(placement, int)
     return TERMS[problem.objective](problem, placement, kind)
 
 
-def _serial(problem: Instance, placement: np.ndarray, kind: np.ndarray | None) -> TermsAt:
+def _serial(problem: Instance, placement: np.ndarray, kind: np.ndarray | None) -> ComputeTerms:
     fixed = calibrate.serial_terms(problem.graph, problem.costs, placement, kind)
     return lambda _: fixed
 
 
-def _makespan(problem: Instance, placement: np.ndarray, kind: np.ndarray | None) -> TermsAt:
+def _makespan(problem: Instance, placement: np.ndarray, kind: np.ndarray | None) -> ComputeTerms:
     """Prepares the terms of the segments that run: those cut at the profiled costs."""
     cut = segments.cut(problem, placement)
 
@@ -48,7 +51,7 @@ def _makespan(problem: Instance, placement: np.ndarray, kind: np.ndarray | None)
     return terms
 
 
-def _max_load(problem: Instance, placement: np.ndarray, kind: np.ndarray | None) -> TermsAt:
+def _max_load(problem: Instance, placement: np.ndarray, kind: np.ndarray | None) -> ComputeTerms:
     """Prepares the terms of the busiest device; a transfer counts at its costliest link."""
     graph, num_devices = problem.graph, len(problem.devices)
     op_compute_s = np.asarray(problem.costs.compute_s, np.float64)[range(graph.num_ops), placement]
@@ -78,15 +81,15 @@ def _max_load(problem: Instance, placement: np.ndarray, kind: np.ndarray | None)
         np.add.at(transfers, pairs, 1)
         np.add.at(num_bytes, pairs, graph.edge_bytes[np.concatenate([outgoing, incoming])])
         busiest_kind = None if kind is None else kind[is_busiest]
-        compute_s = calibrate.by_device(
+        compute_s = calibrate.sum_by_device(
             op_compute_s[is_busiest], placement[is_busiest], num_devices, busiest_kind
         )
-        return Terms(compute_s, transfers, num_bytes, lost_s=0.0, lost=0)
+        return Terms(compute_s, transfers, num_bytes, fusion_loss_s=0.0, num_lost_fusions=0)
 
     return terms
 
 
-TERMS: dict[str, Callable[[Instance, np.ndarray, np.ndarray | None], TermsAt]] = {
+TERMS: dict[str, Callable[[Instance, np.ndarray, np.ndarray | None], ComputeTerms]] = {
     "serial": _serial,
     "makespan": _makespan,
     "max_load": _max_load,

@@ -153,16 +153,16 @@ def terms(
     np.add.at(transfers, pair, 1)
     np.add.at(num_bytes, pair, problem.graph.edge_bytes[edges])
     return calibrate.Terms(
-        compute_s=calibrate.by_device(
+        compute_s=calibrate.sum_by_device(
             op_compute_s[critical],
             placement[critical],
             compute_s.shape[1],
             None if kind is None else kind[critical],
         ),
         transfers=transfers,
-        bytes=num_bytes,
-        lost_s=float(lost_s @ weight),
-        lost=float(is_full_loss @ weight),
+        transfer_bytes=num_bytes,
+        fusion_loss_s=float(lost_s @ weight),
+        num_lost_fusions=float(is_full_loss @ weight),
     )
 
 
@@ -201,10 +201,10 @@ class _Row:
         self._slowdown = np.zeros(graph.num_ops)
         self._fusion_loss_s = np.asarray(costs.fusion_loss_s, float)
         self._launch_s = np.zeros(graph.num_ops)  # of each operation's device
-        if costs.in_segments is not None:
-            self._launch_s = np.asarray(costs.in_segments.launch_s, float)[device]
-            self._slowdown = np.asarray(costs.in_segments.slowdown, float)[self.ops, device]
-            lost_s = np.asarray(costs.in_segments.fusion_loss_s, float)
+        if costs.segment_costs is not None:
+            self._launch_s = np.asarray(costs.segment_costs.launch_s, float)[device]
+            self._slowdown = np.asarray(costs.segment_costs.slowdown, float)[self.ops, device]
+            lost_s = np.asarray(costs.segment_costs.fusion_loss_s, float)
             self._fusion_loss_s = lost_s[edges, reader]
         # bool [N]: a segment must begin here, because the next device begins.
         self.forced = np.diff(device, prepend=-1) != 0

@@ -33,9 +33,9 @@ from scipy.optimize import nnls
 from placement.types import Array, CostModel, OpGraph
 
 # The relative error of a prediction with the right coefficients: what the model cannot express.
-ERROR = 0.02
-_ERROR_WEIGHT = 4  # measurements that `ERROR` counts as if the error is estimated
-KINDS = 6  # of operations
+MODEL_ERROR = 0.02
+_ERROR_WEIGHT = 4  # measurements that `MODEL_ERROR` counts as if the error is estimated
+NUM_KINDS = 6  # of operations
 _NUM_FOLDS = 5  # of the cross-validation
 # Standard deviations of the prior. Those of compute and lost fusions are relative to the profile.
 # Those of transfers are absolute, because the micro-benchmark transfers other tensors between other
@@ -58,14 +58,14 @@ class Terms(NamedTuple):
     # slowdown of operations, and of lost fusions, while other devices compute.
     compute_s: np.ndarray
     transfers: np.ndarray  # float64 [D, D]: number of tensors handed over
-    bytes: np.ndarray  # float64 [D, D]: total bytes of these tensors
-    lost_s: float  # total cost of the lost fusions
-    lost: float  # number of lost fusions
+    transfer_bytes: np.ndarray  # float64 [D, D]: total bytes of these tensors
+    fusion_loss_s: float  # total cost of the lost fusions
+    num_lost_fusions: float  # number of lost fusions
 
 
 # Computes the terms of a placement at the profiled costs. The argument is the costs as calibrated
 # so far, because the operations that make up a latency can depend on them.
-TermsAt = Callable[[CostModel], Terms]
+ComputeTerms = Callable[[CostModel], Terms]
 
 
 class Calibration(NamedTuple):
@@ -92,14 +92,14 @@ class Posterior(NamedTuple):
         return _unflatten(np.maximum(sample, 0.0), self.mode.compute.shape)
 
 
-def fit(
+def fit_posterior(
     costs: CostModel,
-    terms: Sequence[TermsAt],
+    terms: Sequence[ComputeTerms],
     latency_s: np.ndarray,
     *,
     rounds: int = 1,
     kind: np.ndarray | None = None,
-    error: float | None = ERROR,
+    error: float | None = MODEL_ERROR,
 ) -> Posterior:
     """Computes the posterior of the coefficients, given measured latencies.
 
@@ -108,14 +108,14 @@ def fit(
       terms: functions that compute the terms of M placements.
       latency_s: float [M], the measured latencies.
       rounds: the number of fits; each computes the terms at the costs of the previous one.
-      kind: int [N], the kind of each operation (`kinds`); None if the terms have no kinds.
+      kind: int [N], the kind of each operation (`classify_ops`); None if the terms have no kinds.
       error: the relative error of a measured latency from the one that the right coefficients
-        predict. None: as large as the residual of each round; `ERROR` in the first.
+        predict. None: as large as the residual of each round; `MODEL_ERROR` in the first.
     """
     chex.assert_rank(latency_s, 1)
     chex.assert_type(latency_s, float)
     num_devices = np.asarray(costs.compute_s).shape[1]
-    shape = (num_devices,) if kind is None else (num_devices, KINDS)
+    shape = (num_devices,) if kind is None else (num_devices, NUM_KINDS)
     calibration = _profile_calibration(costs, shape)
     prior_mean, covariance = _flatten(calibration), _prior_covariance(shape)
     # Every coefficient is counted in units of its deviation, for numerical accuracy.
@@ -123,9 +123,9 @@ def fit(
     correlation = covariance / np.outer(deviation, deviation)
     prior_rows = np.linalg.inv(np.linalg.cholesky(correlation))
     precision = prior_rows.T @ prior_rows
-    spread = ERROR if error is None else error
+    spread = MODEL_ERROR if error is None else error
     for _ in range(rounds):
-        calibrated = apply(costs, calibration, kind)
+        calibrated = apply_calibration(costs, calibration, kind)
         rows = [_flatten(compute_terms(calibrated)) for compute_terms in terms]
         flat_terms = np.reshape(rows, (len(latency_s), len(prior_mean)))
         relative_terms = flat_terms / latency_s[:, None] * deviation
@@ -138,14 +138,14 @@ def fit(
         if error is None:
             residual = np.square(relative_terms @ solution - 1).sum()
             spread = float(
-                np.sqrt((_ERROR_WEIGHT * ERROR**2 + residual) / (_ERROR_WEIGHT + len(rows)))
+                np.sqrt((_ERROR_WEIGHT * MODEL_ERROR**2 + residual) / (_ERROR_WEIGHT + len(rows)))
             )
     factor = deviation[:, None] * np.linalg.cholesky(np.linalg.inv(precision))
     return Posterior(calibration, factor, spread)
 
 
-def cross_validated(
-    costs: CostModel, terms: Sequence[TermsAt], latency_s: np.ndarray, *, rounds: int = 1
+def fit_if_better(
+    costs: CostModel, terms: Sequence[ComputeTerms], latency_s: np.ndarray, *, rounds: int = 1
 ) -> Calibration | None:
     """Computes the most probable coefficients; None if those of the profile are as good.
 
@@ -159,7 +159,7 @@ def cross_validated(
       costs: the profiled costs.
       terms: functions that compute the terms of M placements.
       latency_s: float [M], the measured latencies.
-      rounds: as for `fit`.
+      rounds: as for `fit_posterior`.
     """
     profile = _profile_calibration(costs, np.asarray(costs.compute_s).shape[1:])
     fold = np.arange(len(latency_s)) % _NUM_FOLDS
@@ -167,10 +167,13 @@ def cross_validated(
     for held_out in range(min(_NUM_FOLDS, len(latency_s))):
         is_training = fold != held_out
         training_terms = [terms[m] for m in np.flatnonzero(is_training).tolist()]
-        fitted = fit(costs, training_terms, latency_s[is_training], rounds=rounds).mode
+        fitted = fit_posterior(costs, training_terms, latency_s[is_training], rounds=rounds).mode
         for m in np.flatnonzero(~is_training).tolist():
             profile_error, fitted_error = (
-                abs(predicted_s(terms[m](apply(costs, used)), used) / latency_s[m] - 1)
+                abs(
+                    predict_latency(terms[m](apply_calibration(costs, used)), used) / latency_s[m]
+                    - 1
+                )
                 for used in (profile, fitted)
             )
             error_reduction[m] = profile_error - fitted_error
@@ -179,11 +182,11 @@ def cross_validated(
     standard_error = error_reduction.std(ddof=1) / len(error_reduction) ** 0.5
     if error_reduction.mean() <= standard_error:
         return None
-    return fit(costs, terms, latency_s, rounds=rounds).mode
+    return fit_posterior(costs, terms, latency_s, rounds=rounds).mode
 
 
-def kinds(graph: OpGraph, costs: CostModel) -> np.ndarray:
-    """Returns the kind of each operation, one of `KINDS`, int [N].
+def classify_ops(graph: OpGraph, costs: CostModel) -> np.ndarray:
+    """Returns the kind of each operation, one of `NUM_KINDS`, int [N].
 
     A kind contains operations of one type that take about equally long, or operations of several
     types that take little time together. All kinds have about the same share of the total time,
@@ -197,11 +200,13 @@ def kinds(graph: OpGraph, costs: CostModel) -> np.ndarray:
     midpoints_s = np.cumsum(mean_s[order]) - mean_s[order] / 2
     total_s = max(mean_s.sum(), np.finfo(float).tiny)
     kind = np.zeros(graph.num_ops, int)
-    kind[order] = np.minimum(KINDS * midpoints_s / total_s, KINDS - 1)
+    kind[order] = np.minimum(NUM_KINDS * midpoints_s / total_s, NUM_KINDS - 1)
     return kind
 
 
-def apply(costs: CostModel, calibration: Calibration, kind: np.ndarray | None = None) -> CostModel:
+def apply_calibration(
+    costs: CostModel, calibration: Calibration, kind: np.ndarray | None = None
+) -> CostModel:
     """Returns the calibrated costs.
 
     Args:
@@ -210,7 +215,7 @@ def apply(costs: CostModel, calibration: Calibration, kind: np.ndarray | None = 
       kind: int [N], the kind of each operation; None if the calibration has no kinds.
     """
     factors = calibration.compute if kind is None else calibration.compute.T[kind]
-    segment_costs = costs.in_segments
+    segment_costs = costs.segment_costs
     if segment_costs is not None:
         segment_costs = segment_costs._replace(
             fusion_loss_s=_calibrate_loss(segment_costs.fusion_loss_s, calibration),
@@ -221,7 +226,7 @@ def apply(costs: CostModel, calibration: Calibration, kind: np.ndarray | None = 
         transfer_latency_s=calibration.latency_s.astype(np.float32),
         transfer_s_per_byte=calibration.s_per_byte.astype(np.float32),
         fusion_loss_s=_calibrate_loss(costs.fusion_loss_s, calibration),
-        in_segments=segment_costs,
+        segment_costs=segment_costs,
     )
 
 
@@ -232,7 +237,7 @@ def _calibrate_loss(fusion_loss_s: Array, calibration: Calibration) -> np.ndarra
     return np.where(profiled_s > 0, calibrated_s, 0.0).astype(np.float32)
 
 
-def predicted_s(terms: Terms, calibration: Calibration) -> float:
+def predict_latency(terms: Terms, calibration: Calibration) -> float:
     """Returns the latency in seconds that coefficients predict for a placement's terms."""
     return float(_flatten(terms) @ _flatten(calibration))
 
@@ -252,7 +257,7 @@ def from_json(data: dict[str, Any]) -> Calibration:
     )
 
 
-def by_device(
+def sum_by_device(
     seconds: np.ndarray, placement: np.ndarray, num_devices: int, kind: np.ndarray | None
 ) -> np.ndarray:
     """Sums the seconds of operations on each device, as `Terms.compute_s`.
@@ -265,7 +270,9 @@ def by_device(
     """
     if kind is None:
         return np.bincount(placement, seconds, num_devices)
-    return np.bincount(placement * KINDS + kind, seconds, num_devices * KINDS).reshape(-1, KINDS)
+    return np.bincount(placement * NUM_KINDS + kind, seconds, num_devices * NUM_KINDS).reshape(
+        -1, NUM_KINDS
+    )
 
 
 def _profile_calibration(costs: CostModel, shape: tuple[int, ...]) -> Calibration:
@@ -345,11 +352,11 @@ def serial_terms(
     np.add.at(num_bytes, devices, graph.edge_bytes[transfers])
     lost_fusions_s = fusion_loss_s[cut_edges]
     return Terms(
-        compute_s=by_device(
+        compute_s=sum_by_device(
             compute_s[np.arange(graph.num_ops), placement], placement, num_devices, kind
         ),
         transfers=num_transfers,
-        bytes=num_bytes,
-        lost_s=float(lost_fusions_s.sum()),
-        lost=int(np.count_nonzero(lost_fusions_s)),
+        transfer_bytes=num_bytes,
+        fusion_loss_s=float(lost_fusions_s.sum()),
+        num_lost_fusions=int(np.count_nonzero(lost_fusions_s)),
     )

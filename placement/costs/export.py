@@ -20,7 +20,7 @@ from placement.types import Problem
 _MAX_NUMBER = 1e18  # the format's largest number; stands for an unlimited or impossible value
 
 
-def workload(problem: Problem) -> dict[str, Any]:
+def export_workload(problem: Problem) -> dict[str, Any]:
     """Returns the JSON-able workload of a problem.
 
     Raises:
@@ -55,7 +55,7 @@ def workload(problem: Problem) -> dict[str, Any]:
     sending_nodes = np.where(is_further, graph.num_ops - 1 + np.cumsum(is_further), producers)
 
     cpu_s, fpga_s = compute_s[:, np.argmax(is_host)], compute_s[:, np.argmin(is_host)]
-    colour = opgraph.representatives(graph)
+    colour = opgraph.find_leaders(graph)
     nodes: list[dict[str, Any]] = [
         {
             "id": op,

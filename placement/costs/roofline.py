@@ -207,7 +207,7 @@ _SELECTING_TYPES = frozenset({"Gather", "GatherElements", "GatherND", "Slice", "
 _MODEL_ELEMENT_BYTES = 4
 
 
-def devices(spec: str) -> tuple[str, ...]:
+def parse_devices(spec: str) -> tuple[str, ...]:
     """Returns the names of described devices, in the order of a placement's indices.
 
     Args:
@@ -224,7 +224,7 @@ def devices(spec: str) -> tuple[str, ...]:
     if not any(kinds):
         raise UserError(f"devices {spec!r} name no kind; {valid}")
     for kind in kinds:
-        arguments.check("kind", kind, SPECS, within=f"devices {spec!r}")
+        arguments.check_choice("kind", kind, SPECS, context=f"devices {spec!r}")
     counts = Counter(kinds)
     return tuple(
         kind if counts[kind] == 1 else f"{kind}{kinds[:i].count(kind)}"
@@ -242,7 +242,7 @@ def cost_model(graph: OpGraph, names: tuple[str, ...]) -> CostModel:
 
     Args:
       graph: N operations.
-      names: D devices, named as `devices` names them.
+      names: D devices, named as `parse_devices` names them.
 
     Raises:
       UserError: a name is not that of a kind.

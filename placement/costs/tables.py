@@ -99,7 +99,7 @@ def submodels_from_json(data: dict[str, Any]) -> SubmodelCosts:
     )
 
 
-def concurrent(graph: OpGraph, costs: CostModel, submodels: SubmodelCosts) -> CostModel:
+def make_concurrent(graph: OpGraph, costs: CostModel, submodels: SubmodelCosts) -> CostModel:
     """Converts costs under HETERO to costs of devices that work at the same time.
 
     Cutting an edge between two of the sets costs the additional time that the reading set takes as
@@ -135,7 +135,7 @@ def concurrent(graph: OpGraph, costs: CostModel, submodels: SubmodelCosts) -> Co
         ),
         transfer_latency_s=submodels.transfers.latency_s.astype(np.float32),
         transfer_s_per_byte=submodels.transfers.s_per_byte.astype(np.float32),
-        in_segments=SegmentCosts(
+        segment_costs=SegmentCosts(
             np.where(
                 is_between_sets[:, None], device_extra_s[reader_sets], fusion_loss_s[:, None]
             ).astype(np.float32),
@@ -217,9 +217,9 @@ def coarse_costs(costs: CostModel, assignment: np.ndarray, edges: np.ndarray) ->
     chex.assert_rank([assignment, edges], 1)
     chex.assert_type([assignment, edges], int)
     num_coarse = int(assignment.max()) + 1
-    compute_s = dag.part_sums(assignment, np.asarray(costs.compute_s, np.float64))
+    compute_s = dag.sum_by_part(assignment, np.asarray(costs.compute_s, np.float64))
     memory_bytes = np.bincount(assignment, np.asarray(costs.memory_bytes), num_coarse)
-    segment_costs, tensor_bytes = costs.in_segments, costs.tensor_bytes
+    segment_costs, tensor_bytes = costs.segment_costs, costs.tensor_bytes
     if segment_costs is not None:
         # All members were measured together, so that any member's slowdown is that of the whole.
         slowdown = np.zeros((num_coarse, compute_s.shape[1]), np.float32)
@@ -230,7 +230,7 @@ def coarse_costs(costs: CostModel, assignment: np.ndarray, edges: np.ndarray) ->
     if tensor_bytes is not None:
         tensor_bytes = TensorBytes(*(np.asarray(sizes)[edges] for sizes in tensor_bytes))
     return costs._replace(
-        in_segments=segment_costs,
+        segment_costs=segment_costs,
         tensor_bytes=tensor_bytes,
         compute_s=compute_s.astype(np.float32),
         transfer_fixed_s=np.asarray(costs.transfer_fixed_s)[edges],

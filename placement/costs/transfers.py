@@ -9,7 +9,7 @@ of seventy. If all tensors are tiny, any slope explains them. Therefore
   Huber's loss: quadratic if it is small, then linear, so that outliers have a limited influence
   (Huber 1964, "Robust Estimation of a Location Parameter");
 - the latency is at least zero, and the time of a byte is between zero, if memory is shared, and
-  `SLOWEST` times that of a copy within this machine;
+  `MAX_COPIES_PER_BYTE` times that of a copy within this machine;
 - a weak pull towards the time of such a copy decides whatever the samples leave open.
 """
 
@@ -25,7 +25,7 @@ from placement.costs.tables import Transfers
 # every byte a few times, slower than a copy: ten copies. The slowest links to accelerators (a lane
 # of PCIe 2.0, or USB 3) carry 0.4 GB/s, and a core copies 5 to 10 GB/s: 25 copies. A slower sample
 # did not measure a transfer.
-SLOWEST = 32.0
+MAX_COPIES_PER_BYTE = 32.0
 
 _LATENCY_UNIT_S = 5e-6  # about the latency of the smallest transfer
 _PULL = 1e-2  # weight of the pull towards a copy, relative to one sample's error
@@ -48,7 +48,7 @@ class TransferFit(NamedTuple):
         return np.abs(line_s - self.seconds) / larger_s
 
 
-def fit(
+def fit_line(
     pair: tuple[int, int], samples: Sequence[tuple[float, float]], copy_s_per_byte: float
 ) -> TransferFit:
     """Fits a line to samples; without samples it is that of a copy, with no latency.
@@ -71,7 +71,7 @@ def fit(
         lambda unknowns: matrix @ unknowns - target,
         x0=[1.0 if len(seconds) else 0.0, 1.0],
         jac=lambda _: matrix,
-        bounds=([0.0, 0.0], [np.inf, SLOWEST]),
+        bounds=([0.0, 0.0], [np.inf, MAX_COPIES_PER_BYTE]),
         loss="huber",
         f_scale=_HUBER_THRESHOLD,
     ).x
@@ -84,7 +84,7 @@ def fit(
     )
 
 
-def matrices(fits: Sequence[TransferFit], num_devices: int) -> Transfers:
+def make_matrices(fits: Sequence[TransferFit], num_devices: int) -> Transfers:
     """Returns the fitted costs as symmetric matrices with a zero diagonal."""
     latency_s, s_per_byte = np.zeros((num_devices,) * 2), np.zeros((num_devices,) * 2)
     for transfer in fits:
@@ -110,7 +110,7 @@ def to_json(fits: Sequence[TransferFit], labels: Sequence[str]) -> list[dict[str
     ]
 
 
-def in_words(transfer: dict[str, Any]) -> str:
+def describe_fit(transfer: dict[str, Any]) -> str:
     """Describes one pair of devices of `to_json` in a line."""
     mebibyte_s = 2**20 * transfer["s_per_byte"]
     line = (

@@ -206,7 +206,7 @@ def _make_graph(nodes: list[_Node], edges: list[_Edge], name: str) -> OpGraph:
             for op_name, node in zip(op_names, nodes, strict=True)
         ]
     try:
-        return opgraph.make(
+        return opgraph.make_graph(
             name=name,
             op_names=op_names,
             op_types=["WorkloadBackward" if node.is_backward else "Workload" for node in nodes],

@@ -8,7 +8,8 @@ Four steps, each a map from operations to fewer of them:
    so b can run neither before nor after {a, c}. So operations on a common cycle of the quotient
    (its strongly connected components) merge too. This excludes placements that leave a class and
    return to it; all others keep their cost. A training graph that co-locates each forward
-   operation with its backward one would collapse to a single operation: use `training.coarsened`.
+   operation with its backward one would collapse to a single operation: use
+   `training.coarsen_training_graph`.
 2. Shape chains and constants join a consumer. They are host arithmetic on a few integers, or none,
    and on a device of their own they only cause transfers. A chain is a ShapeOf and every operation
    of `SHAPE_TYPES` that reads only from chains and constants, and from a chain at least once. An
@@ -122,7 +123,7 @@ def coarsen(graph: OpGraph) -> Coarsening:
     return _build(graph, order, _number_parts(graph, order, chains[parts]).parts, kinds)
 
 
-def sole_consumers(graph: OpGraph) -> Coarsening:
+def merge_sole_consumers(graph: OpGraph) -> Coarsening:
     """Merges every operation that has a single reader with it, whatever else the reader reads.
 
     This is the co-location heuristic of ColocRL (Mirhoseini et al. 2017), applied once to all
@@ -135,11 +136,13 @@ def sole_consumers(graph: OpGraph) -> Coarsening:
     Returns:
       As `coarsen`.
     """
-    return merge(graph, sole_consumer_trees(graph.num_ops, graph.senders, graph.receivers))
+    return merge(graph, label_sole_consumer_trees(graph.num_ops, graph.senders, graph.receivers))
 
 
-def sole_consumer_trees(num_ops: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
-    """Numbers the trees that `sole_consumers` merges, int [N], given edges int [E]."""
+def label_sole_consumer_trees(
+    num_ops: int, senders: np.ndarray, receivers: np.ndarray
+) -> np.ndarray:
+    """Numbers the trees that `merge_sole_consumers` merges, int [N], given edges int [E]."""
     senders, receivers = dag.quotient(senders, receivers, np.arange(num_ops))
     has_one_reader = np.bincount(senders, minlength=num_ops)[senders] == 1
     return dag.weak_components(num_ops, senders[has_one_reader], receivers[has_one_reader])
@@ -158,7 +161,7 @@ def merge(graph: OpGraph, parts: np.ndarray) -> Coarsening:
     return _build(graph, order, parts, _classify(graph, order))
 
 
-def members(graph: OpGraph, assignment: np.ndarray) -> list[list[str]]:
+def list_member_names(graph: OpGraph, assignment: np.ndarray) -> list[list[str]]:
     """Lists for each coarse operation the names of its members, in topological order.
 
     Args:
@@ -236,7 +239,7 @@ def _build(
         member_types[part] += types
 
     representatives, last = find_last(kinds, graph.flops, position), find_last(position)
-    coarse = opgraph.make(
+    coarse = opgraph.make_graph(
         name=graph.name,
         op_names=[graph.op_names[op] for op in representatives],
         op_types=[graph.op_types[op] for op in representatives],
@@ -245,7 +248,7 @@ def _build(
         edge_bytes=graph.edge_bytes[edges],
         output_shapes=[graph.output_shapes[op] for op in last],
         flops=np.bincount(assignment, graph.flops),
-        weight_bytes=dag.part_sums(assignment, graph.weight_bytes),
+        weight_bytes=dag.sum_by_part(assignment, graph.weight_bytes),
         colocation=first[number],
         tensors=graph.tensors[edges],
         backward=np.bincount(assignment, graph.backward) > 0,

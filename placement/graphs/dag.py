@@ -149,7 +149,7 @@ def quotient(
     return (pairs // num_parts).astype(np.int32), (pairs % num_parts).astype(np.int32)
 
 
-def part_sums(parts: np.ndarray, values: np.ndarray) -> np.ndarray:
+def sum_by_part(parts: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Sums values over the members of each part; the sums of integers are exact.
 
     Args:
@@ -178,10 +178,10 @@ def topological_order(graph: OpGraph) -> np.ndarray:
 
 def levels(graph: OpGraph) -> np.ndarray:
     """Returns int32 [N]: the number of edges on a longest path from a source to the operation."""
-    return depths(graph.num_ops, graph.senders, graph.receivers)
+    return compute_levels(graph.num_ops, graph.senders, graph.receivers)
 
 
-def depths(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
+def compute_levels(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
     """Returns the level of every node of an acyclic graph, int32 [N]."""
     order = sort_edges(sort_nodes(num_nodes, senders, receivers), receivers)
     level = [0] * num_nodes

@@ -29,7 +29,7 @@ class Edges(NamedTuple):
     num_bytes: np.ndarray  # int64 [E]
 
 
-def group(
+def group_consecutive_ops(
     graph: OpGraph, weight: np.ndarray, kinds: np.ndarray, num_groups: int
 ) -> coarsen.Coarsening:
     """Groups consecutive operations of a depth-first order.
@@ -47,15 +47,17 @@ def group(
     chex.assert_shape([weight, kinds], (graph.num_ops,))
     chex.assert_type([weight, kinds], [float, int])
     edges = Edges(graph.senders, graph.receivers, graph.edge_bytes)
-    return coarsen.merge(graph, cut(edges, weight, kinds, num_groups))
+    return coarsen.merge(graph, assign_groups(edges, weight, kinds, num_groups))
 
 
-def cut(edges: Edges, weight: np.ndarray, kinds: np.ndarray, num_groups: int) -> np.ndarray:
+def assign_groups(
+    edges: Edges, weight: np.ndarray, kinds: np.ndarray, num_groups: int
+) -> np.ndarray:
     """Cuts a depth-first order: returns the group of each operation, int32 [N].
 
     Args:
       edges: of an acyclic graph of N operations.
-      weight, kinds, num_groups: as of `group`.
+      weight, kinds, num_groups: as of `group_consecutive_ops`.
     """
     chex.assert_equal_shape([weight, kinds])
     num_ops = len(weight)

@@ -22,7 +22,7 @@ class InvalidGraphError(ValueError):
     """An error in the arrays of a graph; readers of users' files turn it into a `UserError`."""
 
 
-def make(
+def make_graph(
     *,
     name: str,
     op_names: Sequence[str],
@@ -183,7 +183,7 @@ def validate(graph: OpGraph) -> None:
         )
 
 
-def representatives(graph: OpGraph) -> np.ndarray:
+def find_leaders(graph: OpGraph) -> np.ndarray:
     """Returns int32 [N]: the first operation co-located with each, or the operation itself."""
     _, first, number = np.unique(graph.colocation, return_index=True, return_inverse=True)
     return first[number].astype(np.int32)

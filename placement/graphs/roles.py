@@ -23,7 +23,7 @@ from placement.types import OpGraph
 ROUNDS = 2
 
 
-def alike(name: str) -> Iterator[str]:
+def list_patterns(name: str) -> Iterator[str]:
     """Yields the patterns of a name: with the numbers of one part replaced, and its folders."""
     parts = name.split("/")
     for i, part in enumerate(parts):
@@ -33,13 +33,15 @@ def alike(name: str) -> Iterator[str]:
             yield "/".join([*parts[:i], ""])
 
 
-def by_name(graph: OpGraph) -> np.ndarray:
+def find_roles_by_name(graph: OpGraph) -> np.ndarray:
     """Numbers the roles found by names, int32 [N], by their first operation.
 
     An operation's role is the most frequent pattern of its name, of equals the one of the last
     number. A pattern of all operations does not count.
     """
-    patterns = [[text for text in alike(name) if text[-1] != "/"] for name in graph.op_names]
+    patterns = [
+        [text for text in list_patterns(name) if text[-1] != "/"] for name in graph.op_names
+    ]
     count = Counter(text for texts in patterns for text in texts)
     roles = []
     for texts, name in zip(patterns, graph.op_names, strict=True):
@@ -48,7 +50,7 @@ def by_name(graph: OpGraph) -> np.ndarray:
     return _number(roles)
 
 
-def by_neighbours(graph: OpGraph, rounds: int = ROUNDS) -> np.ndarray:
+def find_roles_by_neighbours(graph: OpGraph, rounds: int = ROUNDS) -> np.ndarray:
     """Numbers the colours of Weisfeiler and Lehman, int32 [N], by their first operation."""
     colours = _number(list(zip(graph.op_types, graph.output_shapes, strict=True)))
     for _ in range(rounds):

@@ -55,7 +55,7 @@ OPTIMISERS = {
 }
 
 
-class Training(NamedTuple):
+class TrainingGraph(NamedTuple):
     """A training graph of N operations, and the relation of each to the network."""
 
     graph: OpGraph  # `backward` is true outside the forward pass
@@ -122,7 +122,9 @@ class _Draft:
         return len(self.names) - 1
 
 
-def training(graph: OpGraph, *, optimiser: str = "adam", colocate: bool = True) -> Training:
+def make_training_graph(
+    graph: OpGraph, *, optimiser: str = "adam", colocate: bool = True
+) -> TrainingGraph:
     """Adds the backward pass and the updates to a network.
 
     Args:
@@ -135,7 +137,7 @@ def training(graph: OpGraph, *, optimiser: str = "adam", colocate: bool = True) 
       UserError: an unknown optimiser, a graph that is one of training or has no constants as
         operations, no weight that a gradient reaches, or an operation without a gradient.
     """
-    arguments.check("optimiser", optimiser, OPTIMISERS)
+    arguments.check_choice("optimiser", optimiser, OPTIMISERS)
     if graph.backward.any():
         raise UserError(f"graph {graph.name!r} is a training graph already; leave training=1 out")
     is_constant = np.array([op_type == "Constant" for op_type in graph.op_types])
@@ -175,7 +177,7 @@ def training(graph: OpGraph, *, optimiser: str = "adam", colocate: bool = True) 
         colocation[is_free] = colocation.max() + 1 + np.arange(is_free.sum())
     reads = [(tensor, op) for op, inputs in enumerate(draft.inputs) for tensor in inputs]
     try:
-        training_graph = opgraph.make(
+        training_graph = opgraph.make_graph(
             name=graph.name,
             op_names=draft.names,
             op_types=draft.op_types,
@@ -191,10 +193,10 @@ def training(graph: OpGraph, *, optimiser: str = "adam", colocate: bool = True) 
         )
     except opgraph.InvalidGraphError as error:  # the network uses a name such as 'update/w'
         raise UserError(str(error)) from error
-    return Training(training_graph, network_ops[draft.owner], phase.astype(np.int8))
+    return TrainingGraph(training_graph, network_ops[draft.owner], phase.astype(np.int8))
 
 
-def coarsened(trained: Training, assignment: np.ndarray) -> coarsen.Coarsening:
+def coarsen_training_graph(trained: TrainingGraph, assignment: np.ndarray) -> coarsen.Coarsening:
     """Coarsens a training graph as its network: every part has up to four, one a phase.
 
     The phases of a part stay apart, because together they would lie on a cycle and because
@@ -226,7 +228,7 @@ def _remove_converts(graph: OpGraph) -> tuple[OpGraph, np.ndarray]:
     ops = np.flatnonzero(~is_removed).astype(np.int32)
     position = np.cumsum(~is_removed) - 1
     edges = np.flatnonzero(~is_removed[graph.receivers])
-    network = opgraph.make(
+    network = opgraph.make_graph(
         name=graph.name,
         op_names=[graph.op_names[op] for op in ops],
         op_types=[graph.op_types[op] for op in ops],

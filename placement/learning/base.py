@@ -63,7 +63,7 @@ class State(NamedTuple):
     key: chex.PRNGKey
     baseline: Array  # float32 [T]: the moving average of returns; nan before the first update
     updates: Array  # int32 []: batches learned from
-    walk: Any = None  # a `learning.walk.LocalSearchState`, if that is the learner
+    local_search: Any = None  # a `learning.walk.LocalSearchState`, if that is the learner
 
 
 class Learner(NamedTuple):
@@ -137,7 +137,7 @@ def make_learner(
         ("failed", settings.failed, ("worst", "constant")),
         ("returns", settings.returns, _RETURNS),
     ):
-        arguments.check(setting, value, valid)
+        arguments.check_choice(setting, value, valid)
     if settings.num_samples < 1:
         raise UserError(f"num_samples={settings.num_samples}: give at least 1")
     if settings.baseline in _COMPARING_BASELINES and settings.num_samples < 2:

@@ -24,7 +24,7 @@ from placement.types import Array, Params, Policy
 _MAX_LOG_RATIO = 20.0  # far beyond any clip; an infinite ratio would make the gradient nan
 
 
-def make(
+def make_learner(
     policy: Policy,
     settings: base.Settings,
     *,
@@ -85,7 +85,7 @@ def surrogate(log_ratio: Array, advantage: Array, *, clip: float) -> tuple[Array
     Args:
       log_ratio: float32 of any shape, such as [B, T]; the results have the same shape.
       advantage: float32 of this shape.
-      clip: c, see `make`.
+      clip: c, see `make_learner`.
     """
     chex.assert_equal_shape([log_ratio, advantage])
     chex.assert_type([log_ratio, advantage], float)

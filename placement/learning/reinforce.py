@@ -11,7 +11,7 @@ from placement.learning import base
 from placement.types import Array, Params, Policy
 
 
-def make(policy: Policy, settings: base.Settings) -> base.Learner:
+def make_learner(policy: Policy, settings: base.Settings) -> base.Learner:
     """Makes the learner of a policy.
 
     Raises:

@@ -66,7 +66,7 @@ class Simulator(NamedTuple):
     assignment: Array | None = None  # see `search`
 
     @classmethod
-    def of(cls, problem: Instance) -> "Simulator":
+    def from_problem(cls, problem: Instance) -> "Simulator":
         """Returns the simulator of a problem whose operations are the policy's nodes."""
         return cls(simulators.objective(problem.objective).simulate, problem.tables)
 
@@ -87,7 +87,7 @@ def start(
     ends with a slower placement.
 
     Args:
-      learner: from `reinforce.make` or `ppo.make`.
+      learner: from `reinforce.make_learner` or `ppo.make_learner`.
       key: consumed.
       graph: padded, see `placement.graphs.batching`.
       evaluate: computes latencies of placements int32 [b, N], without padding.
@@ -125,7 +125,7 @@ def search(
     """Runs steps until `budget` evaluations are spent, yielding after each.
 
     Args:
-      learner: from `reinforce.make` or `ppo.make`.
+      learner: from `reinforce.make_learner` or `ppo.make_learner`.
       graph: padded, see `placement.graphs.batching`.
       evaluate: computes latencies of placements int32 [b, N], without padding.
       progress: where the search continues, from `start` or a checkpoint.

@@ -20,7 +20,7 @@ from placement.instance import Instance
 from placement.methods import learned, pretrained
 from placement.policies.base import Recipe
 from placement.runtime import scotch
-from placement.search import population
+from placement.search import multistart
 from placement.solvers import base, graph_cut
 from placement.solvers.diagrams import search as diagrams
 from placement.solvers.heuristics import (
@@ -34,7 +34,7 @@ from placement.solvers.heuristics import (
     partition,
     trivial,
 )
-from placement.solvers.limits import Observe, SearchLimits, unobserved
+from placement.solvers.limits import Observe, SearchLimits, ignore_progress
 from placement.solvers.programs import cpsat, milp
 from placement.solvers.splits import ideals_dp, pipedream
 from placement.types import OUT_OF_MEMORY, Problem, Solution, Status
@@ -64,7 +64,7 @@ def solve(
     seed: int = 0,
     time_limit_s: float = 60.0,
     budget: int = solvers.BUDGET,
-    observe: Observe = unobserved,
+    observe: Observe = ignore_progress,
     stop: Callable[[], bool] = lambda: False,
 ) -> Solution:
     """Searches for the best placement of a problem, in its simulator.
@@ -107,7 +107,7 @@ def check(method: str, objective: str) -> None:
     if learned.is_learned(method):
         learned.make(method, 2, False)
         return
-    arguments.check("method", method, METHODS)
+    arguments.check_choice("method", method, METHODS)
     objectives = METHODS[method].objectives
     if objective not in objectives:
         suitable = [name for name, m in of_kind("solver").items() if objective in m.objectives]
@@ -156,9 +156,9 @@ def run(name: str, find: base.Find, problem: Instance, seed: int, limits: Search
     result = Solution(None, status=Status.INFEASIBLE)
     if not reason:
         result = find(problem, seed, limits)
-    search_s = limits.spent_s()
+    search_s = limits.elapsed_s()
     placement, status, value_s = result.placement, result.status, np.inf
-    if status == Status.TIME_LIMIT and limits.stopped():
+    if status == Status.TIME_LIMIT and limits.is_stopped():
         status = Status.INTERRUPTED
     if placement is not None:
         placement = np.asarray(placement, np.int32)
@@ -227,7 +227,7 @@ def _find_by_rules(problem: Instance, seed: int, limits: SearchLimits) -> Soluti
 def _search(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Local search at the simulator's speed, from heuristics and a trained policy."""
     start = pretrained.find_if_worthwhile(problem, seed, limits)
-    return population.find(problem, seed, limits, start)
+    return multistart.search(problem, seed, limits, start)
 
 
 def _first_line(documented: Any) -> str:
@@ -270,23 +270,23 @@ METHODS: dict[str, Method] = {
     "zero_shot": _baseline(pretrained.find, seeded=True),
     "metis": _partitioner(partition.metis, _package("pymetis")),
     "kahip": _partitioner(partition.kahip, _package("kahip")),
-    "scotch": _partitioner(partition.scotch, scotch.missing, gmap=scotch.gmap),
+    "scotch": _partitioner(partition.scotch, scotch.describe_missing, gmap=scotch.run_gmap),
     "min_cut": _partitioner(partition.min_cut, _package("pymetis")),
     "random": _solver(trivial.random),
     "round_robin": _solver(trivial.round_robin, seeded=False),
     "topological": _solver(trivial.topological, seeded=False),
     "local_search": _solver(local_search.local_search),
     "annealing": _solver(local_search.annealing),
-    "genetic": _solver(genetic.find),
+    "genetic": _solver(genetic.genetic_algorithm),
     "brute_force": _solver(trivial.brute_force, seeded=False),
-    "graph_cut": _solver(graph_cut.find, "serial", seeded=False),
+    "graph_cut": _solver(graph_cut.graph_cut, "serial", seeded=False),
     "ideals_dp": _solver(ideals_dp.ideals_dp, "max_load", seeded=False),
     "dp_split": _solver(ideals_dp.dp_split, "subgraph", seeded=False),
     "linearised_dp": _solver(ideals_dp.linearised_dp, "max_load", seeded=False),
     "pipedream": _solver(pipedream.pipedream, "max_load", seeded=False),
-    "milp": _solver(milp.find, "max_load", "subgraph"),
-    "milp_noncontiguous": _solver(milp.find_noncontiguous, "max_load"),
-    "cpsat": _solver(cpsat.find, "makespan", "max_load", "subgraph", missing=_package("ortools")),
+    "milp": _solver(milp.milp, "max_load", "subgraph"),
+    "milp_noncontiguous": _solver(milp.milp_noncontiguous, "max_load"),
+    "cpsat": _solver(cpsat.cpsat, "makespan", "max_load", "subgraph", missing=_package("ortools")),
     "greedy": _solver(greedy.find, "subgraph", seeded=False),
     "heft": _solver(list_scheduling.heft, "makespan", seeded=False),
     "peft": _solver(list_scheduling.peft, "makespan", seeded=False),

@@ -33,8 +33,8 @@ def read(path: Path, make: Callable[[Any], T], *, remedy: str) -> T:
       files.CorruptFileError: it holds something else.
     """
     data = files.read_bytes(path, remedy=remedy)
-    content = files.made(flax.serialization.msgpack_restore, data, path, remedy=remedy)
-    return files.made(make, content, path, remedy=remedy)
+    content = files.convert(flax.serialization.msgpack_restore, data, path, remedy=remedy)
+    return files.convert(make, content, path, remedy=remedy)
 
 
 def restored(template: T, content: Any) -> T:

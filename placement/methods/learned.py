@@ -25,7 +25,7 @@ from placement import arguments
 from placement.errors import UserError
 from placement.graphs.features import BLOCKS, DEFAULT_BLOCKS
 from placement.instance import Instance
-from placement.learning import base, mesh, ppo, reinforce, trainer, walk
+from placement.learning import base, local_search, mesh, ppo, reinforce, trainer
 from placement.methods import checkpoints
 from placement.policies.base import PolicyInput, Recipe, Variant
 from placement.solvers.limits import SearchLimits
@@ -43,9 +43,9 @@ _MEASURED_SAMPLES = 8  # samples of a step where evaluating each of them takes s
 _INSTALLED = Path(__file__).parent / "pretrained"
 _WALK = "walk"
 _ALGORITHMS: dict[str, Callable[..., base.Learner]] = {
-    "reinforce": reinforce.make,
-    "ppo": ppo.make,
-    _WALK: walk.make,
+    "reinforce": reinforce.make_learner,
+    "ppo": ppo.make_learner,
+    _WALK: local_search.make_learner,
 }
 # Whole numbers that may be 0; the other hyper-parameters that are whole numbers are at least 1.
 _MINIMA = {"levels": 0, "groups": 0}
@@ -73,7 +73,7 @@ def make(
     method: str,
     num_devices: int,
     measured: bool,
-    over: Callable[[Policy], Policy] | None = None,
+    wrap_policy: Callable[[Policy], Policy] | None = None,
 ) -> Method:
     """Makes the method that a name with arguments describes.
 
@@ -82,7 +82,7 @@ def make(
       num_devices: D.
       measured: whether placements are evaluated on devices, which takes seconds each. A step then
         has few samples by default.
-      over: wraps the policy before the learner is made of it; None leaves it as it is.
+      wrap_policy: wraps the policy before the learner is made of it; None leaves it as it is.
 
     Raises:
       UserError: the method, variant, algorithm, feature or hyper-parameter does not exist, or a
@@ -96,15 +96,15 @@ def make(
     algorithm_keys = _defaults(parsed.algorithm)
     algorithm_values = {k: v for k, v in parsed.learner.items() if k in algorithm_keys}
     settings = base.Settings(**{k: v for k, v in parsed.learner.items() if k not in algorithm_keys})
-    learned_policy = policy if over is None else over(policy)
+    learned_policy = policy if wrap_policy is None else wrap_policy(policy)
     learner = parsed.algorithm(learned_policy, settings, **algorithm_values)
     reader = dict(parsed.reader)
     if "features" in reader:
         reader["features"] = blocks = tuple(filter(None, reader["features"].split("+")))
         for block in blocks:
-            arguments.check("feature", block, BLOCKS)
+            arguments.check_choice("feature", block, BLOCKS)
     read = functools.partial(parsed.read, **reader)
-    places_all = policy.improve is not None and parsed.algorithm is not walk.make
+    places_all = policy.improve is not None and parsed.algorithm is not local_search.make_learner
     return Method(policy, learner, read, parsed.variant.single_devices_fail, places_all)
 
 
@@ -138,15 +138,15 @@ class _Parsed(NamedTuple):
 
 
 def _parse(method: str, measured: bool) -> _Parsed:
-    name, options = arguments.split(method, "method")
-    arguments.check("method", name, RECIPES)
+    name, options = arguments.split_arguments(method, "method")
+    arguments.check_choice("method", name, RECIPES)
     recipe = RECIPES[name]
     variant_name = options.pop("variant", "tuned")
-    arguments.check("variant", variant_name, recipe.variants)
+    arguments.check_choice("variant", variant_name, recipe.variants)
     variant = recipe.variants[variant_name]
     if variant.corrected is not None:  # the authors' code has faults, which `faults=0` corrects
         faults = options.pop("faults", "1")
-        arguments.check("faults", faults, ("0", "1"))
+        arguments.check_choice("faults", faults, ("0", "1"))
         variant = variant if faults == "1" else variant.corrected
     make_policy, read = variant.make or recipe.make, variant.read or recipe.read
     default_algorithm = variant.learner["algorithm"]
@@ -154,7 +154,7 @@ def _parse(method: str, measured: bool) -> _Parsed:
     # A policy that improves on placements learns by `walk` alone, and no other policy does.
     is_walk = default_algorithm == _WALK
     suitable = tuple(name for name in _ALGORITHMS if (name == _WALK) == is_walk)
-    arguments.check("algorithm", algorithm_name, suitable)
+    arguments.check_choice("algorithm", algorithm_name, suitable)
     algorithm = _ALGORITHMS[algorithm_name]
     reader = {key: value for key, value in _defaults(read).items() if value is not None}
     if "features" in reader:
@@ -167,7 +167,9 @@ def _parse(method: str, measured: bool) -> _Parsed:
     }
     if measured:
         learner |= {"num_samples": min(_MEASURED_SAMPLES, learner["num_samples"])}
-    values = arguments.values(method, options, policy | learner, least=_MINIMA, kind="method")
+    values = arguments.convert_arguments(
+        method, options, policy | learner, minimums=_MINIMA, kind="method"
+    )
     return _Parsed(
         name,
         variant,
@@ -281,7 +283,7 @@ class Search(NamedTuple):
         learner, (graph, assignment) = self.method.learner, self.policy_input
         fail_singles = self.method.single_devices_fail
         if not (self.is_measured or fail_singles):
-            simulator = trainer.Simulator.of(self.problem)._replace(assignment=assignment)
+            simulator = trainer.Simulator.from_problem(self.problem)._replace(assignment=assignment)
             return trainer.search_simulated(
                 learner, graph, simulator, progress, budget, chunk=CHUNK, pace=pace
             )
@@ -326,12 +328,12 @@ def run(
     for report in reports:
         progress = report.progress
         # First, since a callback may fail.
-        limits.tell(progress.evaluations, progress.best_s, np.asarray(progress.elite[0]))
+        limits.report(progress.evaluations, progress.best_s, np.asarray(progress.elite[0]))
         on_report(report)
         if progress.evaluations >= limits.budget:
             break
-        if limits.over():
-            status = Status.INTERRUPTED if limits.stopped() else Status.TIME_LIMIT
+        if limits.is_over():
+            status = Status.INTERRUPTED if limits.is_stopped() else Status.TIME_LIMIT
             break
     return to_solution(progress, status)
 
@@ -357,7 +359,7 @@ def find(method: str, problem: Instance, seed: int, limits: SearchLimits) -> Sol
     """
     search = Search.prepare(method, problem)
     progress = search.start(seed, problem.evaluate)
-    pace = make_pace(limits.spent_s)
+    pace = make_pace(limits.elapsed_s)
     return run(search.steps(progress, limits.budget, problem.evaluate, pace), progress, limits)
 
 

@@ -97,7 +97,7 @@ def place(pretrained: Pretrained) -> Solution:
     method, (graph, assignment), problem, _ = pretrained.search
     improve = method.policy.improve
     assert improve is not None
-    simulator = trainer.Simulator.of(problem)._replace(assignment=assignment)
+    simulator = trainer.Simulator.from_problem(problem)._replace(assignment=assignment)
     num_ops = problem.graph.num_ops
     result = zero_shot.place(
         improve, pretrained.params, graph, simulator, pretrained.key, num_ops=num_ops
@@ -126,7 +126,7 @@ def find(
       UserError: as `load` and `check_zero_shot`.
     """
     solution = run(prepare(problem, path, seed))
-    limits.tell(solution.evaluations, solution.value_s, solution.placement)
+    limits.report(solution.evaluations, solution.value_s, solution.placement)
     return solution
 
 
@@ -138,5 +138,5 @@ def find_if_worthwhile(problem: Instance, seed: int, limits: SearchLimits) -> So
       has little time or budget, or the graph is large.
     """
     pays = problem.objective == "makespan" and problem.graph.num_ops <= _MAX_OPS
-    pays &= limits.left_s() >= _MIN_TIME_S and limits.budget >= _MIN_BUDGET
+    pays &= limits.remaining_s() >= _MIN_TIME_S and limits.budget >= _MIN_BUDGET
     return find(problem, seed, limits) if pays else None

@@ -18,7 +18,9 @@ def readable(path: Path, read: Callable[[Path], T], display: progress.Display) -
         return read(path)
     except files.CorruptFileError as error:
         aside = runs.set_aside(path)
-        display.warn(f"{path} cannot be read: {error.wrong}; set aside as {aside.name}, made anew")
+        display.warn(
+            f"{path} cannot be read: {error.problem}; set aside as {aside.name}, made anew"
+        )
         return None
 
 

@@ -20,7 +20,7 @@ from placement.pipeline.console import metrics
 from placement.pipeline.console import progress as progress_lib
 from placement.pipeline.distributed import processes
 from placement.pipeline.settings import Settings
-from placement.solvers.limits import Observe, SearchLimits, unobserved
+from placement.solvers.limits import Observe, SearchLimits, ignore_progress
 from placement.types import Evaluate, Solution, Status
 
 # The settings that may differ between an interrupted run and the one that continues it.
@@ -38,7 +38,7 @@ def train(
     workdir: Path,
     display: progress_lib.Display,
     stop: Callable[[], bool] = lambda: False,
-    observe: Observe = unobserved,
+    observe: Observe = ignore_progress,
 ) -> Solution:
     """Trains a learned method until the budget or time is spent, or `stop` says so.
 
@@ -95,7 +95,7 @@ def train(
             return {
                 "method": method,
                 "measured": search.is_measured,
-                "problem": processes.packed(search.problem),
+                "problem": processes.pack_problem(search.problem),
                 "budget": int(settings.budget),
                 "progress": flax.serialization.to_bytes(jax.device_get(progress)),
             }
@@ -113,7 +113,7 @@ def train(
         solution = learned.to_solution(progress, Status.TIME_LIMIT)
         with (
             metrics.Log(workdir, method, settings.seed, **resumed) as log,
-            processes.leading("search", job),
+            processes.lead_followers("search", job),
         ):
             if spent_s <= settings.time_limit_s:
                 solution = learned.run(reports, progress, limits, keep)
@@ -129,7 +129,7 @@ def follow(job: dict[str, Any]) -> None:
     Raises:
       processes.Stopped: process 0 has stopped before the budget was spent.
     """
-    problem = processes.unpacked(job["problem"])
+    problem = processes.unpack_problem(job["problem"])
     search = learned.Search.prepare(job["method"], problem, job["measured"])
     fresh = search.start(0, problem.evaluate)
     progress = flax.serialization.from_bytes(fresh, job["progress"])

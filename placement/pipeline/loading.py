@@ -66,26 +66,26 @@ class SearchProblem(NamedTuple):
     leaders: np.ndarray  # int32 [M]: the first coarse operation that each is co-located with
     simulate: Evaluate  # of coarse placements; co-located operations follow their leader
 
-    def whole(self) -> "SearchProblem":
+    def without_coarsening(self) -> "SearchProblem":
         """Returns the same problem without coarsening."""
         identity = np.arange(self.full.graph.num_ops, dtype=np.int32)
         return SearchProblem(self.full, self.full, identity, identity, self.full.evaluate)
 
-    def complete(self, placements: np.ndarray) -> np.ndarray:
+    def follow_leaders(self, placements: np.ndarray) -> np.ndarray:
         """Returns placements int32 [K, M] in which co-located operations follow their leader."""
         return np.asarray(placements, np.int32)[:, self.leaders]
 
 
-def check(settings: Settings) -> None:
+def check_settings(settings: Settings) -> None:
     """Checks settings that can be judged before anything is loaded.
 
     Raises:
       UserError: a setting has an invalid value.
     """
-    arguments.check("objective", settings.objective, tuple(simulators.OBJECTIVES))
-    arguments.check("evaluate", settings.evaluate, EVALUATE)
-    arguments.check("measure_on", settings.measure_on, MEASURE_ON)
-    arguments.check("backend", settings.backend, tuple(BACKENDS))
+    arguments.check_choice("objective", settings.objective, tuple(simulators.OBJECTIVES))
+    arguments.check_choice("evaluate", settings.evaluate, EVALUATE)
+    arguments.check_choice("measure_on", settings.measure_on, MEASURE_ON)
+    arguments.check_choice("backend", settings.backend, tuple(BACKENDS))
     for key in ("budget", "time_limit_s", "measure_s"):
         if not (value := getattr(settings, key)) > 0:
             raise UserError(f"{key}={value} leaves nothing to run; give {key} > 0")
@@ -104,12 +104,12 @@ def check_graph(graph: str) -> None:
     """
     path = graph_labels.file(graph)
     if path is None:
-        arguments.check("network", graph.partition(":")[0], (synthetic.NAME, *zoo.names()))
+        arguments.check_choice("network", graph.partition(":")[0], (synthetic.NAME, *zoo.names()))
     elif not path.exists():
         raise UserError(f"no file {str(path)!r}; give the path of a model or of a workload")
 
 
-def network(settings: Settings) -> Network:
+def load_network(settings: Settings) -> Network:
     """Loads or builds the configured model, or reads the configured workload.
 
     Raises:
@@ -144,8 +144,10 @@ def network(settings: Settings) -> Network:
     if step is None:
         return Network(model, graph, coarsening, extraction.estimated)
     # The step is coarsened like the network, so that both have the same groups.
-    trained = training.training(graph, optimiser=step["optimiser"], colocate=step["colocate"])
-    coarsening = training.coarsened(trained, coarsening.assignment)
+    trained = training.make_training_graph(
+        graph, optimiser=step["optimiser"], colocate=step["colocate"]
+    )
+    coarsening = training.coarsen_training_graph(trained, coarsening.assignment)
     return Network(None, trained.graph, coarsening, extraction.estimated)
 
 
@@ -156,10 +158,10 @@ def inputs(settings: Settings, model: Any) -> Inputs:
       UserError: `input_values` or `inputs` do not suit it.
     """
     values, file = settings.input_values, settings.inputs
-    return inputs_lib.find(model, seed=settings.seed, values=values, file=file)
+    return inputs_lib.load_inputs(model, seed=settings.seed, values=values, file=file)
 
 
-def without_weights(text: str, *, constants: bool = False) -> Network:
+def build_graph_network(text: str, *, constants: bool = False) -> Network:
     """Builds only the graph of a zoo network or synthetic graph, without a model to run.
 
     Args:
@@ -180,11 +182,11 @@ def without_weights(text: str, *, constants: bool = False) -> Network:
 def _split_training(graph: str) -> tuple[str, dict[str, Any] | None]:
     """Splits a graph's arguments: the graph without those of training, and those, if any."""
     name, rest = graph_labels.split(graph)
-    values = arguments.split(rest)[1]
+    values = arguments.split_arguments(rest)[1]
     step_values = {key: value for key, value in values.items() if key in _TRAINING}
     if not step_values:
         return graph, None
-    step = arguments.values(graph, step_values, _TRAINING, least={"training": 0})
+    step = arguments.convert_arguments(graph, step_values, _TRAINING, minimums={"training": 0})
     if step["training"] > 1 or "training" not in step_values:
         raise UserError(
             f"graph {graph!r} gives {', '.join(step_values)}; a step of training is training=1: "
@@ -199,18 +201,18 @@ def _read_workload(path: Path, arguments_text: str, settings: Settings) -> Netwo
 
     Its co-located operations follow the first of them instead (`coarsen.lift` by representatives).
     """
-    values = arguments.split(settings.graph)[1] if arguments_text else {}
-    parts = arguments.values(settings.graph, values, {"parts": 1})["parts"]
+    values = arguments.split_arguments(settings.graph)[1] if arguments_text else {}
+    parts = arguments.convert_arguments(settings.graph, values, {"parts": 1})["parts"]
     data = files.read_json(path, object, remedy="give a workload's file")
     workload = workloads.from_json(data, name=path.stem, objective=settings.objective, parts=parts)
     graph = workload.graph
-    representatives = opgraph.representatives(graph)
+    representatives = opgraph.find_leaders(graph)
     edges = np.arange(graph.num_edges, dtype=np.int32)
     coarsening = coarsen.Coarsening(graph, representatives, edges)
     return Network(None, graph, coarsening, {}, workload)
 
 
-def search_problem(
+def make_search_problem(
     net: Network,
     costs: CostModel,
     devices: tuple[str, ...],
@@ -233,7 +235,7 @@ def search_problem(
     return SearchProblem(full, coarse, coarsening.assignment, leaders, simulate)
 
 
-def affinity(problem: SearchProblem, placement: np.ndarray) -> dict[str, str]:
+def map_ops_to_devices(problem: SearchProblem, placement: np.ndarray) -> dict[str, str]:
     """Returns the device's name for each operation's name, for a coarse placement int32 [M]."""
     lifted = coarsen.lift(problem.assignment, placement)
     return {
@@ -242,16 +244,16 @@ def affinity(problem: SearchProblem, placement: np.ndarray) -> dict[str, str]:
     }
 
 
-def candidate(
+def make_candidate(
     problem: SearchProblem, placement: np.ndarray, devices: tuple[Device, ...], backend: str
 ) -> Candidate:
     """Makes the candidate that measures a coarse placement int32 [M] on devices."""
-    names = affinity(problem, placement)
+    names = map_ops_to_devices(problem, placement)
     if backend == "hetero" or not devices:
         return Candidate(names, devices)
     is_pipeline = problem.coarse.objective == "max_load"
     num_requests = _REQUESTS_PER_DEVICE * len(devices) if is_pipeline else 1
-    members = coarsen.members(problem.full.graph, problem.assignment)
+    members = coarsen.list_member_names(problem.full.graph, problem.assignment)
     submodels = tuple(
         Segment(devices[placement[ops[0]]].name, tuple(n for op in ops for n in members[op]))
         for ops in segments.cut(problem.coarse, placement)

@@ -26,8 +26,8 @@ from placement.pipeline.settings import Settings
 from placement.runtime import devices as devices_lib
 from placement.runtime.measurement.evaluate import MeasuredEvaluate
 from placement.runtime.measurement.measurer import Measurer
-from placement.runtime.measurement.request import Candidate, OwnChoice
-from placement.search import measured as measured_search
+from placement.runtime.measurement.request import Candidate, HeteroChoice
+from placement.search import thompson_sampling as measured_search
 from placement.solvers.limits import Observe, SearchLimits
 from placement.types import OUT_OF_MEMORY, Evaluate, Solution, Status
 
@@ -139,7 +139,7 @@ def run(method: str, context: Context, *, alone: bool) -> list[Row]:
         return [_make_incumbent_row(context, method, Status.INTERRUPTED)]
     except Exception as fault:
         context.fault_log.add(fault, f"searching with {method}")
-        return [_make_incumbent_row(context, method, Status.FAULT, faults.in_short(fault))]
+        return [_make_incumbent_row(context, method, Status.FAULT, faults.summarise(fault))]
 
 
 def openvino_hetero(context: Context) -> Row:
@@ -149,7 +149,7 @@ def openvino_hetero(context: Context) -> Row:
     """
     problem, measurer = context.problem.full, context.measurer
     assert measurer is not None
-    device_of_op = measurer.ask(OwnChoice(measurer.devices))
+    device_of_op = measurer.ask(HeteroChoice(measurer.devices))
     device_names = [device_of_op[name] for name in problem.graph.op_names]
     placement = np.array([problem.devices.index(name) for name in device_names])
     row = _make_row(context, HETERO, Solution(placement, evaluations=1), is_full=True)
@@ -163,12 +163,12 @@ def _run_zero_shot(context: Context) -> Row:
         def job() -> dict[str, Any]:
             return {
                 "method": policy.method,
-                "problem": processes.packed(policy.search.problem),
+                "problem": processes.pack_problem(policy.search.problem),
                 "params": flax.serialization.to_bytes(policy.params),
                 "key": np.asarray(policy.key),
             }
 
-        with processes.leading("zero_shot", job):
+        with processes.lead_followers("zero_shot", job):
             return pretrained.place(policy)
 
     settings = context.settings
@@ -179,13 +179,13 @@ def _run_zero_shot(context: Context) -> Row:
             context.problem.coarse, settings.seed, limits, path=path, run=place
         )
     # `_make_row` computes its value in the simulator.
-    solution = solution._replace(value_s=math.nan, search_s=limits.spent_s())
+    solution = solution._replace(value_s=math.nan, search_s=limits.elapsed_s())
     return _make_row(context, "zero_shot", solution)
 
 
 def follow(job: dict[str, Any]) -> None:
     """Places what process 0 places with `zero_shot`."""
-    search = learned.Search.prepare(job["method"], processes.unpacked(job["problem"]))
+    search = learned.Search.prepare(job["method"], processes.unpack_problem(job["problem"]))
     fresh = jax.jit(search.method.policy.init)(job["key"], search.policy_input.graph)
     params = flax.serialization.from_bytes(fresh, job["params"])
     pretrained.place(pretrained.Pretrained(job["method"], search, params, job["key"]))
@@ -218,7 +218,9 @@ def _search_on_devices(name: str, context: Context) -> Row:
     problem, settings, evaluate = context.problem.coarse, context.settings, context.evaluate
     assert isinstance(evaluate, MeasuredEvaluate)
     stop = context.stop.is_set
-    goal = progress.Goal(min(settings.budget, measured_search.MOST), settings.time_limit_s)
+    goal = progress.Goal(
+        min(settings.budget, measured_search.MAX_MEASUREMENTS), settings.time_limit_s
+    )
     with _watch(name, context, goal) as (search_metrics, observe):
         limits = SearchLimits(settings.time_limit_s, settings.budget, observe, stop)
         simulated = methods_lib.solve(
@@ -232,13 +234,15 @@ def _search_on_devices(name: str, context: Context) -> Row:
         assert simulated.placement is not None
         if stop() or math.isinf(simulated.value_s):
             return _make_row(context, name, simulated)
-        result = measured_search.find(problem, simulated.placement, evaluate, settings.seed, limits)
+        result = measured_search.search_devices(
+            problem, simulated.placement, evaluate, settings.seed, limits
+        )
         num_ran = max(1, int(np.isfinite(result.latency_s).sum()))
         solution = Solution(
             result.placement[0],
             value_s=float(result.latency_s[0]),
             status=Status.INTERRUPTED if stop() else result.status,
-            search_s=limits.spent_s(),
+            search_s=limits.elapsed_s(),
             evaluations=len(result.placement),
             scope=simulated.scope,
             elite=result.placement[: min(num_ran, trainer.ELITE)],
@@ -278,7 +282,7 @@ def check(method: str, objective: str) -> None:
       UserError: as `placement.methods.check`.
     """
     if not learned.is_learned(method):
-        arguments.check("method", method, names())
+        arguments.check_choice("method", method, names())
     if method != HETERO:
         methods_lib.check(method, objective)
 
@@ -349,7 +353,7 @@ def references(devices: tuple[devices_lib.Device, ...]) -> list[Row]:
     nowhere = np.empty((1, 0), np.int32)
     rows = []
     for device in devices:
-        num_requests = None if devices_lib.is_streaming(device) else 1
+        num_requests = None if devices_lib.is_throughput_reference(device) else 1
         candidate = Candidate(None, (device,), num_requests=num_requests)
         solution = Solution(nowhere[0], elite=nowhere)
         name = f"reference:{device.label}"
@@ -394,8 +398,8 @@ def _make_row(context: Context, method: str, solution: Solution, *, is_full: boo
     preparing the others takes longer than a search may.
     """
     assert solution.placement is not None
-    problem = context.problem.whole() if is_full else context.problem
-    placements = problem.complete(
+    problem = context.problem.without_coarsening() if is_full else context.problem
+    placements = problem.follow_leaders(
         solution.placement[None] if solution.elite is None else solution.elite
     )
     present, backend = context.target.present, context.settings.backend
@@ -404,7 +408,7 @@ def _make_row(context: Context, method: str, solution: Solution, *, is_full: boo
     for placement in placements:
         if candidates and time.monotonic() > deadline_s:
             break
-        candidates.append(loading.candidate(problem, placement, present, backend))
+        candidates.append(loading.make_candidate(problem, placement, present, backend))
     placements = placements[: len(candidates)]
     predicted_s = tuple(float(value) for value in problem.simulate(placements))
     if math.isinf(solution.value_s):  # the method found none; the placement is only for show

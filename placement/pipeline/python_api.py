@@ -101,7 +101,7 @@ class Comparison:
 
         A cell is the mean over the seeds with its 95% interval; the best of a graph is bold.
         """
-        return comparison.latex(report.compared(self.summary["rows"])[0])
+        return comparison.latex(report.compare_rows(self.summary["rows"])[0])
 
     def plot(self) -> Any:  # matplotlib.figure.Figure
         """Draws the latency of each method over that of the best single device, by graph.

@@ -18,18 +18,18 @@ _TRANSFER |= dict.fromkeys(("median_error", "p90_error"), files.NUMBER)
 _SCHEMA = {
     "profiles": [_PROFILE],
     "crossings": _TRANSFER_MATRICES,
-    "key": files.Maybe(str),
-    "handovers": files.Maybe(
+    "key": files.OptionalField(str),
+    "handovers": files.OptionalField(
         {
             "groups": [[str]],
             "alone_s": [[files.NUMBER]],
-            "slowdown": files.Maybe([[files.NUMBER]]),
+            "slowdown": files.OptionalField([[files.NUMBER]]),
         }
         | _TRANSFER_MATRICES
     ),
-    "transfers": files.Maybe([_TRANSFER]),
-    "conditions": files.Maybe({"limit_s": float, "left_out": [str], "busy": (str, None)}),
-    "calibration": files.Maybe(
+    "transfers": files.OptionalField([_TRANSFER]),
+    "conditions": files.OptionalField({"limit_s": float, "left_out": [str], "busy": (str, None)}),
+    "calibration": files.OptionalField(
         {"compute": [float], "cut": float, "fusion_loss_s": float} | _TRANSFER_MATRICES
     ),
 }
@@ -86,7 +86,7 @@ def cost_model(graph: OpGraph, saved: dict[str, Any]) -> CostModel:
     """Makes the cost model of a profile, with its calibration if it has one."""
     costs = tables.cost_model(graph, *tables.from_json(saved))
     if "handovers" in saved:
-        costs = tables.concurrent(graph, costs, tables.submodels_from_json(saved["handovers"]))
+        costs = tables.make_concurrent(graph, costs, tables.submodels_from_json(saved["handovers"]))
     if "calibration" not in saved:
         return costs
-    return calibrate.apply(costs, calibrate.from_json(saved["calibration"]))
+    return calibrate.apply_calibration(costs, calibrate.from_json(saved["calibration"]))

@@ -87,7 +87,7 @@ class Settings:
         types = {field.name: type(field.default) for field in dataclasses.fields(cls)}
         checked: dict[str, Any] = {}
         for key, value in {**defaults, **values}.items():
-            arguments.check("key", key, types)
+            arguments.check_choice("key", key, types)
             if types[key] is float and type(value) is int:
                 value = float(value)
             if type(value) is not types[key]:

@@ -54,13 +54,13 @@ class Target(NamedTuple):
         return len(self.names)
 
 
-def find(settings: Settings) -> Target:
+def find_target(settings: Settings) -> Target:
     """Loads the model and finds the devices; writes nothing.
 
     Raises:
       UserError: no such model or devices, or described devices with an evaluation that measures.
     """
-    net = loading.network(settings)
+    net = loading.load_network(settings)
     described = _describe(settings, net)
     if described is not None:
         if settings.evaluate == "measure":
@@ -71,11 +71,13 @@ def find(settings: Settings) -> Target:
             )
         return described
     request = settings.devices, settings.backend == "concurrent", settings.objective == "max_load"
-    choice = hosts.find() if settings.measure_on == "ray" else None
+    choice = hosts.find_hosts() if settings.measure_on == "ray" else None
     if choice is None:
-        devices, references = devices_lib.with_references(*request)
+        devices, references = devices_lib.resolve_with_references(*request)
     else:
-        devices, references = hosts_lib.call(choice.hosts[0], devices_lib.with_references, *request)
+        devices, references = hosts_lib.call(
+            choice.hosts[0], devices_lib.resolve_with_references, *request
+        )
     objectives = loading.BACKENDS[settings.backend].objectives
     if settings.evaluate != "simulate" and settings.objective not in objectives:
         remedy = f"--config.objective={' or '.join(objectives)}"
@@ -107,7 +109,7 @@ def _describe(settings: Settings, net: loading.Network) -> Target | None:
                 f"devices={settings.devices!r} and costs={settings.costs!r} both say what "
                 "operations cost; give one of them"
             )
-        names = roofline.devices(settings.devices)
+        names = roofline.parse_devices(settings.devices)
         labels = tuple(f"{name} [described]" for name in names)
         return Target(net, names, labels, (), roofline.cost_model(net.graph, names))
     if net.model is None:
@@ -124,7 +126,7 @@ def _describe(settings: Settings, net: loading.Network) -> Target | None:
 
 
 @contextlib.contextmanager
-def opened(
+def open_target(
     target: Target, settings: Settings, workdir: Path, display: progress.Display
 ) -> Iterator[tuple[Target, CostModel, Measurer | None, dict[str, Any]]]:
     """Opens a target: profiles present devices, and keeps their measurer open for the block.
@@ -162,7 +164,7 @@ def describe_conditions(
     measuring = measurer.conditions().get("measure")
     if measuring is None:
         return conditions
-    if busy := measuring.busy():
+    if busy := measuring.describe_disturbances():
         display.warn(
             f"the machine was busy while placements were timed ({busy}), so times are unreliable; "
             "run the same command again when the machine is idle"
@@ -204,7 +206,7 @@ def _open_measurer(
         ):
             yield local
         return
-    hosts.introduce(target.hosts, display)
+    hosts.print_hosts(target.hosts, display)
     names = target.hosts.hosts
     with ClusterMeasurer(model, target.present, names, inputs=inputs, say=display.warn) as cluster:
         yield cluster
@@ -263,7 +265,7 @@ def get_profile(
         saved = _profile(settings, net, measurer, display) | {"key": key}
         runs.write_json(path, saved)
     for transfer in saved.get("transfers", ()):
-        display.say(f"transfer {transfers.in_words(transfer)}")
+        display.say(f"transfer {transfers.describe_fit(transfer)}")
     if (conditions := saved.get("conditions")) is not None:
         if conditions["left_out"]:
             limit_s, gaps = conditions["limit_s"], "; ".join(conditions["left_out"])
@@ -293,9 +295,9 @@ def _profile(
         remaining_s = max(0.0, start_s + limit_s - time.monotonic())
         if settings.backend == "hetero":
             fits = measurer.ask(Transfers(devices, remaining_s))
-            saved = tables.to_json(profiles, transfers.matrices(fits, len(profiles)))
+            saved = tables.to_json(profiles, transfers.make_matrices(fits, len(profiles)))
         else:
-            groups = coarsen.members(net.graph, net.coarsening.assignment)
+            groups = coarsen.list_member_names(net.graph, net.coarsening.assignment)
             is_supported = np.array(
                 [[not p.unsupported.intersection(group) for p in profiles] for group in groups]
             )

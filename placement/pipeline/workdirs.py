@@ -33,7 +33,7 @@ OUTPUTS = (
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 _LOGS = {
     metrics.FILE: metrics.RECORD,
-    **dict.fromkeys(("measurements.jsonl", "calibration.jsonl"), evaluate.RECORD),
+    **dict.fromkeys(("measurements.jsonl", "calibration.jsonl"), evaluate.RECORD_SCHEMA),
 }
 _JSON: dict[str, Callable[[Path], Any]] = {
     bounds.FILE: bounds.read,
@@ -89,7 +89,7 @@ def claim(
             aside = runs.set_aside(path)
             runs.write_bytes(path, valid)
             display.warn(
-                f"{path} cannot be read: {error.wrong}; its valid lines are kept, and the whole "
+                f"{path} cannot be read: {error.problem}; its valid lines are kept, and the whole "
                 f"file is set aside as {aside.name}"
             )
 

@@ -118,7 +118,7 @@ def read_classes(
 
 
 def read_groups(problem: Instance, features: tuple[str, ...] = DEFAULT_BLOCKS) -> PolicyInput:
-    """Reads a node for every group of ColocRL's heuristic, see `coarsen.sole_consumers`.
+    """Reads a node for every group of ColocRL's heuristic, see `coarsen.merge_sole_consumers`.
 
     With co-location, the heuristic works on the graph of the classes' first operations: a class
     joins another one if its first operation serves only that of the other. In a training graph
@@ -127,9 +127,9 @@ def read_groups(problem: Instance, features: tuple[str, ...] = DEFAULT_BLOCKS) -
     if problem.is_colocated:
         edges = _edges_between_first_ops(problem)
         num_classes = len(problem.classes.first_ops)
-        trees = coarsen.sole_consumer_trees(num_classes, edges.senders, edges.receivers)
+        trees = coarsen.label_sole_consumer_trees(num_classes, edges.senders, edges.receivers)
         return read_classes(_colocate_classes(problem, trees), features)
-    return _read_merged(problem, coarsen.sole_consumers(problem.graph), features)
+    return _read_merged(problem, coarsen.merge_sole_consumers(problem.graph), features)
 
 
 def read_costs(
@@ -159,7 +159,7 @@ def group_intervals(problem: Instance, num_groups: int) -> coarsen.Coarsening:
       problem: N operations without co-location.
       num_groups: see `graphs.intervals.group`.
     """
-    return intervals.group(problem.graph, *_weights_and_kinds(problem), num_groups)
+    return intervals.group_consecutive_ops(problem.graph, *_weights_and_kinds(problem), num_groups)
 
 
 def colocate_intervals(problem: Instance, num_groups: int) -> Instance:
@@ -174,7 +174,7 @@ def colocate_intervals(problem: Instance, num_groups: int) -> Instance:
     """
     weight, kinds = _weights_and_kinds(problem)
     edges = _edges_between_first_ops(problem)
-    return _colocate_classes(problem, intervals.cut(edges, weight, kinds, num_groups))
+    return _colocate_classes(problem, intervals.assign_groups(edges, weight, kinds, num_groups))
 
 
 def _edges_between_first_ops(problem: Instance) -> intervals.Edges:

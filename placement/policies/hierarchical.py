@@ -54,7 +54,7 @@ from placement.policies import base, colocrl, distributions, seq2seq
 from placement.types import Array, LogProb, Params, Policy, Sample
 
 GROUPINGS = ("learned", "random", "roles", "none")
-ROLES = {"names": roles_lib.by_name, "neighbours": roles_lib.by_neighbours}
+ROLES = {"names": roles_lib.find_roles_by_name, "neighbours": roles_lib.find_roles_by_neighbours}
 _GROUPER_SIZE = 64  # hidden units of the grouper, as in the paper
 
 
@@ -89,7 +89,7 @@ def make(
     Raises:
       UserError: the grouping is unknown, or a hyper-parameter is out of range.
     """
-    arguments.check("grouping", grouping, GROUPINGS)
+    arguments.check_choice("grouping", grouping, GROUPINGS)
     if num_groups < 1:
         raise UserError(f"num_groups={num_groups} leaves no group; give at least 1")
     if not slices >= 0:
@@ -250,7 +250,7 @@ def read(
     Raises:
       UserError: `roles` is unknown.
     """
-    arguments.check("roles", roles, ROLES)
+    arguments.check_choice("roles", roles, ROLES)
 
     def read_roles(problem: Instance, num_nodes: int, num_edges: int) -> Array:
         del num_edges

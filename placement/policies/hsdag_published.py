@@ -147,7 +147,7 @@ def make(
     Raises:
       UserError: `pooling` is unknown, or the dropout is out of range.
     """
-    arguments.check("pooling", pooling, ("kept", "inside"))
+    arguments.check_choice("pooling", pooling, ("kept", "inside"))
     if not 0 <= dropout < 1:
         raise UserError(f"dropout={dropout} is out of range; give a share below 1")
 

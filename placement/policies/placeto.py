@@ -75,7 +75,7 @@ class Tables(NamedTuple):
     start_device: Array  # int32 []: the device that episodes start from
 
 
-def view(problem: Instance, num_nodes: int, num_edges: int) -> CostView[Tables]:
+def placeto_view(problem: Instance, num_nodes: int, num_edges: int) -> CostView[Tables]:
     """Computes the padded costs of a problem and the policy's tables, on the host.
 
     Args:
@@ -269,7 +269,7 @@ class _Network(nn.Module):
 
 
 def make(*, num_devices: int, hidden_size: int = 8, rounds: int = 8, stay: float = 0.0) -> Policy:
-    """Makes the Placeto policy; the globals of its graphs are a `view`.
+    """Makes the Placeto policy; the globals of its graphs are a `placeto_view`.
 
     T is the padded number of operations that decide. The placements of a sample are those after
     each step.
@@ -373,7 +373,7 @@ def _both_links(graph: jraph.GraphsTuple) -> tuple[_Links, _Links]:
 
 
 def read(problem: Instance, groups: int = 0) -> base.PolicyInput:
-    """Reads a node for every operation or group of operations, with its `view`.
+    """Reads a node for every operation or group of operations, with its `placeto_view`.
 
     The graph is padded by one node, not to a bucket: every node of padding is a step, which would
     be evaluated and change nothing.
@@ -384,12 +384,12 @@ def read(problem: Instance, groups: int = 0) -> base.PolicyInput:
         co-location the groups are of classes, see `base.colocate_intervals`.
     """
     if not 0 < groups < len(problem.classes.first_ops):
-        return base.read_costs(problem, view, num_nodes=problem.graph.num_ops + 1)
+        return base.read_costs(problem, placeto_view, num_nodes=problem.graph.num_ops + 1)
     if problem.is_colocated:
         return read(base.colocate_intervals(problem, groups))
     coarsening = base.group_intervals(problem, groups)
     merged = base.merge_groups(problem, coarsening)
-    grouped = base.read_costs(merged, view, num_nodes=coarsening.graph.num_ops + 1)
+    grouped = base.read_costs(merged, placeto_view, num_nodes=coarsening.graph.num_ops + 1)
     return grouped._replace(assignment=coarsening.assignment)
 
 

@@ -45,7 +45,7 @@ class Timeline:
     """The times at which the devices work on one request."""
 
     spans: tuple[Span, ...]  # of coarse operations; those of one device may overlap under a host
-    how: str  # how the times were obtained, such as 'simulated'
+    source: str  # how the times were obtained, such as 'simulated'
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -143,13 +143,13 @@ def _to_json(details: Details) -> dict[str, Any]:
 
 
 def _from_json(data: Mapping[str, Any]) -> Details:
-    graph = opgraph.make(**data["graph"])
+    graph = opgraph.make_graph(**data["graph"])
     details = Details(
         method=data["method"],
         objective=data["objective"],
         devices=tuple(data["devices"]),
         graph=graph,
-        coarse=opgraph.make(**data["coarse"]) if data["coarse"] else graph,
+        coarse=opgraph.make_graph(**data["coarse"]) if data["coarse"] else graph,
         assignment=np.array(data["assignment"], np.int32),
         placement=np.array(data["placement"], np.int32),
         compute_s=_numbers(data["compute_s"]).reshape(-1, len(data["devices"])),
@@ -194,7 +194,7 @@ def _graph_to_json(graph: OpGraph) -> dict[str, Any]:
 
 
 def _timeline_to_json(timeline: Timeline) -> dict[str, Any]:
-    return {"how": timeline.how, "spans": timeline.spans}
+    return {"how": timeline.source, "spans": timeline.spans}
 
 
 def _timeline_from_json(data: Mapping[str, Any]) -> Timeline:

@@ -35,15 +35,15 @@ _ROW = {
     "predicted_s": files.NUMBER,
     "measured_s": (_INTERVAL, None),
     "versus_best_single_device": files.NUMBER,
-    "versus_interval": files.Maybe(([files.NUMBER], None)),
-    **dict.fromkeys(("bound_s", "gap"), files.Maybe(files.NUMBER)),
+    "versus_interval": files.OptionalField(([files.NUMBER], None)),
+    **dict.fromkeys(("bound_s", "gap"), files.OptionalField(files.NUMBER)),
     "search_s": float,
     "evaluations": int,
-    "num_devices": files.Maybe(int),
+    "num_devices": files.OptionalField(int),
     "status": str,
-    "reference": files.Maybe(bool),
-    "graph": files.Maybe(str),
-    "seed": files.Maybe(int),
+    "reference": files.OptionalField(bool),
+    "graph": files.OptionalField(str),
+    "seed": files.OptionalField(int),
 }
 _SUMMARY = {
     "graph": {"name": str, "num_ops": int, "num_edges": int},
@@ -52,7 +52,7 @@ _SUMMARY = {
     "seed": int,
     "rows": [_ROW],
     "best": (str, None),
-    **dict.fromkeys(("compute_s", "wall_s"), files.Maybe(files.NUMBER)),
+    **dict.fromkeys(("compute_s", "wall_s"), files.OptionalField(files.NUMBER)),
 }
 _UNFIT = r"[^\w.=-]+"
 _LONGEST_NAME = 100  # characters; suffixes are added to it

@@ -27,17 +27,17 @@ def predicted_s(row: Row) -> float | None:
 
 def unit(rows: Iterable[Row]) -> units.Unit:
     """Returns the unit of all latencies of the rows, predicted and measured ones."""
-    return units.of_latencies(s for row in rows for s in (predicted_s(row), median_s(row)))
+    return units.latency_unit(s for row in rows for s in (predicted_s(row), median_s(row)))
 
 
-def split(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
+def split_references(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
     """Returns the rows that are placements, and the reference rows."""
     rows = list(rows)
     placements = [row for row in rows if not row.get("reference")]
     return placements, [row for row in rows if row.get("reference")]
 
 
-def by_graph(rows: Iterable[Row]) -> list[list[Row]]:
+def group_by_graph(rows: Iterable[Row]) -> list[list[Row]]:
     """Groups rows by graph, in order of appearance; rows without a graph's name form one group."""
     graphs: dict[Any, list[Row]] = {}
     for row in rows:

@@ -17,7 +17,7 @@ def latency_s(timeline: Timeline) -> float:
 
 def heading(kind: str, timeline: Timeline) -> str:
     """Returns a heading such as 'predicted (simulated)'; `kind` is 'predicted' or 'measured'."""
-    return timeline.how if timeline.how.startswith(kind) else f"{kind} ({timeline.how})"
+    return timeline.source if timeline.source.startswith(kind) else f"{kind} ({timeline.source})"
 
 
 def lanes(timeline: Timeline) -> list[int]:

@@ -45,7 +45,7 @@ def ratio(value: float, unit: float) -> float:
     return value / unit
 
 
-def of_latencies(seconds: Iterable[Any]) -> Unit:
+def latency_unit(seconds: Iterable[Any]) -> Unit:
     """Returns the unit of the median latency, with four digits for the smallest latency."""
     values = [value for value in map(number, seconds) if value] or [1e-3]
     name, per_s = _suitable(float(np.median(values)))

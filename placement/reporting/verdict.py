@@ -135,7 +135,7 @@ def sentence(verdict: Verdict, objective: str = "") -> str:
 
 def misprediction(rows: Iterable[Row]) -> str | None:
     """Returns a sentence about predictions that are further off than `FIDELITY`, or None."""
-    rows = summaries.split(rows)[0]
+    rows = summaries.split_references(rows)[0]
     measured = [row for row in rows if summaries.predicted_s(row) and summaries.median_s(row)]
     wrong = [row for row in measured if _is_mispredicted(row)]
     if not wrong:
@@ -177,7 +177,7 @@ def rankings(rows: Iterable[Row]) -> list[Ranking]:
 
 def closing_sentence(rows: Sequence[Row], objective: str = "") -> str:
     """Says which of all methods of a comparison does best: over several graphs by `rankings`."""
-    graphs = summaries.by_graph(rows)
+    graphs = summaries.group_by_graph(rows)
     if len(graphs) == 1:
         return sentence(decide(rows), objective)
     ranked = rankings(rows)

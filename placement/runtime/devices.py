@@ -58,7 +58,7 @@ class Device:
     host: bool  # one of several devices made of one CPU
 
 
-def what_is_wrong(device: Device) -> str:
+def describe_invalid_device(device: Device) -> str:
     """Says in a few words how a device differs from those that `resolve` makes; '' if it does not.
 
     Args:
@@ -129,7 +129,7 @@ def resolve(spec: str, *, concurrent: bool = False) -> tuple[Device, ...]:
     return tuple(_make_device(core, name) for name in names)
 
 
-def in_f32(devices: Sequence[Device], names: Collection[str]) -> tuple[Device, ...]:
+def replace_with_f32(devices: Sequence[Device], names: Collection[str]) -> tuple[Device, ...]:
     """Returns the same devices, of which those with the given names compute in f32.
 
     Labels mention the precision that was replaced. Host devices get the names that `resolve` gives
@@ -155,7 +155,7 @@ def in_f32(devices: Sequence[Device], names: Collection[str]) -> tuple[Device, .
     )
 
 
-def all_threads(devices: Iterable[Device]) -> tuple[Device, ...]:
+def list_references(devices: Iterable[Device]) -> tuple[Device, ...]:
     """Returns the devices that a placement on `devices` is compared with, beside each of them.
 
     Host devices have one thread each, so the whole CPU is a competitor: in f32, and in the other
@@ -170,7 +170,7 @@ def all_threads(devices: Iterable[Device]) -> tuple[Device, ...]:
     return () if any(device.name == "CPU" for device in devices) else (_make_device(core, "CPU"),)
 
 
-def streaming(devices: Iterable[Device]) -> tuple[Device, ...]:
+def list_throughput_references(devices: Iterable[Device]) -> tuple[Device, ...]:
     """Returns the ways in which OpenVINO itself serves a stream of requests on the same hardware.
 
     These are each plug-in with the hint THROUGHPUT, which chooses the number of requests under way
@@ -181,7 +181,7 @@ def streaming(devices: Iterable[Device]) -> tuple[Device, ...]:
     devices = tuple(devices)
     real_devices = tuple(device for device in devices if not device.host)
     served = []
-    for device in (*real_devices, *all_threads(devices)):
+    for device in (*real_devices, *list_references(devices)):
         plugin, _, _ = device.label.partition(" [")
         served.append(
             dataclasses.replace(
@@ -209,7 +209,7 @@ def streaming(devices: Iterable[Device]) -> tuple[Device, ...]:
     return tuple(served)
 
 
-def with_references(
+def resolve_with_references(
     spec: str, concurrent: bool, streams: bool
 ) -> tuple[tuple[Device, ...], tuple[Device, ...]]:
     """Returns the devices of `resolve`, and those that placements on them are compared with.
@@ -220,12 +220,12 @@ def with_references(
       streams: whether requests come in a stream, for which OpenVINO has settings of its own.
     """
     devices = resolve(spec, concurrent=concurrent)
-    references = all_threads(devices)
-    return devices, references + streaming(devices) if streams else references
+    references = list_references(devices)
+    return devices, references + list_throughput_references(devices) if streams else references
 
 
-def is_streaming(device: Device) -> bool:
-    """Returns whether a device is one of `streaming`, with several requests under way."""
+def is_throughput_reference(device: Device) -> bool:
+    """Returns whether a device is one of `list_throughput_references`."""
     return device.properties.get("PERFORMANCE_HINT", "").endswith("THROUGHPUT")
 
 
@@ -250,11 +250,11 @@ def is_reference(device: Device) -> bool:
 def open_core(devices: Iterable[Device]) -> ov.Core:
     """Returns an `ov.Core` that knows `devices`."""
     core = ov.Core()
-    register(core, devices)
+    register_devices(core, devices)
     return core
 
 
-def register(core: ov.Core, devices: Iterable[Device]) -> None:
+def register_devices(core: ov.Core, devices: Iterable[Device]) -> None:
     """Registers the CPU plug-in under the names of those host devices that `core` lacks."""
     for device in devices:
         if device.host and device.name not in core.available_devices:
@@ -288,7 +288,7 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
-def hardware() -> dict[str, Any]:
+def describe_hardware() -> dict[str, Any]:
     """Returns what measurements depend on apart from model and placement; JSON-able."""
     machine = describe_machine()
     stable_fields = {key: machine[key] for key in ("processor", "openvino", "devices")}

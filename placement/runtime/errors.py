@@ -40,7 +40,7 @@ class RemoteFaultError(Exception):
     """A fault of the program in another process; the text is its traceback."""
 
 
-def essence(error: BaseException) -> str:
+def summarise_error(error: BaseException) -> str:
     """Returns an exception's text in one line, without OpenVINO's lines about its source code."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     source_places = ("Exception from ", "Standard exception from ")
@@ -48,7 +48,7 @@ def essence(error: BaseException) -> str:
     return " ".join(useful_lines)[:500] or type(error).__name__
 
 
-def why(error: BaseException, otherwise: str) -> str:
+def find_reason(error: BaseException, otherwise: str) -> str:
     """Returns the line of an exception of OpenVINO's readers that says what is wrong.
 
     The operation that the exception names, if any, is appended.
@@ -87,7 +87,7 @@ def silent_stderr() -> Iterator[None]:
         os.close(devnull)
 
 
-def attempt(stage: str, function: Any, *arguments: Any) -> Any:
+def run_stage(stage: str, function: Any, *arguments: Any) -> Any:
     """Calls a function as one stage of measuring a candidate, and returns its result.
 
     Raises:
@@ -98,7 +98,7 @@ def attempt(stage: str, function: Any, *arguments: Any) -> Any:
         return function(*arguments)
     except (RuntimeError, UserError) as error:
         raise_if_exhausted(error)
-        raise FailedError(stage, essence(error)) from error
+        raise FailedError(stage, summarise_error(error)) from error
 
 
 def raise_if_exhausted(error: Exception) -> None:
@@ -107,4 +107,4 @@ def raise_if_exhausted(error: Exception) -> None:
     The MemoryError ends the process, because others need the memory that it holds.
     """
     if any(text in str(error) for text in _OUT_OF_MEMORY_TEXTS):
-        raise MemoryError(essence(error)) from error
+        raise MemoryError(summarise_error(error)) from error

@@ -10,7 +10,7 @@ from placement.errors import UserError
 _PROGRAMS = ("scotch_gmap", "gmap")
 
 
-def missing() -> str | None:
+def describe_missing() -> str | None:
     """Returns a message that Scotch is not installed; None if it is."""
     if _find_program():
         return None
@@ -21,7 +21,7 @@ def _find_program() -> str | None:
     return next(filter(None, map(shutil.which, _PROGRAMS)), None)
 
 
-def gmap(text: str) -> str:
+def run_gmap(text: str) -> str:
     """Maps a graph onto an architecture with `gmap - - -`.
 
     The simpler program `gpart` does not support parts of different sizes. Scotch runs with one
@@ -38,7 +38,7 @@ def gmap(text: str) -> str:
     """
     program = _find_program()
     if program is None:
-        raise UserError(missing())
+        raise UserError(describe_missing())
     result = subprocess.run(
         [program, "-", "-", "-"],
         input=text,

@@ -3,7 +3,7 @@
 Moving single operations fails where everything runs on one device: each move adds two transfers.
 Only a whole block that overlaps with other work can pay for them (large neighbourhoods: Shaw 1998).
 
-A block is an interval of an order of `placement.search.orders`: a group of a parse, drawn
+A block is an interval of an order of `placement.search.block_orders`: a group of a parse, drawn
 uniformly; the beginning of a ball; any interval of another order. Lengths other than those of
 groups are log-uniform. Half of the blocks are confined to the classes on one device. A class that
 the target device does not support does not move, and a block ends where the device's memory is
@@ -19,7 +19,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from placement.search.orders import BALL, GROUP, Orders
+from placement.search.block_orders import BALL, GROUP, Orders
 from placement.types import Array
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from placement import simulators
 from placement.instance import Instance
 from placement.search import block_moves
-from placement.search.orders import KINDS, Orders, compute_orders
+from placement.search.block_orders import KINDS, Orders, compute_orders
 from placement.solvers import iterated_local_search as ils
 from placement.types import Array
 

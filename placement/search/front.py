@@ -27,7 +27,7 @@ import numpy as np
 
 from placement import solvers
 from placement.instance import Instance
-from placement.search import block_moves, block_search, population
+from placement.search import block_moves, block_search, multistart
 from placement.solvers.limits import SearchLimits
 from placement.types import Array, Status
 
@@ -59,7 +59,7 @@ class Front(NamedTuple):
     reason: str = ""  # why the problem is infeasible
 
 
-def find(problem: Instance, seed: int, limits: SearchLimits) -> Front:
+def search_front(problem: Instance, seed: int, limits: SearchLimits) -> Front:
     """Searches for the placements that no other placement dominates.
 
     Args:
@@ -88,9 +88,11 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> Front:
     for axis_problem in (problem, load_problem):
         # These limits report to nobody: the search along one axis has another incumbent.
         axis_limits = SearchLimits(
-            _AXIS_SHARE * limits.left_s(), int(_AXIS_SHARE * limits.budget), stop=limits.stopped
+            _AXIS_SHARE * limits.remaining_s(),
+            int(_AXIS_SHARE * limits.budget),
+            stop=limits.is_stopped,
         )
-        result = population.find(axis_problem, seed, axis_limits)
+        result = multistart.search(axis_problem, seed, axis_limits)
         evaluations += result.evaluations
         if result.placement is not None:
             starts.append(result.placement[classes.first_ops])
@@ -100,7 +102,7 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> Front:
     key = jax.random.key(seed, impl="rbg")
     rng, status = np.random.default_rng(seed), Status.FINISHED
     while limits.budget - evaluations >= _NUM_CHILDREN and len(archive.placement):
-        if limits.over():
+        if limits.is_over():
             status = Status.TIME_LIMIT
             break
         parents, donors = (archive.placement[_draw_members(rng, archive)] for _ in range(2))
@@ -113,7 +115,7 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> Front:
             numbers = dict(zip(AXES, archive.values.min(axis=0).tolist(), strict=True))
             numbers["members"] = len(archive.values)
             best_s, best = numbers["latency_s"], archive.placement[0][classes.ids]
-        limits.tell(evaluations, best_s, best, numbers)
+        limits.report(evaluations, best_s, best, numbers)
     # The fullest device holds at least the largest class, and at least an equal share of all.
     accelerator = np.asarray(problem.costs.accelerator)
     num_memories = len(set(accelerator[accelerator >= 0])) + int((accelerator < 0).sum())
@@ -168,7 +170,7 @@ def crowding_distance(values: np.ndarray) -> np.ndarray:
     return distance
 
 
-def knees(values: np.ndarray) -> list[int]:
+def find_knees(values: np.ndarray) -> list[int]:
     """Chooses the few members of a front that are worth a look, in order.
 
     These are the best member of each axis, with ties broken by the next axis, and the member

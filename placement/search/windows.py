@@ -33,14 +33,14 @@ import numpy as np
 
 from placement import simulators
 from placement.instance import Instance
-from placement.search import block_search, longest_paths, orders
+from placement.search import block_orders, block_search, longest_paths
 from placement.simulators import makespan, schedule
 from placement.solvers.limits import SearchLimits
 from placement.types import Array, Solution, Status
 
 SIZE = 512  # largest number of operations of a window
 _MAX_STEPS = SIZE * 3 // 2  # of a window's schedule
-_MAX_ORDERS = orders.MaxOrders(role=16, ball=16, group=4)
+_MAX_ORDERS = block_orders.MaxOrders(role=16, ball=16, group=4)
 _NUM_ORDERS = 1 + sum(_MAX_ORDERS)
 _NUM_CHAINS = 4
 _PROPOSALS_PER_STEP = _NUM_CHAINS * block_search.NUM_PROPOSALS
@@ -112,10 +112,10 @@ def improve(problem: Instance, starts: np.ndarray, seed: int, limits: SearchLimi
     best, best_s, evaluations = starts[best_start], starts_s[best_start], float(len(starts))
     if not np.isfinite(best_s):
         return Solution(None, evaluations=len(starts))
-    limits.tell(len(starts), best_s, best)
+    limits.report(len(starts), best_s, best)
     search = _Search(_order_problem(problem), best, np.random.default_rng(seed))
     num_steps, is_gaining = _FIRST_PASS_STEPS, True
-    while is_gaining and not limits.over():
+    while is_gaining and not limits.is_over():
         windows = search.draw_windows()
         simulated_ops = sum(window.end - window.begin for window in windows)
         evaluations_per_step = _PROPOSALS_PER_STEP * simulated_ops / len(best)
@@ -125,8 +125,8 @@ def improve(problem: Instance, starts: np.ndarray, seed: int, limits: SearchLimi
             break
         for window_evaluations in search.search_windows(windows, num_steps):
             evaluations += window_evaluations
-            limits.tell(int(evaluations), best_s, best)
-            if limits.over():
+            limits.report(int(evaluations), best_s, best)
+            if limits.is_over():
                 break
         placement = search.placement()
         placement_s = problem.value_s(placement)
@@ -134,9 +134,9 @@ def improve(problem: Instance, starts: np.ndarray, seed: int, limits: SearchLimi
         is_gaining = placement_s < best_s * (1 - _LEAST_GAIN)
         if placement_s < best_s:
             best, best_s = placement, placement_s
-        limits.tell(int(evaluations), best_s, best)
+        limits.report(int(evaluations), best_s, best)
         num_steps *= 2
-    status = Status.TIME_LIMIT if limits.over() else Status.FINISHED
+    status = Status.TIME_LIMIT if limits.is_over() else Status.FINISHED
     return Solution(best, status=status, evaluations=int(evaluations))
 
 
@@ -146,7 +146,7 @@ class _Search:
     def __init__(self, ordered: _OrderedProblem, placement: np.ndarray, rng: np.random.Generator):
         self._ordered, self._rng = ordered, rng
         self._placement = placement[ordered.order]
-        self._move_credit = jnp.zeros(len(orders.KINDS))
+        self._move_credit = jnp.zeros(len(block_orders.KINDS))
         self._used_bytes = self._range_bytes(0, len(placement))
 
     def placement(self) -> np.ndarray:
@@ -331,12 +331,14 @@ def _prepare(ordered: _OrderedProblem, window: _Window, rng: np.random.Generator
         op_bytes = np.asarray(memory.memory_bytes[begin:end])
         class_bytes = np.bincount(class_ids, op_bytes).astype(np.float32)
         memory = memory._replace(memory_bytes=_pad(op_bytes, 0.0)[:SIZE])
-    class_graph = orders.ClassGraph(
+    class_graph = block_orders.ClassGraph(
         [ordered.op_names[begin + op] for op in first_ops.tolist()],
-        *orders.class_edges(senders, receivers, ordered.mean_delay_s[edge_ids], class_ids),
+        *block_orders.class_edges(senders, receivers, ordered.mean_delay_s[edge_ids], class_ids),
         None if memory is None else class_bytes,
     )
-    window_orders = orders.draw_orders(class_graph, [np.arange(len(classes))], _MAX_ORDERS, rng)
+    window_orders = block_orders.draw_orders(
+        class_graph, [np.arange(len(classes))], _MAX_ORDERS, rng
+    )
     is_colocated = len(ordered.first_ops) < len(ordered.class_ids)
     space = block_search.SearchSpace(
         tables=(simulators.Limits(memory, None), tables),
@@ -344,7 +346,7 @@ def _prepare(ordered: _OrderedProblem, window: _Window, rng: np.random.Generator
         allowed=_pad(ordered.allowed[classes] & is_movable[:, None], False)[:SIZE],
         memory_bytes=_pad(class_bytes, 0.0)[:SIZE],
         penalty_s=np.zeros((), np.float32),
-        orders=orders.pad_orders(window_orders, _NUM_ORDERS, SIZE),
+        orders=block_orders.pad_orders(window_orders, _NUM_ORDERS, SIZE),
     )
     return _WindowSearch(space, class_ids, first_ops)
 

@@ -92,7 +92,7 @@ def objective(name: str) -> Objective:
     Raises:
       UserError: there is no such objective; the message lists the valid names.
     """
-    arguments.check("objective", name, OBJECTIVES)
+    arguments.check_choice("objective", name, OBJECTIVES)
     return OBJECTIVES[name]
 
 

@@ -16,10 +16,10 @@ from placement.types import Problem
 
 BUDGET = 32_000  # placements that a search evaluates by default
 _BOUNDS: dict[str, Callable[[Instance, SearchLimits], float]] = {
-    "serial": lambda problem, limits: graph_cut.find(problem, 0, limits).bound_s,
-    "makespan": makespan.makespan,
-    "max_load": lambda problem, _: counting.max_load(problem),
-    "subgraph": lambda problem, _: counting.subgraph(problem),
+    "serial": lambda problem, limits: graph_cut.graph_cut(problem, 0, limits).bound_s,
+    "makespan": makespan.bound_makespan,
+    "max_load": lambda problem, _: counting.bound_max_load(problem),
+    "subgraph": lambda problem, _: counting.bound_subgraph(problem),
 }
 
 

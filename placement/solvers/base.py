@@ -30,7 +30,7 @@ ALL, CONTIGUOUS = "all", "contiguous"
 Find = Callable[[Instance, int, SearchLimits], Solution]
 
 
-def group_capacity_bytes(problem: Instance, group: np.ndarray) -> np.ndarray:
+def sum_group_capacity(problem: Instance, group: np.ndarray) -> np.ndarray:
     """Returns float64 [K]: the memory of all devices of a group, inf if one has no limit.
 
     Args:
@@ -47,7 +47,7 @@ def group_capacity_bytes(problem: Instance, group: np.ndarray) -> np.ndarray:
     return total
 
 
-def equal_devices(columns: np.ndarray) -> np.ndarray:
+def find_equal_devices(columns: np.ndarray) -> np.ndarray:
     """Returns int [D]: for each device the first one with an equal column of [*, D] numbers."""
     chex.assert_rank(columns, 2)
     rows = np.ascontiguousarray(columns.T)
@@ -56,6 +56,6 @@ def equal_devices(columns: np.ndarray) -> np.ndarray:
     )
 
 
-def missing(package: str) -> UserError:
+def make_missing_error(package: str) -> UserError:
     """Returns the error to raise if an optional package is not installed."""
     return UserError(missing_extra(package, "solvers"))

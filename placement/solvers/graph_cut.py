@@ -84,7 +84,7 @@ class _Arcs(NamedTuple):
     capacity: np.ndarray
 
 
-def find(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def graph_cut(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Minimum cuts: exact with two devices, else alpha-expansion and a bound.
 
     Returns:
@@ -112,7 +112,7 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
         return bool(np.isfinite(value_s) and value_s <= bound_s * (1 + _OPTIMALITY_TOLERANCE))
 
     status = Status.OPTIMAL if is_optimal() else Status.FINISHED
-    limits.tell(1, value_s, placement[classes.ids] if fits else None)
+    limits.report(1, value_s, placement[classes.ids] if fits else None)
     num_transfers = len(costs.tensor_source) * num_devices * (num_devices - 1)
     num_variables = costs.compute_s.size + num_transfers + len(costs.fusion_loss_s) * num_devices
     if status != Status.OPTIMAL and num_variables <= _MAX_VARIABLES:
@@ -186,7 +186,7 @@ def _expand(costs: SerialCosts, placement: np.ndarray, limits: SearchLimits) -> 
     """Moves classes to one device after another until no move improves the placement int [C]."""
     num_devices = costs.compute_s.shape[1]
     num_failed_moves, device, value_s = 0, 0, evaluate(costs, placement)
-    while num_failed_moves < num_devices and not limits.over():
+    while num_failed_moves < num_devices and not limits.is_over():
         moved = _move(costs, placement, device)[0]
         moved_s = evaluate(costs, moved)
         if moved_s < value_s:
@@ -358,7 +358,7 @@ def _solve_integer_program(problem: Instance, costs: SerialCosts, limits: Search
         integrality=np.arange(len(seconds)) < x.size,
         bounds=optimize.Bounds(0, is_possible.astype(float)),
         constraints=constraints,
-        options={"time_limit": limits.left_s(), "mip_rel_gap": 0.0},
+        options={"time_limit": limits.remaining_s(), "mip_rel_gap": 0.0},
     )
     result = native.call(solve, limits)
     if result is None:

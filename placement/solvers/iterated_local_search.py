@@ -16,7 +16,7 @@ operations. One step
 as on real devices, calls `move_chains`, which does 3 and 4. These searches run in the engine:
 
     search                    blocks of operations (`placement.search.block_search`)
-    hsdag                     a policy's moves, from which it learns (`placement.learning.walk`)
+    hsdag                     a policy's moves, from which it learns (`learning.local_search`)
     lns                       blocks drawn on the host (`heuristics.large_neighbourhood`)
     local_search, annealing   segments of a topological order, with a restart or an acceptance of
                               their own (`heuristics.local_search`)

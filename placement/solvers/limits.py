@@ -16,10 +16,10 @@ import numpy as np
 # (evaluations so far, best value so far, its placement int [N], further metrics by name); the value
 # is inf and the placement None while no placement can run
 Observe = Callable[[int, float, np.ndarray | None, Mapping[str, float]], None]
-NO_NUMBERS: Mapping[str, float] = MappingProxyType({})
+NO_METRICS: Mapping[str, float] = MappingProxyType({})
 
 
-def unobserved(
+def ignore_progress(
     evaluations: int, best_s: float, placement: np.ndarray | None, numbers: Mapping[str, float]
 ) -> None:
     """Ignores the progress of a search."""
@@ -32,7 +32,7 @@ class SearchLimits:
         self,
         time_limit_s: float,
         budget: int,
-        observe: Observe = unobserved,
+        observe: Observe = ignore_progress,
         stop: Callable[[], bool] = lambda: False,
     ):
         """Starts the clock.
@@ -51,7 +51,7 @@ class SearchLimits:
         self._best: np.ndarray | None = None
         self.budget = budget
 
-    def part(self, share: float, budget: int, evaluations: int = 0) -> "SearchLimits":
+    def take_share(self, share: float, budget: int, evaluations: int = 0) -> "SearchLimits":
         """Returns the limits of an inner search.
 
         Args:
@@ -66,16 +66,16 @@ class SearchLimits:
             placement: np.ndarray | None,
             numbers: Mapping[str, float],
         ) -> None:
-            self.tell(evaluations + inner_evaluations, value_s, placement, numbers)
+            self.report(evaluations + inner_evaluations, value_s, placement, numbers)
 
-        return SearchLimits(share * self.left_s(), min(budget, self.budget), tell, self._stop)
+        return SearchLimits(share * self.remaining_s(), min(budget, self.budget), tell, self._stop)
 
-    def tell(
+    def report(
         self,
         evaluations: int,
         value_s: float,
         placement: np.ndarray | None,
-        numbers: Mapping[str, float] = NO_NUMBERS,
+        numbers: Mapping[str, float] = NO_METRICS,
     ) -> None:
         """Reports the progress of the search; called once a step, also without a new incumbent.
 
@@ -89,18 +89,18 @@ class SearchLimits:
             self._best_s, self._best = value_s, placement
         self._observe(evaluations, self._best_s, self._best, numbers)
 
-    def stopped(self) -> bool:
+    def is_stopped(self) -> bool:
         """Whether the search should end before its time."""
         return self._stop()
 
-    def left_s(self) -> float:
+    def remaining_s(self) -> float:
         """Returns the remaining seconds, at least 0."""
-        return 0.0 if self.stopped() else max(0.0, self._end_s - time.monotonic())
+        return 0.0 if self.is_stopped() else max(0.0, self._end_s - time.monotonic())
 
-    def spent_s(self) -> float:
+    def elapsed_s(self) -> float:
         """Returns the seconds since the start."""
         return time.monotonic() - self._start_s
 
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether no time remains."""
-        return self.left_s() <= 0
+        return self.remaining_s() <= 0

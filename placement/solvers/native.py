@@ -40,7 +40,7 @@ def call(
     thread.start()
     while thread.is_alive():
         thread.join(_POLL_INTERVAL_S)
-        if limits.stopped():
+        if limits.is_stopped():
             if cancel is None:
                 return None
             cancel()

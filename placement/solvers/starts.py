@@ -14,7 +14,7 @@ from placement.types import Solution
 
 # The fastest methods come first, because time may run out before the last.
 STARTS: dict[str, tuple[base.Find, ...]] = {
-    "serial": (graph_cut.find,),
+    "serial": (graph_cut.graph_cut,),
     "makespan": (
         list_scheduling.heft,
         baechi.m_topo,
@@ -33,7 +33,7 @@ STARTS: dict[str, tuple[base.Find, ...]] = {
 }
 
 
-def find(problem: Instance, seed: int, limits: SearchLimits) -> Iterator[Solution]:
+def find_starts(problem: Instance, seed: int, limits: SearchLimits) -> Iterator[Solution]:
     """Yields the placement of each method for the problem's objective.
 
     Leaves out methods that refuse the problem or find no placement.
@@ -44,7 +44,7 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> Iterator[Solutio
       limits: of all methods together.
     """
     for method in STARTS[problem.objective]:
-        if limits.over():
+        if limits.is_over():
             return
         with contextlib.suppress(UserError):  # a method may refuse the problem
             result = method(problem, seed, limits)

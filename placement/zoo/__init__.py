@@ -55,12 +55,12 @@ def build(text: str, *, weights: bool = True) -> ov.Model:
       UserError: the name or an argument is unknown, the sizes do not fit together, or the network
         does not fit in memory.
     """
-    name, sizes = arguments.split(text)
-    arguments.check("network", name, names())
+    name, sizes = arguments.split_arguments(text)
+    arguments.check_choice("network", name, names())
     builder = _BUILDERS[name]
     parameters = inspect.signature(builder).parameters.values()
     defaults = {parameter.name: parameter.default for parameter in parameters}
-    values = arguments.values(text, sizes, defaults)
+    values = arguments.convert_arguments(text, sizes, defaults)
     try:
         with contextlib.nullcontext() if weights else layers.zero_weights():
             return builder(**values)

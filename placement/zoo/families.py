@@ -52,7 +52,7 @@ def draw(name: str, seed: int) -> str:
         sizes = {"ops": _log_uniform(rng, 50, 3000), "seed": seed, **_SYNTHETIC[name](rng)}
         prefix = f"synthetic:family={name},"
     else:
-        raise arguments.unknown("family", name, names())
+        raise arguments.make_choice_error("family", name, names())
     return prefix + ",".join(f"{key}={value}" for key, value in sizes.items())
 
 

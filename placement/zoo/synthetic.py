@@ -43,13 +43,13 @@ def build(text: str) -> OpGraph:
     Raises:
       UserError: the name, the family or an argument is not valid.
     """
-    name, values = arguments.split(text)
+    name, values = arguments.split_arguments(text)
     if name != NAME:
         raise UserError(
             f"{text!r} names no synthetic graph; write {NAME}:family=layered,ops=1000,seed=0"
         )
     family = values.get("family", "layered")
-    arguments.check("family", family, _FAMILIES, within=f"graph {text!r}")
+    arguments.check_choice("family", family, _FAMILIES, context=f"graph {text!r}")
     connect = _FAMILIES[family]
     family_defaults: dict[str, int | str] = {
         key: parameter.default
@@ -57,7 +57,7 @@ def build(text: str) -> OpGraph:
         if parameter.kind == parameter.KEYWORD_ONLY
     }
     defaults: dict[str, int | str] = {"family": family, "ops": 1000, "seed": 0, **family_defaults}
-    sizes = arguments.values(text, values, defaults, least={"ops": 2, "seed": 0})
+    sizes = arguments.convert_arguments(text, values, defaults, minimums={"ops": 2, "seed": 0})
     rng = np.random.default_rng(sizes["seed"])
     edges = connect(rng, sizes["ops"], **{key: sizes[key] for key in family_defaults})
     return _draw_operations(text, rng, sizes["ops"], edges)
@@ -180,7 +180,7 @@ def _draw_operations(text: str, rng: np.random.Generator, num_ops: int, edges: _
     output_bytes = 4 * shapes.prod(axis=1)
     work = 10 ** (rng.uniform(3, 6, num_ops) + np.where(weighted, 3, 0))
     weights = 2 * np.rint(10 ** rng.uniform(3, 6.5, num_ops)).astype(np.int64)
-    return opgraph.make(
+    return opgraph.make_graph(
         name=text,
         op_names=[f"op{i}" for i in range(num_ops)],
         op_types=types.tolist(),

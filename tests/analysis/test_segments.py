@@ -300,16 +300,16 @@ def test_terms_at_other_costs_sum_to_the_latency_there(seed):
         cut=4.0,
         fusion_loss_s=5.0,
     )
-    calibrated = problem._replace(costs=calibrate.apply(problem.costs, calibration))
+    calibrated = problem._replace(costs=calibrate.apply_calibration(problem.costs, calibration))
     found = segments.cut(problem, placement)
     run = segments.schedule(calibrated, placement, found)
     terms = segments.terms(problem, placement, found, run)
     assert run.latency_s == (
         2.0 * terms.compute_s.sum()
         + 7 * (terms.transfers * apart).sum()
-        + 3 * (terms.bytes * apart).sum()
-        + 4.0 * terms.lost_s
-        + 5.0 * terms.lost
+        + 3 * (terms.transfer_bytes * apart).sum()
+        + 4.0 * terms.fusion_loss_s
+        + 5.0 * terms.num_lost_fusions
     )
 
 
@@ -317,8 +317,8 @@ def _value_s(costs: CostModel, terms: calibrate.Terms) -> float:
     return (
         terms.compute_s.sum()
         + (terms.transfers * costs.transfer_latency_s).sum()
-        + (terms.bytes * costs.transfer_s_per_byte).sum()
-        + terms.lost_s
+        + (terms.transfer_bytes * costs.transfer_s_per_byte).sum()
+        + terms.fusion_loss_s
     )
 
 
@@ -334,8 +334,8 @@ def test_the_terms_of_a_diamond_by_hand():
     assert run.latency_s == 1 + (100 + 10) + (2 + 5) + (100 + 40) + (1 + 6)
     assert terms.compute_s.tolist() == [2, 2]
     assert terms.transfers.tolist() == [[0, 1], [1, 0]]
-    assert terms.bytes.tolist() == [[0, 10], [40, 0]]
-    assert (terms.lost_s, terms.lost) == (11, 2)
+    assert terms.transfer_bytes.tolist() == [[0, 10], [40, 0]]
+    assert (terms.fusion_loss_s, terms.num_lost_fusions) == (11, 2)
 
 
 def test_priority_decides_between_segments_that_are_ready():
@@ -372,7 +372,7 @@ def _sharing(problem: Instance, slowdown: np.ndarray) -> Instance:
     lost_s = np.repeat(costs.fusion_loss_s[:, None], costs.compute_s.shape[1], axis=1)
     none = np.zeros(costs.compute_s.shape[1], np.float32)
     in_segments = SegmentCosts(lost_s, none, slowdown.astype(np.float32))
-    return problem._replace(costs=costs._replace(in_segments=in_segments))
+    return problem._replace(costs=costs._replace(segment_costs=in_segments))
 
 
 def test_devices_that_share_a_processor_by_hand():
@@ -396,9 +396,9 @@ def test_devices_that_share_a_processor_by_hand():
 def _shared_finish_s(problem: Instance, placement: np.ndarray, found: segments.Segments) -> float:
     """When the last segment ends, in plain Python: short steps of time, in which all get on."""
     graph, costs = problem.graph, problem.costs
-    alone = _finish_s(problem._replace(costs=costs._replace(in_segments=None)), placement, found)
+    alone = _finish_s(problem._replace(costs=costs._replace(segment_costs=None)), placement, found)
     part = _part_of(problem, found).tolist()
-    slowdown = costs.in_segments.slowdown
+    slowdown = costs.segment_costs.slowdown
     left, rate = [], []
     for number, ops in enumerate(found):
         device = int(placement[ops[0]])
@@ -480,7 +480,7 @@ def test_each_device_loses_its_own_by_a_cut():
     problem = _problem(graph, _two_apart(graph, fusion_loss_s=np.array([3, 3], np.float32)))
     lost_s = np.array([[9, 1], [5, 9]], np.float32)
     in_segments = SegmentCosts(lost_s, np.zeros(2, np.float32), np.zeros((3, 2), np.float32))
-    problem = problem._replace(costs=problem.costs._replace(in_segments=in_segments))
+    problem = problem._replace(costs=problem.costs._replace(segment_costs=in_segments))
     # 1, a transfer of 2, 2 and 1 lost, a transfer of 2, 1 and 5 lost.
     assert segments.latency_s(problem, np.array([0, 1, 0], np.int32)) == 1 + 2 + 3 + 2 + 6
 
@@ -494,16 +494,16 @@ def test_a_launch_counts_once_in_a_segment():
         costs = _two_apart(graph, fusion_loss_s=np.array([*lost, 0], np.float32))
         lost_s = np.repeat(costs.fusion_loss_s[:, None], 2, axis=1)
         launch_s, none = np.full(2, 3, np.float32), np.zeros((4, 2), np.float32)
-        costs = costs._replace(in_segments=SegmentCosts(lost_s, launch_s, none))
+        costs = costs._replace(segment_costs=SegmentCosts(lost_s, launch_s, none))
         problem, placement = _problem(graph, costs), np.array([0, 0, 1, 1], np.int32)
         found = (np.array([0, 1]), np.array([2, 3]))
         run = segments.schedule(problem, placement, found)
         assert run.latency_s == 2 + 2 + (2 + 2 + sum_s)
         terms = segments.terms(problem, placement, found, run)
-        assert (terms.lost_s, terms.lost) == (sum_s, 1)
+        assert (terms.fusion_loss_s, terms.num_lost_fusions) == (sum_s, 1)
         # As the calibration's coefficients have it: all twice, and 1 for a cut.
         calibration = calibrate.Calibration(np.ones(2), 2 * (1 - np.eye(2)), np.zeros((2, 2)), 2, 1)
-        changed = problem._replace(costs=calibrate.apply(costs, calibration))
+        changed = problem._replace(costs=calibrate.apply_calibration(costs, calibration))
         after_s = segments.schedule(changed, placement, found).latency_s
         assert after_s == run.latency_s + sum_s + 1
 

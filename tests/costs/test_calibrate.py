@@ -42,12 +42,12 @@ def _serial_s(graph: OpGraph, costs: CostModel, placements: np.ndarray) -> np.nd
 def _fit(
     graph: OpGraph, costs: CostModel, placements: np.ndarray, measured_s: np.ndarray
 ) -> calibrate.Calibration:
-    return calibrate.fit(costs, _serial(graph, costs, placements), measured_s).mode
+    return calibrate.fit_posterior(costs, _serial(graph, costs, placements), measured_s).mode
 
 
 def _serial(
     graph: OpGraph, costs: CostModel, placements: np.ndarray, kind: np.ndarray | None = None
-) -> list[calibrate.TermsAt]:
+) -> list[calibrate.ComputeTerms]:
     """Terms that are the same at all costs."""
     fixed = [calibrate.serial_terms(graph, costs, placement, kind) for placement in placements]
     return [lambda _, of=of: of for of in fixed]
@@ -55,10 +55,10 @@ def _serial(
 
 def test_recovers_what_distorted_the_profile():
     graph, costs, placements = _problem(np.random.default_rng(0))
-    truth = calibrate.apply(costs, TRUE)
+    truth = calibrate.apply_calibration(costs, TRUE)
     measured_s = _serial_s(graph, truth, placements)
     found = _fit(graph, costs, placements[:100], measured_s[:100])
-    predicted_s = _serial_s(graph, calibrate.apply(costs, found), placements)
+    predicted_s = _serial_s(graph, calibrate.apply_calibration(costs, found), placements)
     before = np.abs(_serial_s(graph, costs, placements) / measured_s - 1)[100:]
     after = np.abs(predicted_s / measured_s - 1)[100:]
     assert np.median(before) > 0.02
@@ -79,11 +79,11 @@ def test_recovers_what_distorted_the_profile_of_devices_that_overlap():
         return np.array([segments.schedule(there, p, cut).latency_s for p, cut in pairs])
 
     terms = [latency_terms.prepare(problem, placement) for placement in placements[:num_fitted]]
-    measured_s = latency_s(calibrate.apply(costs, TRUE))
+    measured_s = latency_s(calibrate.apply_calibration(costs, TRUE))
 
     def error(rounds: int) -> tuple[float, calibrate.Calibration]:
-        found = calibrate.fit(costs, terms, measured_s[:num_fitted], rounds=rounds).mode
-        predicted_s = latency_s(calibrate.apply(costs, found))
+        found = calibrate.fit_posterior(costs, terms, measured_s[:num_fitted], rounds=rounds).mode
+        predicted_s = latency_s(calibrate.apply_calibration(costs, found))
         return float(np.median(np.abs(predicted_s / measured_s - 1)[num_fitted:])), found
 
     before = np.median(np.abs(latency_s(costs) / measured_s - 1)[num_fitted:])
@@ -104,13 +104,13 @@ def test_every_round_asks_for_the_terms_at_the_costs_so_far():
         return calibrate.serial_terms(graph, costs, placements[0])
 
     terms = [first, *_serial(graph, costs, placements[1:20])]
-    found = calibrate.fit(costs, terms, measured_s, rounds=3).mode
-    once = calibrate.fit(costs, terms, measured_s).mode
+    found = calibrate.fit_posterior(costs, terms, measured_s, rounds=3).mode
+    once = calibrate.fit_posterior(costs, terms, measured_s).mode
     assert len(seen) == 3 + 1
     for name in ("compute_s", "fusion_loss_s", "transfer_latency_s", "transfer_s_per_byte"):
         np.testing.assert_allclose(getattr(seen[0], name), getattr(costs, name), rtol=1e-6)
         np.testing.assert_array_equal(
-            getattr(seen[1], name), getattr(calibrate.apply(costs, once), name)
+            getattr(seen[1], name), getattr(calibrate.apply_calibration(costs, once), name)
         )
     for one, other in zip(found, once, strict=True):  # of terms that stay the same
         np.testing.assert_allclose(one, other)
@@ -119,7 +119,7 @@ def test_every_round_asks_for_the_terms_at_the_costs_so_far():
 def test_without_measurements_the_profile_stands():
     graph, costs, placements = _problem(np.random.default_rng(1))
     found = _fit(graph, costs, placements[:0], np.zeros(0))
-    calibrated = calibrate.apply(costs, found)
+    calibrated = calibrate.apply_calibration(costs, found)
     np.testing.assert_allclose(
         _serial_s(graph, calibrated, placements), _serial_s(graph, costs, placements), rtol=1e-5
     )
@@ -146,34 +146,34 @@ def test_no_coefficient_is_negative():
 
 def test_unfused_edges_and_the_diagonal_stay_free():
     _, costs, _ = _problem(np.random.default_rng(4))
-    calibrated = calibrate.apply(costs, TRUE)
+    calibrated = calibrate.apply_calibration(costs, TRUE)
     np.testing.assert_array_equal(calibrated.fusion_loss_s > 0, costs.fusion_loss_s > 0)
     assert (np.diag(calibrated.transfer_latency_s) == 0).all()
     assert np.isinf(
-        calibrate.apply(costs._replace(compute_s=costs.compute_s + np.inf), TRUE)[0]
+        calibrate.apply_calibration(costs._replace(compute_s=costs.compute_s + np.inf), TRUE)[0]
     ).all()
 
 
 def test_a_device_and_a_kind_of_operation_are_told_apart():
     graph, costs, placements = _problem(np.random.default_rng(6))
-    kind = calibrate.kinds(graph, costs)
-    factors = np.tile([[2.0], [0.5]], (1, calibrate.KINDS))
+    kind = calibrate.classify_ops(graph, costs)
+    factors = np.tile([[2.0], [0.5]], (1, calibrate.NUM_KINDS))
     factors[1, 2] = 0.8
     truth = TRUE._replace(compute=factors)
-    measured_s = _serial_s(graph, calibrate.apply(costs, truth, kind), placements)[:100]
+    measured_s = _serial_s(graph, calibrate.apply_calibration(costs, truth, kind), placements)[:100]
     terms = _serial(graph, costs, placements[:100], kind)
-    found = calibrate.fit(costs, terms, measured_s, kind=kind, error=None)
+    found = calibrate.fit_posterior(costs, terms, measured_s, kind=kind, error=None)
     np.testing.assert_allclose(found.mode.compute, factors, rtol=0.05)
-    assert found.error < calibrate.ERROR
+    assert found.error < calibrate.MODEL_ERROR
 
 
 def test_kinds_have_like_operations_and_about_the_same_share_of_the_time():
     graph, costs, _ = _problem(np.random.default_rng(7))
-    kind = calibrate.kinds(graph, costs)
+    kind = calibrate.classify_ops(graph, costs)
     mean_s = costs.compute_s.mean(axis=1)
-    shares = np.bincount(kind, mean_s, calibrate.KINDS) / mean_s.sum()
+    shares = np.bincount(kind, mean_s, calibrate.NUM_KINDS) / mean_s.sum()
     largest = (mean_s / mean_s.sum()).max()
-    np.testing.assert_allclose(shares, 1 / calibrate.KINDS, atol=largest)
+    np.testing.assert_allclose(shares, 1 / calibrate.NUM_KINDS, atol=largest)
     for op_type in set(graph.op_types):
         of_type = np.flatnonzero(np.array(graph.op_types) == op_type)
         assert (np.diff(kind[of_type][np.argsort(mean_s[of_type], kind="stable")]) >= 0).all()
@@ -181,14 +181,16 @@ def test_kinds_have_like_operations_and_about_the_same_share_of_the_time():
 
 def test_measurements_narrow_what_is_drawn():
     graph, costs, placements = _problem(np.random.default_rng(8))
-    truth = calibrate.apply(costs, TRUE)
+    truth = calibrate.apply_calibration(costs, TRUE)
     measured_s = _serial_s(graph, truth, placements)
     spreads = []
     for count in (2, 10, 50):
-        found = calibrate.fit(costs, _serial(graph, costs, placements[:count]), measured_s[:count])
+        found = calibrate.fit_posterior(
+            costs, _serial(graph, costs, placements[:count]), measured_s[:count]
+        )
         rng = np.random.default_rng(0)
         drawn_s = [
-            _serial_s(graph, calibrate.apply(costs, found.draw(rng)), placements[100:])
+            _serial_s(graph, calibrate.apply_calibration(costs, found.draw(rng)), placements[100:])
             for _ in range(40)
         ]
         spreads.append(np.mean(np.std(drawn_s, axis=0) / measured_s[100:]))
@@ -202,7 +204,7 @@ def test_draws_scatter_as_measurements_do_around_what_they_are_drawn_from():
     exact_s = _serial_s(graph, costs, placements)
     noisy_s = exact_s * (1 + 0.1 * rng.standard_normal(len(placements)))
     terms = _serial(graph, costs, placements)
-    found = calibrate.fit(costs, terms, noisy_s, rounds=3, error=None)
+    found = calibrate.fit_posterior(costs, terms, noisy_s, rounds=3, error=None)
     assert found.error == pytest.approx(0.1, rel=0.25)
     drawn = [found.draw(rng) for _ in range(200)]
     for draw in drawn:
@@ -215,11 +217,13 @@ def test_draws_scatter_as_measurements_do_around_what_they_are_drawn_from():
 
 def test_a_calibration_is_kept_where_placements_that_it_has_not_seen_gain_by_it():
     graph, costs, placements = _problem(np.random.default_rng(10))
-    measured_s = _serial_s(graph, calibrate.apply(costs, TRUE), placements)[:40].astype(float)
+    measured_s = _serial_s(graph, calibrate.apply_calibration(costs, TRUE), placements)[:40].astype(
+        float
+    )
     terms = _serial(graph, costs, placements[:40])
-    found = calibrate.cross_validated(costs, terms, measured_s)
+    found = calibrate.fit_if_better(costs, terms, measured_s)
     assert found is not None
-    fitted = calibrate.fit(costs, terms, measured_s).mode
+    fitted = calibrate.fit_posterior(costs, terms, measured_s).mode
     for one, other in zip(found, fitted, strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -233,7 +237,7 @@ def test_where_a_profile_is_right_noise_does_not_change_it(count):
         exact_s = _serial_s(graph, costs, placements)[:count].astype(float)
         noisy_s = exact_s * (1 + 0.05 * rng.standard_normal(count))
         terms = _serial(graph, costs, placements[:count])
-        kept.append(calibrate.cross_validated(costs, terms, noisy_s) is None)
+        kept.append(calibrate.fit_if_better(costs, terms, noisy_s) is None)
     assert sum(kept) >= 7  # a standard error is exceeded by chance, now and then
 
 

@@ -23,7 +23,7 @@ def _graph(op_types: str, edges: list[tuple[int, int, int]], **fields: object) -
     """Operations by type, as 'Parameter Add', and edges (sender, receiver, bytes)."""
     senders, receivers, edge_bytes = np.array(edges, int).reshape(-1, 3).T
     types = op_types.split()
-    return opgraph.make(
+    return opgraph.make_graph(
         name="tiny",
         op_names=[f"op{i}" for i in range(len(types))],
         op_types=types,
@@ -55,7 +55,7 @@ def _close(values: object) -> object:
     ],
 )
 def test_kinds_that_occur_several_times_are_numbered(spec, names):
-    assert roofline.devices(spec) == names
+    assert roofline.parse_devices(spec) == names
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_kinds_that_occur_several_times_are_numbered(spec, names):
 )
 def test_a_malformed_list_is_refused_in_one_line_that_names_the_kinds(spec, said):
     with pytest.raises(UserError, match=r"valid( kinds)?: cpu, igpu, gpu, npu") as caught:
-        roofline.devices(spec)
+        roofline.parse_devices(spec)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -200,7 +200,7 @@ def test_more_work_is_never_faster(seed):
         # The last is so much that it outweighs launches and the other bound.
         latencies = [
             roofline.cost_model(
-                opgraph.make(**fields | {field: fields[field] * factor}), KINDS
+                opgraph.make_graph(**fields | {field: fields[field] * factor}), KINDS
             ).compute_s
             for factor in (1, 2, 10**9)
         ]
@@ -222,7 +222,7 @@ def test_small_element_wise_operations_favour_the_cpu_and_large_ones_the_gpu():
 
 
 def test_tensors_cross_between_accelerators_by_way_of_the_host():
-    names = roofline.devices("roofline:cpu,gpu,gpu,npu")
+    names = roofline.parse_devices("roofline:cpu,gpu,gpu,npu")
     costs = roofline.cost_model(helpers.chain(2), names)
     gpu, npu = 1 / 12.6032e9, 1 / 40.96e9
     np.testing.assert_allclose(
@@ -243,7 +243,7 @@ def test_tensors_cross_between_accelerators_by_way_of_the_host():
 
 
 def test_nothing_crosses_between_hosts():
-    costs = roofline.cost_model(helpers.chain(2), roofline.devices("roofline:cpu,cpu"))
+    costs = roofline.cost_model(helpers.chain(2), roofline.parse_devices("roofline:cpu,cpu"))
     assert not costs.transfer_latency_s.any()
     assert not costs.transfer_s_per_byte.any()
 
@@ -256,7 +256,7 @@ def test_a_mebibyte_crosses_pcie_in_about_a_hundred_microseconds():
 
 def test_memory_accelerators_and_types():
     graph = helpers.random_dag(np.random.default_rng(0), 12)
-    names = roofline.devices("roofline:gpu,cpu,npu,cpu,gpu")
+    names = roofline.parse_devices("roofline:gpu,cpu,npu,cpu,gpu")
     costs = roofline.cost_model(graph, names)
     assert costs.accelerator.tolist() == [0, -1, 1, -1, 2]
     gpu, npu = 12 * 2**30, 16 * 2**30
@@ -268,7 +268,7 @@ def test_memory_accelerators_and_types():
     assert costs.fusion_loss_s.shape == costs.transfer_fixed_s.shape == (graph.num_edges,)
     assert costs.accelerator.dtype == np.int32
     arrays = costs._asdict() | costs.tensor_bytes._asdict()
-    del arrays["accelerator"], arrays["tensor_bytes"], arrays["in_segments"]
+    del arrays["accelerator"], arrays["tensor_bytes"], arrays["segment_costs"]
     assert {array.dtype for array in arrays.values()} == {np.dtype(np.float32)}
 
 

@@ -9,9 +9,9 @@ from placement.costs.tables import (
     SubmodelCosts,
     Transfers,
     coarse_costs,
-    concurrent,
     cost_model,
     from_json,
+    make_concurrent,
     submodels_from_json,
     submodels_to_json,
     to_json,
@@ -182,16 +182,16 @@ def test_concurrent_costs_by_hand():
     alone = _submodels(
         [[1.5, np.nan], [2.25, 4.75], [0.5, 1.0]], "op0", "op1 op2", "op3", slowdown=slowdown
     )
-    found = concurrent(graph, costs, alone)
+    found = make_concurrent(graph, costs, alone)
     # 0.25 on the one and 0.75 on the other; as before; no less than nothing; nothing.
     assert found.fusion_loss_s.tolist() == [0.5, 2.0, 0.0, 0.0]
     np.testing.assert_allclose(found.transfer_latency_s, alone.transfers.latency_s)
     np.testing.assert_allclose(found.transfer_s_per_byte, alone.transfers.s_per_byte)
     # In segments each device has its own: op1 with op2 take 0.25 and 0.75 longer.
-    assert found.in_segments.fusion_loss_s.tolist() == [[0.25, 0.75], [2, 2], [0, 0], [0, 0]]
-    np.testing.assert_allclose(found.in_segments.launch_s, [0.275, 0.75])
+    assert found.segment_costs.fusion_loss_s.tolist() == [[0.25, 0.75], [2, 2], [0, 0], [0, 0]]
+    np.testing.assert_allclose(found.segment_costs.launch_s, [0.275, 0.75])
     np.testing.assert_allclose(
-        found.in_segments.slowdown, [[0.5, 0], [0.25, 1], [0.25, 1], [-0.01, 0], [0, 0]]
+        found.segment_costs.slowdown, [[0.5, 0], [0.25, 1], [0.25, 1], [-0.01, 0], [0, 0]]
     )
     dtypes = {np.asarray(a).dtype for a in jax.tree.leaves(found._replace(accelerator=None))}
     assert dtypes == {np.dtype(np.float32)}
@@ -204,7 +204,7 @@ def test_what_one_device_cannot_run_costs_what_it_does_on_the_others():
     able = _profile([("op0", 1.0), ("op1", 1.0), ("op2", 1.0)], 3.0)
     unable = _profile([("op0", 1.0), ("op1", 1.0)], 2.0, unsupported="op2")
     alone = _submodels([[1.0, 1.0], [1.0, 1.0], [1.5, np.nan]], "op0", "op1", "op2")
-    assert concurrent(graph, _model(graph, able, unable), alone).fusion_loss_s.tolist() == [
+    assert make_concurrent(graph, _model(graph, able, unable), alone).fusion_loss_s.tolist() == [
         0.0,
         0.5,
     ]
@@ -227,7 +227,7 @@ def test_no_handovers_survive_json_and_cost_nothing():
     graph = helpers.chain(2)
     alike = _profile([("op0", 1.0), ("op1", 1.0)])
     costs = _model(graph, alike, alike)._replace(fusion_loss_s=np.array([3.0], np.float32))
-    assert concurrent(graph, costs, again).fusion_loss_s.tolist() == [3.0]
+    assert make_concurrent(graph, costs, again).fusion_loss_s.tolist() == [3.0]
 
 
 def test_a_launch_is_what_the_least_of_the_sets_lose():
@@ -235,8 +235,8 @@ def test_a_launch_is_what_the_least_of_the_sets_lose():
     within = _profile([(f"op{i}", 1.0) for i in range(11)], 11.0)
     alone_s = [[1 + 0.5 * i, 0.5] for i in range(1, 12)]
     alone = _submodels(alone_s, *(f"op{i}" for i in range(11)))
-    found = concurrent(graph, _model(graph, within, within), alone)
-    assert found.in_segments.launch_s.tolist() == [1.0, 0.0]  # nothing is lost on the other
+    found = make_concurrent(graph, _model(graph, within, within), alone)
+    assert found.segment_costs.launch_s.tolist() == [1.0, 0.0]  # nothing is lost on the other
 
 
 def test_what_is_known_of_segments_is_that_of_what_is_merged():
@@ -246,8 +246,8 @@ def test_what_is_known_of_segments_is_that_of_what_is_merged():
     alone = _submodels(
         [[3.0, 2.0], [5.0, 2.5]], "op0 op1", "op2 op3", slowdown=[[0.1, 0.2], [0.3, 0.4]]
     )
-    fine = concurrent(graph, costs, alone)
-    found = coarse_costs(fine, np.array([0, 0, 1, 1]), np.array([1])).in_segments
+    fine = make_concurrent(graph, costs, alone)
+    found = coarse_costs(fine, np.array([0, 0, 1, 1]), np.array([1])).segment_costs
     np.testing.assert_array_equal(found.fusion_loss_s, [[3.0, 0.5]])
     np.testing.assert_allclose(found.slowdown, [[0.1, 0.2], [0.3, 0.4]])
 

@@ -11,7 +11,7 @@ MIB = 2.0**20
 
 
 def fit(sizes: np.ndarray, seconds: np.ndarray) -> transfers.TransferFit:
-    return transfers.fit(PAIR, list(zip(sizes, seconds, strict=True)), COPY)
+    return transfers.fit_line(PAIR, list(zip(sizes, seconds, strict=True)), COPY)
 
 
 def at(found: transfers.TransferFit, num_bytes: float) -> float:
@@ -62,13 +62,13 @@ def test_one_size_alone_is_predicted(size):
     found = fit(np.full(12, size), np.full(12, seconds))
     assert at(found, size) == pytest.approx(seconds, rel=0.02)
     assert found.latency_s >= 0
-    assert found.s_per_byte <= transfers.SLOWEST * COPY
+    assert found.s_per_byte <= transfers.MAX_COPIES_PER_BYTE * COPY
 
 
 def test_no_transfer_is_slower_than_the_slowest_link():
     sizes = np.array([4.0, 4096.0, 65536.0])
     found = fit(sizes, sizes / 0.6e6)  # 0.6 MB/s
-    assert found.s_per_byte <= transfers.SLOWEST * COPY * (1 + 1e-9)
+    assert found.s_per_byte <= transfers.MAX_COPIES_PER_BYTE * COPY * (1 + 1e-9)
     assert found.errors().max() > 0.5
 
 
@@ -81,16 +81,16 @@ def test_nothing_is_negative_nor_missing():
     assert none.latency_s == pytest.approx(0, abs=1e-12)
     assert none.s_per_byte == pytest.approx(COPY)
     (told,) = transfers.to_json([none], ["A [a]", "B [b]"])
-    assert "assumed" in transfers.in_words(told)
+    assert "assumed" in transfers.describe_fit(told)
 
 
 def test_lines_become_matrices_and_words():
     sizes = np.array([64.0, 4096.0, MIB])
     found = [fit(sizes, 5e-6 + sizes * 2e-10)]
-    matrices = transfers.matrices(found, 3)
+    matrices = transfers.make_matrices(found, 3)
     for matrix, value in zip(matrices, found[0][1:3], strict=True):
         assert matrix.tolist() == [[0, value, 0], [value, 0, 0], [0, 0, 0]]
     (told,) = json.loads(json.dumps(transfers.to_json(found, ["A [a]", "B [b]", "C"])))
     assert told["seconds"] == found[0].seconds.tolist()
-    words = transfers.in_words(told)
+    words = transfers.describe_fit(told)
     assert words.startswith("A - B: 5 us and 210 us a MiB; 3 samples, half within 0%")

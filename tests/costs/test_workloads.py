@@ -376,7 +376,7 @@ _NUMBER = "give a number from 0 to 1e+18"
             "workload 'w', nodes[1]: supportedOnFpga is false, but maxCPUs is 0, so that no device "
             "runs it; support it or raise maxCPUs",
         ),
-        # What `opgraph.make` refuses, under the workload's name.
+        # What `opgraph.make_graph` refuses, under the workload's name.
         (_file([], []), "graph 'w' has no operations; .*"),
         (_set("edges.0.destId", 1), "graph 'w': 'layer1' feeds itself; .*"),
         (_set("edges.1.destId", 1), "graph 'w' has a cycle through 'layer1', 'layer2'; .*"),

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from placement.learning import several
+from placement.learning import batched
 from placement.pipeline.results import advice
 from placement.runtime import devices
 from tests.docs import pages
@@ -128,7 +128,7 @@ def _redirected(
     command.prepare(plots=False)
     devices._host_precisions = lambda core: ("f32",)  # a processor without bf16
     advice._MEASURE_S = 0.2
-    several._WALK = 2
+    batched._WALK = 2
     target(*args)
 
 

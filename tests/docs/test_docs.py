@@ -116,7 +116,7 @@ NOT_RUN = {
 }
 
 # What a page needs that no package brings: a function that tells what is missing, or None.
-NEEDS = {"docs/REPRODUCTION.md": scotch.missing}
+NEEDS = {"docs/REPRODUCTION.md": scotch.describe_missing}
 
 # These follow one another: the tutorial makes the model and the run that the others go on with.
 MEASURING = (
@@ -224,7 +224,7 @@ def test_tables_of_methods_have_each_method_of_the_command(workdir):
     (flags,) = [words for words in written if f"--workdir=runs/{workdir}" in words]
     given = dict(flag.split("=", 1) for flag in flags if "=" in flag)
     config = importlib.import_module(f"configs.{Path(given['--config']).stem}")
-    chosen = arguments.entries(given.get("--config.methods", config.get_config().methods))
+    chosen = arguments.split_list(given.get("--config.methods", config.get_config().methods))
     for method in chosen:
         method_runs.check(method, given.get("--config.objective", config.get_config().objective))
     if workdir in _PLANNED:

@@ -118,8 +118,8 @@ def test_every_method_and_objective_has_a_description():
 
 
 def test_lines_break_between_words_and_hang_under_their_text():
-    text = columns.two_columns({"a": "one two three four", "longer": ""}, width=30)
+    text = columns.format_two_columns({"a": "one two three four", "longer": ""}, width=30)
     assert text.splitlines() == ["  a       one two three four", "  longer  "]
-    broken = columns.two_columns({"a": "one two three four five six"}, width=25)
+    broken = columns.format_two_columns({"a": "one two three four five six"}, width=25)
     assert broken.splitlines() == ["  a  one two three four", "     five six"]
-    assert columns.two_columns({"a": "one " * 50}, width=0).count("\n") == 0
+    assert columns.format_two_columns({"a": "one " * 50}, width=0).count("\n") == 0

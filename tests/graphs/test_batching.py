@@ -78,7 +78,7 @@ def test_types_are_those_that_jax_takes_unchanged():
 
 
 def test_neighbours_are_joined_once_producer_first():
-    graph = opgraph.make(
+    graph = opgraph.make_graph(
         name="parallel",
         op_names=["a", "b", "c"],
         op_types=["Split", "Add", "Add"],

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from placement.graphs import dag, opgraph
-from placement.graphs.coarsen import coarsen, lift, merge, sole_consumers
+from placement.graphs.coarsen import coarsen, lift, merge, merge_sole_consumers
 from tests import helpers
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -18,7 +18,7 @@ def _graph(types, edges, **fields):
     """Returns a graph of operations named by letters; edges are such as 'ab'."""
     names = [chr(ord("a") + i) for i in range(len(types))]
     ends = [[names.index(end) for end in edge] for edge in edges]
-    return opgraph.make(
+    return opgraph.make_graph(
         name="g",
         op_names=names,
         op_types=types,
@@ -210,7 +210,7 @@ def _merged_one_by_one(graph):
 @hypothesis.given(SEEDS)
 def test_chains_against_merging_one_by_one(seed):
     _, graph = _random(seed, colocated=0.0)
-    graph = opgraph.make(
+    graph = opgraph.make_graph(
         name="g",
         op_names=graph.op_names,
         op_types=["Relu"] * graph.num_ops,
@@ -283,21 +283,21 @@ def test_hundred_thousand_operations():
 def test_an_operation_joins_the_only_one_that_it_serves():
     """c reads a and b; d and e read c, so that a group ends there; f reads both."""
     graph = _graph(["Add"] * 6, ["ac", "bc", "cd", "ce", "df", "ef"])
-    grouped = sole_consumers(graph)
+    grouped = merge_sole_consumers(graph)
     assert sorted(_groups(grouped, graph)) == ["abc", "def"]
     assert sorted(grouped.edges.tolist()) == [2, 3]
 
 
 def test_two_tensors_to_the_same_operation_serve_one():
     graph = _graph(["Split", "Add", "Add"], ["ab", "ab", "bc"])
-    assert _groups(sole_consumers(graph), graph) == ["abc"]
+    assert _groups(merge_sole_consumers(graph), graph) == ["abc"]
 
 
 @few
 @hypothesis.given(SEEDS)
 def test_groups_of_sole_consumers_are_the_trees_and_stay_acyclic(seed):
     _, graph = _random(seed, colocated=0.0)
-    grouped = sole_consumers(graph)
+    grouped = merge_sole_consumers(graph)
     opgraph.validate(grouped.graph)
     readers = [set(graph.receivers[graph.senders == op]) for op in range(graph.num_ops)]
     for op, served in enumerate(readers):

@@ -32,7 +32,7 @@ def test_diamond_by_hand():
 
 
 def test_level_is_the_longest_path_not_the_shortest():
-    graph = opgraph.make(
+    graph = opgraph.make_graph(
         name="shortcut",
         op_names=["last", "first", "middle"],
         op_types=["Relu"] * 3,
@@ -104,7 +104,7 @@ def test_what_are_no_edges_is_refused(senders, receivers):
 
 def test_sums_of_parts_are_exact_for_integers():
     values = np.array([[2**60, 1], [1, 2], [3, 4]])
-    assert dag.part_sums(np.array([1, 1, 0]), values).tolist() == [[3, 4], [2**60 + 1, 3]]
+    assert dag.sum_by_part(np.array([1, 1, 0]), values).tolist() == [[3, 4], [2**60 + 1, 3]]
 
 
 @few

@@ -49,7 +49,7 @@ def test_no_block_is_refused():
 
 
 def test_the_type_of_a_merged_operation_is_the_mean_of_its_members():
-    graph = opgraph.make(
+    graph = opgraph.make_graph(
         name="g",
         op_names=["a", "b"],
         op_types=["Convolution", "NeverHeardOf"],
@@ -71,7 +71,7 @@ def test_without_members_the_type_is_its_own():
 
 
 def test_values_by_hand():
-    graph = opgraph.make(
+    graph = opgraph.make_graph(
         name="g",
         op_names=["a", "b", "c"],
         op_types=["Parameter", "NeverHeardOf", "Result"],

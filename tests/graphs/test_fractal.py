@@ -54,7 +54,7 @@ def test_directed_path_of_four_by_hand():
 
 
 def test_star_by_hand():
-    graph = opgraph.make(
+    graph = opgraph.make_graph(
         name="star",
         op_names=[f"op{i}" for i in range(8)],
         op_types=["Relu"] * 8,
@@ -67,7 +67,7 @@ def test_star_by_hand():
 
 
 def test_isolated_operations_and_other_components():
-    graph = opgraph.make(
+    graph = opgraph.make_graph(
         name="apart",
         op_names=["a", "b", "c", "alone"],
         op_types=["Relu"] * 4,

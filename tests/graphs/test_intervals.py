@@ -16,7 +16,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 def _group(graph, num_groups, weight=None, kinds=None):
     weight = np.ones(graph.num_ops) if weight is None else weight
     kinds = np.zeros(graph.num_ops, int) if kinds is None else kinds
-    return intervals.group(graph, weight, kinds, num_groups)
+    return intervals.group_consecutive_ops(graph, weight, kinds, num_groups)
 
 
 @hypothesis.settings(max_examples=20, deadline=None)

@@ -18,7 +18,7 @@ def _make(**changes):
         "receivers": [1, 2],
         "edge_bytes": [4, 8],
     }
-    return opgraph.make(**(fields | changes))
+    return opgraph.make_graph(**(fields | changes))
 
 
 def test_defaults_and_dtypes():
@@ -86,7 +86,7 @@ def test_mistakes_are_named_in_one_line(changes, message):
 
 def test_cycle_names_operations_on_it_only():
     with pytest.raises(InvalidGraphError, match=r"cycle through 'b', 'c'; .* acyclic") as error:
-        opgraph.make(
+        opgraph.make_graph(
             name="g",
             op_names=["a", "b", "c", "d"],
             op_types=["Relu"] * 4,
@@ -101,7 +101,7 @@ def test_cycle_names_operations_on_it_only():
 def test_long_cycle_names_a_few():
     n = 9
     with pytest.raises(InvalidGraphError, match="'op0', 'op1', 'op2', 'op3' and 5 more;"):
-        opgraph.make(
+        opgraph.make_graph(
             name="g",
             op_names=[f"op{i}" for i in range(n)],
             op_types=["Relu"] * n,

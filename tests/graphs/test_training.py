@@ -20,7 +20,7 @@ _ZOO = ("inception_v3", "resnet50", "two_stream", "bert_base", "rnnlm", "nmt:lay
 def _network(ops, edges, shapes, *, flops=None, weights=()) -> OpGraph:
     """Returns a graph of (name, type) and edges (sender, receiver), tensors of float32."""
     size = [4 * math.prod(shapes[sender]) for sender, _ in edges]
-    return opgraph.make(
+    return opgraph.make_graph(
         name="net",
         op_names=[name for name, _ in ops],
         op_types=[kind for _, kind in ops],
@@ -54,11 +54,11 @@ def _flops(graph: OpGraph, name: str) -> float:
 
 
 def _zoo(name: str) -> OpGraph:
-    return loading.without_weights(name, constants=True).graph
+    return loading.build_graph_network(name, constants=True).graph
 
 
 def test_a_dense_layer_by_hand():
-    graph = training.training(_dense()).graph
+    graph = training.make_training_graph(_dense()).graph
     added = graph.op_names[7:]
     assert added == (
         "gradients/y/loss",
@@ -87,7 +87,7 @@ def test_a_dense_layer_by_hand():
 
 
 def test_what_reads_a_gradient_reads_as_many_bytes_as_what_it_is_of():
-    graph = training.training(_dense()).graph
+    graph = training.make_training_graph(_dense()).graph
     into = {
         graph.op_names[r]: b
         for r, b in zip(graph.receivers.tolist(), graph.edge_bytes.tolist(), strict=True)
@@ -99,7 +99,7 @@ def test_what_reads_a_gradient_reads_as_many_bytes_as_what_it_is_of():
 
 
 def test_a_convolution_backwards_is_two_convolutions_and_the_first_layers_is_one():
-    graph = training.training(_zoo("resnet:depth=18,size=64")).graph
+    graph = training.make_training_graph(_zoo("resnet:depth=18,size=64")).graph
     both = ("ConvolutionBackpropData", "ConvolutionBackpropFilter")
     for name, types in (("conv1/conv", both[1:]), ("layer1/0/conv2/conv", both)):
         each = [n for n in graph.op_names if n.startswith(f"gradients/{name}/")]
@@ -108,7 +108,7 @@ def test_a_convolution_backwards_is_two_convolutions_and_the_first_layers_is_one
 
 
 def test_a_weight_that_steps_share_has_the_sum_of_their_gradients_and_one_update():
-    graph = training.training(_zoo("rnnlm:steps=3")).graph
+    graph = training.make_training_graph(_zoo("rnnlm:steps=3")).graph
     added = _reads(graph, "gradients/lstm0/weight/add_n")
     assert sorted(added) == [f"gradients/lstm0/step{t}/matmul/1" for t in range(3)]
     size = graph.weight_bytes[graph.op_names.index("lstm0/weight")] / 4
@@ -117,7 +117,9 @@ def test_a_weight_that_steps_share_has_the_sum_of_their_gradients_and_one_update
 
 
 def test_a_table_has_gradients_of_the_rows_that_were_looked_up():
-    graph = training.training(_zoo("rnnlm:steps=3,batch=4,hidden=16,vocabulary=50")).graph
+    graph = training.make_training_graph(
+        _zoo("rnnlm:steps=3,batch=4,hidden=16,vocabulary=50")
+    ).graph
     table = graph.op_names.index("gradients/embedding/weight/add_n")
     assert graph.op_types[table] == "Concat"
     assert graph.flops[table] == 0
@@ -129,7 +131,7 @@ def test_a_table_has_gradients_of_the_rows_that_were_looked_up():
 @pytest.mark.parametrize("name", _ZOO)
 def test_training_takes_three_times_the_flops_and_one_update_a_weight(name):
     network = _zoo(name)
-    trained = training.training(network)
+    trained = training.make_training_graph(network)
     graph = trained.graph
     assert 2.9 < graph.flops.sum() / network.flops.sum() < 3.1
     variables = {
@@ -191,14 +193,14 @@ def test_products_of_a_recurrent_network_take_what_those_of_jax_take():
     ids = jnp.zeros((steps, batch), jnp.int32)
     theirs = _product_flops(jax.make_jaxpr(jax.value_and_grad(of_keyed))(keyed, ids).jaxpr)
     text = f"rnnlm:steps={steps},batch={batch},hidden={hidden},vocabulary={words}"
-    graph = training.training(_zoo(text)).graph
+    graph = training.make_training_graph(_zoo(text)).graph
     ours = sum(f for f, kind in zip(graph.flops, graph.op_types, strict=True) if kind == "MatMul")
     assert ours == theirs
 
 
 @pytest.mark.parametrize(("optimiser", "flops", "states"), [("sgd", 2, 0), ("momentum", 4, 1)])
 def test_optimisers_have_their_own_work_and_state(optimiser, flops, states):
-    graph = training.training(_dense(), optimiser=optimiser).graph
+    graph = training.make_training_graph(_dense(), optimiser=optimiser).graph
     update = graph.op_names.index("update/w")
     assert graph.flops[update] == flops * _IN * _OUT
     assert graph.weight_bytes[update] == states * 4 * _IN * _OUT
@@ -207,7 +209,7 @@ def test_optimisers_have_their_own_work_and_state(optimiser, flops, states):
 def test_gradients_share_the_device_of_their_operation_or_do_not():
     network = _zoo("rnnlm:steps=2")
     for colocate in (True, False):
-        trained = training.training(network, colocate=colocate)
+        trained = training.make_training_graph(network, colocate=colocate)
         graph = trained.graph
         number = dict(zip(network.op_names, network.colocation.tolist(), strict=True))
         owners = [number[network.op_names[o]] for o in trained.owner]
@@ -221,9 +223,9 @@ def test_gradients_share_the_device_of_their_operation_or_do_not():
 @pytest.mark.parametrize("name", ["two_stream", "nmt:layers=2,steps=3"])
 def test_coarsening_keeps_phases_apart_and_co_located_parts_together(name, colocate):
     network = _zoo(name)
-    trained = training.training(network, colocate=colocate)
+    trained = training.make_training_graph(network, colocate=colocate)
     forward = coarsen.coarsen(network)
-    made = training.coarsened(trained, forward.assignment)
+    made = training.coarsen_training_graph(trained, forward.assignment)
     graph = made.graph
     assert graph.flops.sum() == trained.graph.flops.sum()
     phases = [
@@ -232,9 +234,9 @@ def test_coarsening_keeps_phases_apart_and_co_located_parts_together(name, coloc
     assert all(len(each) == 1 for each in phases)
     assert graph.backward.tolist() == [each != {training.FORWARD} for each in phases]
     # What must share a device does, whatever the parts are given.
-    leaders = opgraph.representatives(graph)
+    leaders = opgraph.find_leaders(graph)
     placement = np.arange(graph.num_ops)[leaders][made.assignment]
-    representatives = opgraph.representatives(trained.graph)
+    representatives = opgraph.find_leaders(trained.graph)
     assert (placement == placement[representatives]).all()
     count = len(set(graph.colocation.tolist()))
     assert count == forward.graph.num_ops if colocate else count > forward.graph.num_ops
@@ -254,9 +256,9 @@ def test_every_rule_says_how_many_operations_and_no_type_stops_and_passes():
     ("graph", "options", "told"),
     [
         (_dense, {"optimiser": "adagrad"}, "unknown optimiser 'adagrad'"),
-        (lambda: training.training(_dense()).graph, {}, "is a training graph already"),
+        (lambda: training.make_training_graph(_dense()).graph, {}, "is a training graph already"),
         (
-            lambda: loading.without_weights("resnet:depth=18").graph,
+            lambda: loading.build_graph_network("resnet:depth=18").graph,
             {},
             "leave constants=True",
         ),
@@ -278,6 +280,6 @@ def test_every_rule_says_how_many_operations_and_no_type_stops_and_passes():
 )
 def test_what_cannot_be_trained_is_told_in_one_line(graph, options, told):
     with pytest.raises(UserError) as caught:
-        training.training(graph(), **options)
+        training.make_training_graph(graph(), **options)
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)

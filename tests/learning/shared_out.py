@@ -18,7 +18,7 @@ import jraph
 import numpy as np
 
 from placement.instance import Instance
-from placement.learning import base, mesh, several, trainer, zero_shot
+from placement.learning import base, batched, mesh, trainer, zero_shot
 from placement.methods import learned
 from placement.policies import colocrl, placeto, scheduler
 from placement.types import Policy, Sample
@@ -53,7 +53,7 @@ def search(progress: trainer.Progress, until: int) -> list[trainer.Report]:
     """Continues the search up to step `until`."""
     problem_, method = problem(objective="subgraph"), learned.make(SEARCH, 3, False)
     budget = start().evaluations + until * SAMPLES
-    graph, simulator = method.read(problem_).graph, trainer.Simulator.of(problem_)
+    graph, simulator = method.read(problem_).graph, trainer.Simulator.from_problem(problem_)
     return list(trainer.search_simulated(method.learner, graph, simulator, progress, budget))
 
 
@@ -109,12 +109,12 @@ def _run_step(
 
 def run_several_graphs() -> dict[str, float]:
     """Learns on two graphs at once."""
-    method = learned.make(SCHEDULER, 3, False, over=several.batch_policy)
+    method = learned.make(SCHEDULER, 3, False, over=batched.batch_policy)
     graphs = [scheduler.read(problem(branches), 12, 14).graph for branches in (2, 4)]
-    stack = several.stack([jax.device_get(graph) for graph in graphs])
+    stack = batched.stack_graphs([jax.device_get(graph) for graph in graphs])
     state = method.learner.place(method.learner.init(jax.random.PRNGKey(0), stack.graphs))
     for _ in range(2):
-        state, metrics = several.step(method.learner, state, stack)
+        state, metrics = batched.train_step(method.learner, state, stack)
     return {name: float(value) for name, value in metrics.items()}
 
 
@@ -124,7 +124,8 @@ def run_zero_shot() -> dict[str, float]:
     graph = method.read(problem_).graph
     params = base.initial_params(method.policy.init, jax.random.PRNGKey(0), graph)
     result = zero_shot.place(
-        method.policy.improve, params, graph, trainer.Simulator.of(problem_), jax.random.PRNGKey(1),
+        method.policy.improve, params, graph, trainer.Simulator.from_problem(problem_),
+        jax.random.PRNGKey(1),
         num_ops=problem_.graph.num_ops, num_samples=SAMPLES, steps=2,
     )  # fmt: skip
     return {f"after {i}": float(value) for i, value in enumerate(result.latency_s)}

@@ -13,7 +13,9 @@ from placement.learning.base import Settings
 from placement.types import Array, Sample
 from tests import helpers
 
-pytestmark = pytest.mark.parametrize("make", [reinforce.make, ppo.make], ids=["reinforce", "ppo"])
+pytestmark = pytest.mark.parametrize(
+    "make", [reinforce.make_learner, ppo.make_learner], ids=["reinforce", "ppo"]
+)
 
 NUM_OPS = 4
 POLICY = helpers.independent_policy()
@@ -22,7 +24,7 @@ GRAPH = helpers.batched(helpers.diamond())
 
 @functools.cache
 def _sample() -> tuple[base.State, Sample]:
-    learner = reinforce.make(POLICY, Settings(num_samples=8))
+    learner = reinforce.make_learner(POLICY, Settings(num_samples=8))
     return learner.sample(learner.init(jax.random.key(0), GRAPH), GRAPH)
 
 

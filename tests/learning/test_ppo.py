@@ -25,8 +25,8 @@ def test_one_epoch_of_one_minibatch_has_the_gradient_of_reinforce():
     settings = Settings(num_samples=NUM_SAMPLES)
     updated = []
     for learner in (
-        reinforce.make(POLICY, settings),
-        ppo.make(POLICY, settings, epochs=1, num_minibatches=1),
+        reinforce.make_learner(POLICY, settings),
+        ppo.make_learner(POLICY, settings, epochs=1, num_minibatches=1),
     ):
         state, samples = _sample(learner)
         updated.append(learner.update(state, GRAPH, samples, LATENCY_S, 1.0))
@@ -64,7 +64,7 @@ def test_steps_that_moved_too_far_are_not_learned_from():
     settings = Settings(
         num_samples=NUM_SAMPLES, reward="inverse", baseline="none", entropy_weight=0.0
     )
-    learner = ppo.make(POLICY, settings, epochs=1, num_minibatches=1, clip=0.2)
+    learner = ppo.make_learner(POLICY, settings, epochs=1, num_minibatches=1, clip=0.2)
     state, samples = _sample(learner)
     for log_ratio, learns in ((0.1, True), (0.3, False)):
         earlier = samples._replace(log_prob=samples.log_prob - log_ratio)
@@ -99,7 +99,9 @@ def test_minibatches_hold_as_many_samples_of_every_graph():
 
 
 def test_an_update_takes_a_step_a_minibatch_in_every_epoch():
-    learner = ppo.make(POLICY, Settings(num_samples=NUM_SAMPLES), epochs=3, num_minibatches=4)
+    learner = ppo.make_learner(
+        POLICY, Settings(num_samples=NUM_SAMPLES), epochs=3, num_minibatches=4
+    )
     state, samples = _sample(learner)
     updated_state, _ = learner.update(state, GRAPH, samples, LATENCY_S, 1.0)
     assert optax.tree.get(updated_state.opt_state, "count") == 12
@@ -117,11 +119,11 @@ def test_an_update_takes_a_step_a_minibatch_in_every_epoch():
 )
 def test_impossible_hyper_parameters_are_refused_in_one_line(changes, message):
     with pytest.raises(UserError, match=message) as error:
-        ppo.make(POLICY, Settings(num_samples=NUM_SAMPLES), **changes)
+        ppo.make_learner(POLICY, Settings(num_samples=NUM_SAMPLES), **changes)
     assert "\n" not in str(error.value)
 
 
 def test_a_single_sample_is_fine_without_a_baseline():
     settings = Settings(num_samples=1, baseline="none")
-    _, samples = _sample(ppo.make(POLICY, settings, num_minibatches=1))
+    _, samples = _sample(ppo.make_learner(POLICY, settings, num_minibatches=1))
     assert samples.log_prob.shape == (1, 1)

@@ -30,7 +30,7 @@ def _learned_gradient(
 
     Adam's first moment after one update is (1 - 0.9) times the gradient.
     """
-    learner = reinforce.make(POLICY, settings)
+    learner = reinforce.make_learner(POLICY, settings)
     state, samples = learner.sample(learner.init(jax.random.key(0), GRAPH), GRAPH)
     latency_s = latency_of(samples.placement[:, 0, :NUM_OPS])
     updated_state, _ = learner.update(state, GRAPH, samples, latency_s[:, None], reference_s)

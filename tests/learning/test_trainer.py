@@ -18,7 +18,9 @@ DIAMOND, FORK_JOIN = helpers.diamond(), helpers.fork_join(branches=3, length=2)
 BATCH = 16
 
 
-ALGORITHMS = pytest.mark.parametrize("make", [reinforce.make, ppo.make], ids=["reinforce", "ppo"])
+ALGORITHMS = pytest.mark.parametrize(
+    "make", [reinforce.make_learner, ppo.make_learner], ids=["reinforce", "ppo"]
+)
 
 
 def _problem(graph: OpGraph, seed: int = 3, objective: str = "serial") -> Instance:
@@ -47,7 +49,7 @@ def _optimum(graph: OpGraph, evaluate: Evaluate) -> tuple[float, float]:
 
 
 @functools.cache
-def _learner(make: Callable[..., Learner] = reinforce.make) -> Learner:
+def _learner(make: Callable[..., Learner] = reinforce.make_learner) -> Learner:
     settings = Settings(num_samples=BATCH, learning_rate=0.1)
     return make(helpers.independent_policy(), settings)
 
@@ -76,7 +78,7 @@ def _simulated(
     learner = learner or _learner()
     if progress is None:
         progress = _start(problem.evaluate, problem.graph, learner)
-    simulator, graph = trainer.Simulator.of(problem), helpers.batched(problem.graph)
+    simulator, graph = trainer.Simulator.from_problem(problem), helpers.batched(problem.graph)
     return list(trainer.search_simulated(learner, graph, simulator, progress, budget, chunk=chunk))
 
 
@@ -256,7 +258,7 @@ def test_failures_are_survived(runs):
 
 def test_nothing_compiles_after_the_first_step():
     settings = Settings(num_samples=BATCH + 1)  # a size that no other test compiles for
-    learner = reinforce.make(helpers.independent_policy(), settings)
+    learner = reinforce.make_learner(helpers.independent_policy(), settings)
     evaluate, graph = _evaluator(DIAMOND), helpers.batched(DIAMOND)
     progress = _start(evaluate, learner=learner)
     reports = trainer.search(learner, graph, evaluate, progress, 2 + 6 * (BATCH + 1))
@@ -315,7 +317,9 @@ def test_with_limited_memory_too_the_steps_are_those_of_the_host(make):
 
 @pytest.mark.slow
 def test_in_the_simulator_the_steps_of_an_episode_are_those_of_the_host():
-    learner = reinforce.make(helpers.episodic_policy(3), Settings(num_samples=4, reward="inverse"))
+    learner = reinforce.make_learner(
+        helpers.episodic_policy(3), Settings(num_samples=4, reward="inverse")
+    )
     problem, batched = _problem(DIAMOND), helpers.batched(DIAMOND)
     evaluate = problem.evaluate
     start, budget = _start(evaluate, learner=learner), 2 + 3 * 12 + 5
@@ -394,7 +398,9 @@ def test_reports_have_the_latencies_of_feasible_placements():
 
 
 def test_a_steps_mean_is_over_the_last_placements_of_its_episodes():
-    learner = reinforce.make(helpers.episodic_policy(3), Settings(num_samples=4, reward="inverse"))
+    learner = reinforce.make_learner(
+        helpers.episodic_policy(3), Settings(num_samples=4, reward="inverse")
+    )
     evaluate = _problem(DIAMOND).evaluate
     counting, batches = _count_calls(evaluate)
     start = _start(evaluate, learner=learner)
@@ -418,7 +424,7 @@ def test_in_the_simulator_the_pace_decides_the_reports_and_not_the_steps():
         trainer.search_simulated(
             learner,
             batched,
-            trainer.Simulator.of(problem),
+            trainer.Simulator.from_problem(problem),
             start,
             budget,
             chunk=4,
@@ -445,7 +451,7 @@ def test_on_the_host_operations_follow_those_that_place_them():
 
 def test_in_the_simulator_co_located_operations_follow_the_first():
     problem, learner, first = _problem(FORK_JOIN, 11), _learner(), ASSIGNMENT
-    simulator = trainer.Simulator.of(problem)._replace(assignment=first)
+    simulator = trainer.Simulator.from_problem(problem)._replace(assignment=first)
     lifted = helpers.all_placements(FORK_JOIN.num_ops, 2)[:, first]
     evaluate = problem.evaluate
     start, batched = _start(evaluate, FORK_JOIN), helpers.batched(FORK_JOIN)
@@ -458,9 +464,9 @@ def test_in_the_simulator_co_located_operations_follow_the_first():
 
 def test_in_the_simulator_nothing_compiles_after_the_first_chunk():
     settings = Settings(num_samples=BATCH + 2)  # a size that no other test compiles for
-    learner = ppo.make(helpers.independent_policy(), settings)
+    learner = ppo.make_learner(helpers.independent_policy(), settings)
     problem, graph = _problem(DIAMOND), helpers.batched(DIAMOND)
-    simulator = trainer.Simulator.of(problem)
+    simulator = trainer.Simulator.from_problem(problem)
     progress = _start(problem.evaluate, learner=learner)
 
     def search(budget: int) -> list[trainer.Report]:

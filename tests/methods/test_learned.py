@@ -73,10 +73,10 @@ def test_arguments_reach_the_policy_and_the_learner(monkeypatch):
 
 
 def _three_devices(network: str) -> Instance:
-    net = loading.without_weights(network, constants=True)
-    devices = roofline.devices("roofline:cpu,gpu,gpu")
+    net = loading.build_graph_network(network, constants=True)
+    devices = roofline.parse_devices("roofline:cpu,gpu,gpu")
     costs = roofline.cost_model(net.graph, devices)
-    return loading.search_problem(net, costs, devices, "makespan").coarse
+    return loading.make_search_problem(net, costs, devices, "makespan").coarse
 
 
 @pytest.mark.slow

@@ -30,7 +30,7 @@ def at_step(number: int) -> None:
     """Sends Ctrl-C when a search reports progress for the nth time."""
     from placement.solvers import limits
 
-    tell, reports = limits.SearchLimits.tell, []
+    tell, reports = limits.SearchLimits.report, []
 
     def telling(self: Any, *step: Any) -> None:
         tell(self, *step)
@@ -38,7 +38,7 @@ def at_step(number: int) -> None:
         if len(reports) == number:
             ctrl_c()
 
-    limits.SearchLimits.tell = telling  # type: ignore[method-assign]
+    limits.SearchLimits.report = telling  # type: ignore[method-assign]
 
 
 def in_native_code() -> None:
@@ -59,14 +59,14 @@ def beyond(evaluations: int, act: Callable[[], None]) -> None:
     """Acts whenever a search reports more evaluations."""
     from placement.solvers import limits
 
-    tell = limits.SearchLimits.tell
+    tell = limits.SearchLimits.report
 
     def telling(self: Any, evaluated: int, *step: Any) -> None:
         tell(self, evaluated, *step)
         if evaluated > evaluations:
             act()
 
-    limits.SearchLimits.tell = telling  # type: ignore[method-assign]
+    limits.SearchLimits.report = telling  # type: ignore[method-assign]
 
 
 def twice() -> None:
@@ -235,7 +235,7 @@ def test_if_nothing_runs_there_is_no_best_and_the_causes_are_counted(tmp_path: P
 def test_a_search_can_run_in_another_thread() -> None:
     def searched() -> bool:
         stop = threading.Event()
-        with interrupts.asked(progress.NORMAL, stop):
+        with interrupts.stop_on_interrupt(progress.DEFAULT_DISPLAY, stop):
             return stop.is_set()
 
     with futures.ThreadPoolExecutor(1) as pool:

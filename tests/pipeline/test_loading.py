@@ -29,26 +29,26 @@ def test_a_concurrent_candidate_has_every_operation_in_one_segment():
     names = tuple(device.name for device in host)
     net = loading.Network(None, graph, coarsening, {})
     costs = helpers.random_costs(np.random.default_rng(3), graph, 2)
-    setting = loading.search_problem(net, costs, names, "makespan")
+    setting = loading.make_search_problem(net, costs, names, "makespan")
     placement = np.arange(coarsening.graph.num_ops, dtype=np.int32) % 2
     where = {
         name: names[placement[op]]
         for name, op in zip(graph.op_names, coarsening.assignment, strict=True)
     }
-    result = loading.candidate(setting, placement, host, "concurrent")
+    result = loading.make_candidate(setting, placement, host, "concurrent")
     assert (result.affinity, result.devices) == (where, host)
     assert sorted(op for _, ops in result.segments for op in ops) == sorted(graph.op_names)
     assert all(where[op] == device for device, ops in result.segments for op in ops)
     position = {op: i for i, op in enumerate(op for _, ops in result.segments for op in ops)}
     for sender, receiver in zip(graph.senders, graph.receivers, strict=True):
         assert position[graph.op_names[sender]] < position[graph.op_names[receiver]]
-    assert loading.candidate(setting, placement, host, "hetero") == Candidate(where, host)
+    assert loading.make_candidate(setting, placement, host, "hetero") == Candidate(where, host)
 
 
 def test_members_are_in_topological_order():
     graph = helpers.random_dag(np.random.default_rng(4), 30, edge_probability=0.1)
     assignment = coarsen.coarsen(graph).assignment
-    members = coarsen.members(graph, assignment)
+    members = coarsen.list_member_names(graph, assignment)
     assert len(members) == assignment.max() + 1 < graph.num_ops
     order = [graph.op_names[op] for op in dag.topological_order(graph)]
     for number, names in enumerate(members):

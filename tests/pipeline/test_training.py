@@ -21,7 +21,7 @@ NETWORK = "rnnlm:steps=2,batch=4,hidden=256,vocabulary=500"
 
 
 def configured(graph: str, **keys):
-    return loading.network(Settings(graph=graph, **keys))
+    return loading.load_network(Settings(graph=graph, **keys))
 
 
 @pytest.fixture
@@ -110,10 +110,10 @@ def test_present_devices_do_not_run_a_step_of_training(tmp_path):
 )
 def test_an_exported_step_of_training_has_the_same_values_when_it_is_read(devices, objective):
     net = configured(f"{NETWORK},training=1")
-    names = roofline.devices(devices)
+    names = roofline.parse_devices(devices)
     costs = roofline.cost_model(net.graph, names)
-    problem = loading.search_problem(net, costs, names, objective).coarse
-    written = json.loads(json.dumps(export.workload(problem)))
+    problem = loading.make_search_problem(net, costs, names, objective).coarse
+    written = json.loads(json.dumps(export.export_workload(problem)))
     read = workloads.from_json(written, name="read", objective=objective)
     assert read.graph.backward[: problem.graph.num_ops].tolist() == problem.graph.backward.tolist()
     rng = np.random.default_rng(0)
@@ -124,7 +124,7 @@ def test_an_exported_step_of_training_has_the_same_values_when_it_is_read(device
     there = np.argsort(order)[drawn]
     further = read.graph.num_ops - problem.graph.num_ops
     rest = np.zeros((20, further), int)
-    there = np.concatenate([there, rest], axis=1)[:, opgraph.representatives(read.graph)]
+    there = np.concatenate([there, rest], axis=1)[:, opgraph.find_leaders(read.graph)]
     again = Instance(read.graph, read.costs, objective, read.devices)
     expected = problem.evaluate(drawn)
     np.testing.assert_allclose(again.evaluate(there), expected, rtol=1e-5)

@@ -32,7 +32,7 @@ def test_of_many_operations_policies_look_at_groups_that_the_same_devices_run(mo
 def test_groups_are_those_of_sole_consumers():
     problem = helpers.random_problem()
     graph, assignment = base.read_groups(problem)
-    expected = coarsen.sole_consumers(problem.graph).assignment
+    expected = coarsen.merge_sole_consumers(problem.graph).assignment
     np.testing.assert_array_equal(assignment, expected)
     assert graph.nodes["mask"].sum() == expected.max() + 1 < problem.graph.num_ops
 

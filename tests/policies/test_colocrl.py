@@ -76,7 +76,7 @@ def test_it_learns_the_best_placement_of_the_diamond():
     evaluate = helpers.as_problem(helpers.diamond(), costs, "serial").evaluate
     latency_s = np.asarray(evaluate(EVERY))
     settings = base.Settings(num_samples=32, learning_rate=0.02, reward="sqrt")
-    learner = reinforce.make(POLICY, settings)
+    learner = reinforce.make_learner(POLICY, settings)
     start = trainer.start(learner, jax.random.key(0), GRAPH, evaluate, 4, 2)
     reports = trainer.search(learner, GRAPH, evaluate, start, budget=2 + 32 * 64)
     mean_s = [report.records[-1]["mean_s"] for report in reports]

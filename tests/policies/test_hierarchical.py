@@ -205,7 +205,7 @@ def test_of_the_grouper_as_many_readers_are_seen_as_are_asked_for():
 @pytest.mark.slow
 def test_every_search_draws_random_groups_of_its_own_and_keeps_them():
     policy = hierarchical.make(grouping="random", num_groups=8, **SMALL)
-    learner = reinforce.make(policy, base.Settings(num_samples=8))
+    learner = reinforce.make_learner(policy, base.Settings(num_samples=8))
     seeds = []
     for key in (0, 1):
         state, drawn = learner.sample(learner.init(jax.random.key(key), GRAPH), GRAPH)
@@ -250,7 +250,7 @@ def test_it_learns_the_best_placement_of_the_diamond():
     latency_s = np.asarray(evaluate(every))
     policy = hierarchical.make(num_groups=4, **SMALL)
     settings = base.Settings(num_samples=32, learning_rate=0.02, reward="sqrt", entropy_weight=0.4)
-    learner = reinforce.make(policy, settings)
+    learner = reinforce.make_learner(policy, settings)
     start = trainer.start(learner, jax.random.key(1), GRAPH, evaluate, 4, 2)
     reports = list(trainer.search(learner, GRAPH, evaluate, start, budget=2 + 32 * 160))
     mean_s = [report.records[-1]["mean_s"] for report in reports]

@@ -265,7 +265,7 @@ def test_the_released_update_takes_one_number_times_all_log_probabilities():
     policy = helpers.episodic_policy(STEPS)
     settings = dict(VARIANTS["released"].learner)
     assert settings.pop("algorithm") == "reinforce"
-    learner = reinforce.make(policy, base.Settings(**settings))
+    learner = reinforce.make_learner(policy, base.Settings(**settings))
     graph = helpers.batched(helpers.diamond())
     state, drawn = learner.sample(learner.init(jax.random.key(0), graph), graph)
     _, metrics = learner.update(state, graph, drawn, jnp.array([[2.0, 4.0, 1e10]]), 1.0)

@@ -26,7 +26,7 @@ def _batched(problem: Instance, num_nodes: int = 16, num_edges: int = 25) -> jra
     """As experiments make it: of co-located operations the first decides."""
     graph, (num_ops, num_devices) = problem.graph, problem.costs.compute_s.shape
     batched = helpers.batched(graph, num_devices, num_nodes=num_nodes, num_edges=num_edges)
-    batched.nodes["mask"][:num_ops] = opgraph.representatives(graph) == np.arange(num_ops)
+    batched.nodes["mask"][:num_ops] = opgraph.find_leaders(graph) == np.arange(num_ops)
     return helpers.with_costs(batched, problem)
 
 

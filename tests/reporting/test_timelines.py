@@ -66,6 +66,6 @@ def test_a_span_is_named_after_its_first_and_last_operation():
 def test_a_heading_says_once_what_it_is():
     details = drawn.diamond()
     assert timelines.heading("predicted", details.predicted) == "predicted (simulated)"
-    assert timelines.heading("measured", details.measured) == details.measured.how
-    other = dataclasses.replace(details.predicted, how="predicted: by hand")
+    assert timelines.heading("measured", details.measured) == details.measured.source
+    other = dataclasses.replace(details.predicted, source="predicted: by hand")
     assert timelines.heading("predicted", other) == "predicted: by hand"

@@ -18,15 +18,15 @@ from placement.reporting import units
     ],
 )
 def test_the_unit_follows_the_magnitude(seconds, written):
-    unit = units.of_latencies([seconds])
+    unit = units.latency_unit([seconds])
     assert f"{unit.write(seconds)} {unit.name}" == written
 
 
 def test_latencies_have_one_unit_and_what_is_no_number_a_dash():
-    unit = units.of_latencies([0.01, 0.012, 2.0, math.inf])
+    unit = units.latency_unit([0.01, 0.012, 2.0, math.inf])
     assert unit.name == "ms"
     assert [unit.write(s) for s in (2.0, math.inf, math.nan, None)] == ["2000.00", "-", "-", "-"]
-    assert units.of_latencies([None]).name == "ms"
+    assert units.latency_unit([None]).name == "ms"
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def test_host_makes_two_devices_of_the_cpu():
         assert json.loads(json.dumps(device.properties)) == device.properties
     core = devices.open_core(host)
     assert {device.name for device in host} <= set(core.available_devices)
-    devices.register(core, host)  # knows them already
+    devices.register_devices(core, host)  # knows them already
 
 
 def test_host_precisions_follow_the_processor():
@@ -120,31 +120,31 @@ def test_cpu_by_name_has_all_threads_and_openvinos_own_precision():
     assert cpu.num_threads == devices.describe_machine()["cores"]
     own = ov.Core().get_property("CPU", "INFERENCE_PRECISION_HINT").get_type_name()
     assert cpu.precision == own
-    assert devices.all_threads([cpu]) == ()
+    assert devices.list_references([cpu]) == ()
 
 
 def test_references_of_host_devices_are_the_whole_cpu():
     host = devices.resolve("host")
-    references = devices.all_threads(host)
+    references = devices.list_references(host)
     assert {r.precision for r in references} == {device.precision for device in host}
     assert all(r.name == "CPU" and "all" in r.label for r in references)
 
 
 def test_a_stream_is_compared_with_the_hint_for_throughput_in_every_precision():
     host = devices.resolve("host")
-    plain, streaming = devices.all_threads(host), devices.streaming(host)
+    plain, streaming = devices.list_references(host), devices.list_throughput_references(host)
     assert [d.precision for d in streaming] == [d.precision for d in plain]
     assert [d.label for d in streaming] == [f"CPU [{d.precision}, THROUGHPUT]" for d in plain]
-    assert devices.with_references("host", True, True) == (host, plain + streaming)
-    assert devices.with_references("host", True, False) == (host, plain)
-    assert all(map(devices.is_streaming, streaming))
-    assert not any(map(devices.is_streaming, (*host, *plain)))
+    assert devices.resolve_with_references("host", True, True) == (host, plain + streaming)
+    assert devices.resolve_with_references("host", True, False) == (host, plain)
+    assert all(map(devices.is_throughput_reference, streaming))
+    assert not any(map(devices.is_throughput_reference, (*host, *plain)))
 
 
 def test_a_stream_on_several_devices_is_compared_with_what_uses_all_of_them():
     (cpu,) = devices.resolve("CPU")
     gpu = dataclasses.replace(cpu, name="GPU.0", label="GPU.0 [A, f16]", precision="f16")
-    served = devices.streaming((gpu, cpu))
+    served = devices.list_throughput_references((gpu, cpu))
     assert [d.label for d in served] == [
         "GPU.0 [f16, THROUGHPUT]",
         f"CPU [{cpu.precision}, THROUGHPUT]",
@@ -152,8 +152,8 @@ def test_a_stream_on_several_devices_is_compared_with_what_uses_all_of_them():
         "HETERO:GPU.0,CPU [PIPELINE_PARALLEL, THROUGHPUT]",
     ]
     assert [d.precision for d in served[2:]] == ["f16", "f16"]
-    assert all(map(devices.is_streaming, served))
-    assert [d.name for d in devices.streaming((gpu,))] == ["GPU.0", "CPU"]
+    assert all(map(devices.is_throughput_reference, served))
+    assert [d.name for d in devices.list_throughput_references((gpu,))] == ["GPU.0", "CPU"]
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def _program(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, script: s
 
 @installed
 def test_scotch_maps_a_graph():
-    count, *pairs = scotch.gmap(PAIRS).split()
+    count, *pairs = scotch.run_gmap(PAIRS).split()
     assert (count, pairs[::2]) == ("4", ["0", "1", "2", "3"])
     assert pairs[1::2] in (["0", "0", "1", "1"], ["1", "1", "0", "0"])
 
@@ -33,7 +33,7 @@ def test_scotch_maps_a_graph():
 @installed
 def test_what_scotch_refuses_is_an_error_in_one_line():
     with pytest.raises(UserError, match="failed: gmap: ERROR: ") as error:
-        scotch.gmap(PAIRS.replace("4 6", "4 5"))
+        scotch.run_gmap(PAIRS.replace("4 6", "4 5"))
     assert "\n" not in str(error.value)
 
 
@@ -42,7 +42,7 @@ def test_without_scotch_the_package_is_named(tmp_path, monkeypatch):
     with pytest.raises(
         UserError, match=r"scotch is not installed.*apt-get install scotch$"
     ) as error:
-        scotch.gmap(PAIRS)
+        scotch.run_gmap(PAIRS)
     assert "\n" not in str(error.value)
 
 
@@ -53,14 +53,14 @@ def test_the_program_reads_the_text_on_one_thread(tmp_path, monkeypatch):
         "scotch_gmap",
         'echo "$@" $SCOTCH_PTHREAD_NUMBER; read line; echo "$line"',
     )
-    assert scotch.gmap("text\n") == "- - - 1\ntext\n"
+    assert scotch.run_gmap("text\n") == "- - - 1\ntext\n"
 
 
 def test_the_name_that_only_scotch_has_is_preferred(tmp_path, monkeypatch):
     _program(tmp_path, monkeypatch, "gmap", "echo own")
-    assert scotch.gmap("") == "own\n"
+    assert scotch.run_gmap("") == "own\n"
     _program(tmp_path, monkeypatch, "scotch_gmap", "echo packaged")
-    assert scotch.gmap("") == "packaged\n"
+    assert scotch.run_gmap("") == "packaged\n"
 
 
 @pytest.mark.parametrize(
@@ -70,4 +70,4 @@ def test_the_name_that_only_scotch_has_is_preferred(tmp_path, monkeypatch):
 def test_failures_are_told(tmp_path, monkeypatch, script, cause):
     _program(tmp_path, monkeypatch, "scotch_gmap", script)
     with pytest.raises(UserError, match=f"scotch_gmap failed: .*{cause}"):
-        scotch.gmap(PAIRS)
+        scotch.run_gmap(PAIRS)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from placement.instance import Instance
-from placement.search import block_moves, orders
+from placement.search import block_moves, block_orders
 from tests import helpers
 
 SHAPE = 3, 40
@@ -28,10 +28,10 @@ def _problem() -> Instance:
 
 def _draw_moves(
     parents: np.ndarray, free_bytes: np.ndarray | None, weights: list[float], seed: int = 0
-) -> tuple[orders.Orders, np.ndarray, block_moves.BlockMoves]:
+) -> tuple[block_orders.Orders, np.ndarray, block_moves.BlockMoves]:
     problem = _problem()
     classes = problem.classes
-    computed = orders.compute_orders(problem, np.random.default_rng(0))
+    computed = block_orders.compute_orders(problem, np.random.default_rng(0))
     key, kind_weights = jax.random.key(seed), np.array(weights, np.float32)
     moves = _draw(key, computed, classes.allowed, parents, free_bytes, kind_weights, SHAPE)
     return computed, classes.allowed, jax.tree.map(np.asarray, moves)
@@ -41,7 +41,7 @@ PARENTS = np.random.default_rng(0).integers(0, 3, (20, 4)).astype(np.int32)
 PARENTS[4] = 0
 
 
-@pytest.mark.parametrize("kind", [orders.TIME, orders.BALL, orders.GROUP])
+@pytest.mark.parametrize("kind", [block_orders.TIME, block_orders.BALL, block_orders.GROUP])
 def test_a_child_has_a_block_of_its_order_on_one_device(kind):
     computed, allowed, moves = _draw_moves(PARENTS, None, np.eye(4)[kind].tolist())
     assert (moves.kinds == kind).all()
@@ -79,7 +79,7 @@ def test_blocks_end_where_their_device_is_full():
 
 def test_kinds_are_drawn_by_their_weights_and_those_without_orders_never():
     computed, _, moves = _draw_moves(np.repeat(PARENTS, 500, axis=1), None, [1, 1, 0, 3])
-    assert computed.num_orders[orders.ROLE] == 0
+    assert computed.num_orders[block_orders.ROLE] == 0
     frequency = [(moves.kinds == kind).mean() for kind in range(4)]
     assert frequency[1] == frequency[2] == 0
     assert frequency[3] == pytest.approx(0.75, abs=0.03)

@@ -30,7 +30,7 @@ def test_a_search_finds_the_whole_front_of_a_small_problem(latency, colocated):
     )
     values = values[np.isfinite(values).all(axis=1)]
     best = np.unique(values[~_dominated(values)], axis=0)
-    result = front.find(problem, 0, SearchLimits(60.0, 20_000))
+    result = front.search_front(problem, 0, SearchLimits(60.0, 20_000))
     np.testing.assert_allclose(result.archive.values, best, rtol=1e-5)
     assert (result.bounds <= best.min(axis=0) * (1 + 1e-5)).all()
     latency_s = np.asarray(problem.evaluate(result.archive.placement))
@@ -63,13 +63,13 @@ def test_a_full_archive_drops_members_with_the_nearest_neighbours():
 
 def test_knees_are_the_ends_of_the_axes_and_the_member_nearest_to_all_best_values():
     values = np.array([[1.0, 9, 5], [2, 3, 5], [4, 2, 9], [5, 2, 5], [9, 8, 1]])
-    assert front.knees(values) == [0, 1, 3, 4]
-    assert front.knees(values[:1]) == [0]
+    assert front.find_knees(values) == [0, 1, 3, 4]
+    assert front.find_knees(values[:1]) == [0]
 
 
 def test_the_front_is_empty_if_no_placement_can_run():
     graph = helpers.chain(3)
     costs = helpers.unit_costs(graph, compute_s=np.full((3, 2), np.inf, np.float32))
     problem = helpers.as_problem(graph, costs, "makespan")
-    result = front.find(problem, 0, SearchLimits(10.0, 1_000))
+    result = front.search_front(problem, 0, SearchLimits(10.0, 1_000))
     assert not len(result.archive.values)

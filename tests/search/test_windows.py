@@ -7,7 +7,7 @@ import pytest
 
 from placement import methods
 from placement.instance import Instance
-from placement.search import longest_paths, population, windows
+from placement.search import longest_paths, multistart, windows
 from placement.simulators import schedule
 from placement.solvers.limits import SearchLimits
 from placement.types import OpGraph, Solution
@@ -215,17 +215,17 @@ def test_the_search_of_a_large_graph_goes_over_windows_first(monkeypatch):
 
     def solve(budget: int):
         limits = SearchLimits(60, budget)
-        return methods.run("search", population.find, problem, 0, limits)
+        return methods.run("search", multistart.search, problem, 0, limits)
 
     solve(2_000)
     assert not results
-    monkeypatch.setattr(population, "_LARGE", 50)
+    monkeypatch.setattr(multistart, "_LARGE", 50)
     result = solve(8_000)
     assert len(results) == 1
     assert results[0].evaluations < result.evaluations <= 8_000
     assert result.value_s <= problem.value_s(results[0].placement)
     other = problem._replace(objective="serial")
-    methods.run("search", population.find, other, 0, SearchLimits(60, 2_000))
+    methods.run("search", multistart.search, other, 0, SearchLimits(60, 2_000))
     assert len(results) == 1
 
 

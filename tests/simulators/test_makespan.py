@@ -34,7 +34,7 @@ def _two_apart(graph: OpGraph, num_devices: int = 2, **changes: np.ndarray) -> C
 
 
 def _graph(num_ops: int, edges: list[tuple[int, int]], num_bytes: int = 10) -> OpGraph:
-    return opgraph.make(
+    return opgraph.make_graph(
         name="drawn",
         op_names=[f"op{i}" for i in range(num_ops)],
         op_types=["MatMul"] * num_ops,

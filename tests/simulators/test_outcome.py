@@ -172,7 +172,7 @@ def test_unlimited_memory_is_never_exceeded_even_beside_a_limited_one():
 
 
 def test_colocated_operations_must_share_a_device():
-    graph = opgraph.make(
+    graph = opgraph.make_graph(
         name="colocated",
         op_names=list("abcde"),
         op_types=["Add"] * 5,
@@ -210,7 +210,7 @@ def test_an_isolated_operation_that_costs_nothing_changes_nothing(objective, see
     number = np.delete(np.arange(graph.num_ops + 1), at)  # of the operations that were there
     colocation = np.full(graph.num_ops + 1, graph.num_ops)
     colocation[number] = graph.colocation
-    larger = opgraph.make(
+    larger = opgraph.make_graph(
         name="larger",
         op_names=[f"op{i}" for i in range(graph.num_ops + 1)],
         op_types=["MatMul"] * (graph.num_ops + 1),
@@ -244,7 +244,7 @@ def test_the_order_of_devices_and_of_operations_means_nothing(objective, seed):
     if objective == "makespan":
         to = np.arange(graph.num_ops)  # ties between ranks go by the operations' numbers
     op, was = np.argsort(to), np.argsort(device)
-    renumbered = opgraph.make(
+    renumbered = opgraph.make_graph(
         name="renumbered",
         op_names=graph.op_names,
         op_types=graph.op_types,

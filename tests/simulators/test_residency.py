@@ -81,7 +81,7 @@ def _walk(problem: Instance, placement: list[int]) -> list[float]:
             ends = [finish[r] for r in graph.receivers[edges] if placement[r] == device]
             begin, size = finish[sender], costs.tensor_bytes.copied[edges[0]]
             if device == own:
-                begin, size = start[sender], costs.tensor_bytes.made[edges[0]]
+                begin, size = start[sender], costs.tensor_bytes.produced[edges[0]]
                 ends.append(arrived[sender])
             events += [(max(ends), 0, device, -size), (begin, 1, device, size)]
     used, peak = [0.0] * len(problem.devices), [0.0] * len(problem.devices)
@@ -186,10 +186,10 @@ def test_a_solver_that_knows_of_static_memory_alone_claims_no_optimum_that_runs_
 
 def test_described_devices_hold_what_a_step_of_training_keeps():
     text = "rnnlm:steps=2,batch=4,hidden=32,vocabulary=50"
-    network = loading.without_weights(text, constants=True).graph
-    graph = training.training(network).graph
+    network = loading.build_graph_network(text, constants=True).graph
+    graph = training.make_training_graph(network).graph
     alive = roofline.cost_model(graph, ("cpu", "gpu")).tensor_bytes
     stored = [graph.op_types[s] in ("Variable", "Constant") for s in graph.senders]
     assert (alive.copied == graph.edge_bytes).all()
-    assert (alive.made == np.where(stored, 0, graph.edge_bytes)).all()
+    assert (alive.produced == np.where(stored, 0, graph.edge_bytes)).all()
     assert any(stored)

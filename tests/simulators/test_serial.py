@@ -105,7 +105,7 @@ def test_transfers_may_cost_differently_each_way():
 
 def test_two_outputs_of_one_sender_cross_apart():
     def graph(tensors):
-        return opgraph.make(
+        return opgraph.make_graph(
             name="two",
             op_names=["a", "b"],
             op_types=["Split", "Add"],

@@ -24,7 +24,7 @@ def _evaluate(
 
 
 def _graph(num_ops: int, edges: list[tuple[int, int]]) -> OpGraph:
-    return opgraph.make(
+    return opgraph.make_graph(
         name="drawn",
         op_names=[f"op{i}" for i in range(num_ops)],
         op_types=["MatMul"] * num_ops,

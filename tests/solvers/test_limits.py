@@ -24,19 +24,19 @@ def test_a_part_has_its_share_and_tells_the_same(monkeypatch):
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     whole = SearchLimits(60.0, 1000, lambda *step: told.append(step[:3]))
     now[0] += 20.0
-    part = whole.part(0.1, 300)
-    assert (part.left_s(), part.budget) == (pytest.approx(4.0), 300)
-    assert whole.part(0.5, 5000).budget == 1000
+    part = whole.take_share(0.1, 300)
+    assert (part.remaining_s(), part.budget) == (pytest.approx(4.0), 300)
+    assert whole.take_share(0.5, 5000).budget == 1000
     fast, slow = np.zeros(2, int), np.ones(2, int)
-    part.tell(7, 0.5, fast)
-    part.tell(8, 0.7, slow)
-    whole.tell(9, 0.6, slow)
-    later = whole.part(0.1, 300, evaluations=9)
-    later.tell(2, 0.6, slow)
+    part.report(7, 0.5, fast)
+    part.report(8, 0.7, slow)
+    whole.report(9, 0.6, slow)
+    later = whole.take_share(0.1, 300, evaluations=9)
+    later.report(2, 0.6, slow)
     assert told == [(7, 0.5, fast), (8, 0.5, fast), (9, 0.5, fast), (11, 0.5, fast)]
     now[0] += 5.0
-    assert part.over()
-    assert not whole.over()
+    assert part.is_over()
+    assert not whole.is_over()
 
 
 @pytest.mark.parametrize("objective", ["max_load", "makespan"])
@@ -52,7 +52,7 @@ def test_cpsat_tells_while_it_searches(monkeypatch, objective):
 
     monkeypatch.setattr(warm_start, "find_warm_start", bad)
     told: list[tuple[int, float, np.ndarray]] = []
-    found = cpsat.find(asked, 0, SearchLimits(10.0, 1, lambda *step: told.append(step[:3])))
+    found = cpsat.cpsat(asked, 0, SearchLimits(10.0, 1, lambda *step: told.append(step[:3])))
     assert found.status == "optimal"
     values = [best_s for _, best_s, _ in told]
     assert len(set(values)) > 1

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 _MAX_WIDTH = 100  # columns of the terminal
 
 
-def two_columns(texts: Mapping[str, str], *, width: int | None = None) -> str:
+def format_two_columns(texts: Mapping[str, str], *, width: int | None = None) -> str:
     """Formats names with their texts, which wrap within the second column.
 
     Args:

@@ -60,7 +60,7 @@ class Faults:
 
 
 @contextlib.contextmanager
-def told_last() -> Iterator[Faults]:
+def raise_at_end() -> Iterator[Faults]:
     """Collects the errors of a block and raises them when it has ended."""
     faults = Faults()
     try:
@@ -74,7 +74,7 @@ def told_last() -> Iterator[Faults]:
 
 def out_of_memory(fault: Exception) -> MemoryError | None:
     """Returns JAX's message if it ran out of memory; None for any other fault."""
-    return MemoryError(in_short(fault)) if "RESOURCE_EXHAUSTED" in str(fault) else None
+    return MemoryError(summarise(fault)) if "RESOURCE_EXHAUSTED" in str(fault) else None
 
 
 def forget(workdir: Path) -> None:
@@ -83,10 +83,10 @@ def forget(workdir: Path) -> None:
         (workdir / FILE).unlink(missing_ok=True)
 
 
-def in_short(fault: Exception) -> str:
+def summarise(fault: Exception) -> str:
     """Returns one line: the type and message of an exception, or those of a group."""
     if isinstance(fault, ExceptionGroup):
-        return "; ".join(map(in_short, fault.exceptions))
+        return "; ".join(map(summarise, fault.exceptions))
     lines = str(fault).strip().splitlines() or [""]
     # An error of another process is a traceback, whose last line has the type and message.
     if lines[0].startswith("Traceback") and len(lines) > 1:

@@ -10,7 +10,7 @@ from placement.pipeline.console import progress
 
 
 @contextlib.contextmanager
-def asked(display: progress.Display, stop: threading.Event) -> Iterator[None]:
+def stop_on_interrupt(display: progress.Display, stop: threading.Event) -> Iterator[None]:
     """Makes the first Ctrl-C during the block set `stop`; a second one raises as usual.
 
     KeyboardInterrupt cannot be raised in the middle of a step: C extensions lose it or turn it into

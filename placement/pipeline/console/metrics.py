@@ -20,7 +20,7 @@ import numpy as np
 from placement import files
 from placement.pipeline.console import progress
 from placement.reporting import runs, tensorboard
-from placement.solvers.limits import NO_NUMBERS
+from placement.solvers.limits import NO_METRICS
 from placement.types import Solution
 
 FILE = "metrics.jsonl"
@@ -38,8 +38,8 @@ RECORD = {
     "step": int,
     "evaluations": int,
     "elapsed_s": float,
-    "best_s": files.Maybe(files.NUMBER),
-    "mean_s": files.Maybe(files.NUMBER),
+    "best_s": files.OptionalField(files.NUMBER),
+    "mean_s": files.OptionalField(files.NUMBER),
 }
 _NOT_PLOTTED = ("method", "seed", "step", "evaluations")
 
@@ -61,7 +61,7 @@ class Log:
         """
         self._path = workdir / FILE
         self._search = {"method": method, "seed": seed}
-        records = read(workdir)
+        records = read_metrics(workdir)
         kept_records = [
             r for r in records if r["step"] <= step or not self._search.items() <= r.items()
         ]
@@ -137,7 +137,7 @@ class SolverMetrics:
         self._pending: tuple[dict[str, Any], float] | None = None
 
     def observe(
-        self, evaluations: int, best_s: float, numbers: Mapping[str, float] = NO_NUMBERS
+        self, evaluations: int, best_s: float, numbers: Mapping[str, float] = NO_METRICS
     ) -> None:
         """Records the progress; any thread may call it, but only one at a time."""
         time_s = time.monotonic()
@@ -165,7 +165,7 @@ class SolverMetrics:
             self._pending = None
 
 
-def read(workdir: Path) -> list[dict[str, Any]]:
+def read_metrics(workdir: Path) -> list[dict[str, Any]]:
     """Reads the records of a run directory's searches.
 
     Raises:

@@ -22,7 +22,7 @@ from rich.table import Column
 from rich.text import Text
 
 from placement.pipeline.console import exits
-from placement.reporting import printable, units, words
+from placement.reporting import printable, units, wrapped_text
 from placement.runtime.measurement.local import LocalMeasurer
 
 WARNING, INFO, DEBUG = -1, 0, 1  # absl's numbers
@@ -117,7 +117,7 @@ class Phase:
             parts.append(f"{self._last.evaluations:,}/{self.goal.budget:,}{speed}")
         best_s = units.number(self._last and self._last.best_s)
         if best_s is not None:
-            unit = units.of_latencies([best_s])
+            unit = units.latency_unit([best_s])
             text = f"best {unit.write(best_s)} {unit.name}"
             if self.goal is not None and 0 < self.goal.single_s < math.inf:
                 text += f", {best_s / self.goal.single_s:.3f} of the best single device"
@@ -138,7 +138,7 @@ class Display:
 
     def __init__(self, verbosity: int = INFO, rewrite: Callable[[str], str] = exits.unchanged):
         """Sets the verbosity, and a function that rewrites messages for the command in use."""
-        self.console = words.console()
+        self.console = wrapped_text.standard_console()
         self._rewrite = rewrite
         self._verbosity = verbosity
         self._worker_status: Callable[[], str] = lambda: ""
@@ -220,7 +220,7 @@ class Display:
             self.console.print(message, markup=False, highlight=False, soft_wrap=is_file)
 
 
-NORMAL = Display()
+DEFAULT_DISPLAY = Display()
 
 
 class _PhaseDrawing(Progress):

@@ -15,7 +15,7 @@ COMMANDS = ("advise", "compare", "deploy", "front", "place", "profile", "report"
 OPTION_NAMES = {"time_limit_s": "time-limit", "measure_s": "measure-time"}
 
 
-def option(setting: str) -> str:
+def setting_option(setting: str) -> str:
     """Returns the option of the installed command for a setting, such as '--time-limit'."""
     return "--" + OPTION_NAMES.get(setting, setting.replace("_", "-"))
 
@@ -26,8 +26,12 @@ def to_command(text: str) -> str:
     def setting(match: re.Match[str]) -> str:
         name, value = match.groups()
         if value in ("True", "False"):  # a flag, which takes no value
-            return option(name) if value == "True" else option(name).replace("--", "--no-", 1)
-        return option(name) + (f"={value}" if value else "")
+            return (
+                setting_option(name)
+                if value == "True"
+                else setting_option(name).replace("--", "--no-", 1)
+            )
+        return setting_option(name) + (f"={value}" if value else "")
 
     def task(match: re.Match[str]) -> str:
         if match[1] in COMMANDS:

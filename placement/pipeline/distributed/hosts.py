@@ -8,21 +8,21 @@ from placement.runtime import devices as devices_lib
 from placement.runtime.cluster import hosts
 
 
-def describe() -> dict[str, Any]:
+def describe_host() -> dict[str, Any]:
     """Returns the properties that hosts must share for comparable measurements; JSON-able."""
-    return devices_lib.hardware() | {"placement": placement.__version__}
+    return devices_lib.describe_hardware() | {"placement": placement.__version__}
 
 
-def find() -> hosts.Choice:
+def find_hosts() -> hosts.Choice:
     """Finds the largest group of equal hosts in the cluster.
 
     Raises:
       UserError: there is no cluster, or none of its hosts can work.
     """
-    return hosts.survey(describe)
+    return hosts.survey(describe_host)
 
 
-def record(choice: hosts.Choice | None) -> dict[str, Any]:
+def describe_choice(choice: hosts.Choice | None) -> dict[str, Any]:
     """Returns the hosts for environment.json: names, hardware, and why others are left out."""
     if choice is None:
         return {}
@@ -31,7 +31,7 @@ def record(choice: hosts.Choice | None) -> dict[str, Any]:
     return {"hosts": {"used": used, "hardware": hardware, "left_out": choice.left_out}}
 
 
-def introduce(choice: hosts.Choice, display: progress.Display) -> None:
+def print_hosts(choice: hosts.Choice, display: progress.Display) -> None:
     """Prints the hosts that measure, and warns about those that are left out."""
     display.say("hosts: " + ", ".join(host.name for host in choice.hosts))
     for line in choice.left_out:

@@ -26,7 +26,7 @@ _HEARTBEAT_TIMEOUT_S = 30  # a process that is silent for longer is lost
 _MAX_WAIT_S = 30 * 24 * 3600  # for process 0, while it solves or measures
 _FIELDS = tuple(field.name for field in dataclasses.fields(OpGraph))
 _NESTED = "output_shapes", "member_types"
-_OPTIONAL = {"tensor_bytes": TensorBytes, "in_segments": SegmentCosts}
+_OPTIONAL = {"tensor_bytes": TensorBytes, "segment_costs": SegmentCosts}
 
 
 class Stopped(Exception):
@@ -96,7 +96,7 @@ def broadcast(value: Any = None) -> Any:
 
 
 @contextlib.contextmanager
-def leading(kind: str, job: Callable[[], dict[str, Any]]) -> Iterator[None]:
+def lead_followers(kind: str, job: Callable[[], dict[str, Any]]) -> Iterator[None]:
     """Makes the other processes run a job of `follower` until the block ends.
 
     Args:
@@ -123,7 +123,7 @@ def stopping() -> Iterator[None]:
             _broadcast(b"")
 
 
-def packed(problem: Instance) -> dict[str, Any]:
+def pack_problem(problem: Instance) -> dict[str, Any]:
     """Converts a problem to data for `broadcast`."""
     graph = {name: getattr(problem.graph, name) for name in _FIELDS}
     graph |= {name: list(graph[name]) for name in ("op_names", "op_types")}
@@ -133,7 +133,7 @@ def packed(problem: Instance) -> dict[str, Any]:
     return problem._asdict() | {"graph": graph, "costs": costs, "devices": list(problem.devices)}
 
 
-def unpacked(job: dict[str, Any]) -> Instance:
+def unpack_problem(job: dict[str, Any]) -> Instance:
     """Converts broadcast data back to a problem."""
     graph = dict(job["graph"])
     graph |= {name: tuple(graph[name]) for name in ("op_names", "op_types")}

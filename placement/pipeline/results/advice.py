@@ -1,7 +1,8 @@
 """Advice before any search: the best possible latency beside the fastest without placing.
 
 The fastest without placing is that of the single devices and of the references
-(`devices.with_references`). Where the devices are present, each of these runs a few inferences.
+(`devices.resolve_with_references`). Where the devices are present, each of these runs a few
+inferences.
 """
 
 import math
@@ -118,7 +119,7 @@ def compute_headroom(problem: Instance, *, time_limit_s: float = 10.0) -> Headro
     return Headroom(single, float(single_s[single]), bound_s, optimal, chain)
 
 
-def find(
+def estimate(
     target: target_lib.Target,
     problem: loading.SearchProblem,
     measurer: Measurer | None,

@@ -86,7 +86,7 @@ def write(workdir: Path, explained: details.Details | None, target: target_lib.T
     if target.net.model is not None:
         names = (target.names[device] for device in explained.op_placement)
         affinity = dict(zip(explained.graph.op_names, names, strict=True))
-        runs.write_bytes(workdir / NETRON, netron.placed_xml(target.net.model, affinity))
+        runs.write_bytes(workdir / NETRON, netron.annotated_xml(target.net.model, affinity))
 
 
 def _predicted(problem: Instance, placement: np.ndarray, candidate: Candidate) -> details.Timeline:
@@ -116,7 +116,9 @@ def _measured(
             "between submodels is not counted"
         )
     else:
-        parts = [part for part in candidate.segments if measurer.computed.intersection(part.ops)]
+        parts = [
+            part for part in candidate.segments if measurer.computed_ops.intersection(part.ops)
+        ]
         names = [part.ops for part in parts]
         intervals_s = measurer.ask(
             Timeline(measurer.devices, candidate.segments, _INFERENCES, limit_s)

@@ -27,7 +27,7 @@ _DIRECTORY = "figures"
 _Drawings = Mapping[str, Callable[[], Any]]  # by name of the file
 
 
-def of_run(
+def draw_run(
     summary: Mapping[str, Any],
     workdir: Path,
     details: details_lib.Details | None,
@@ -54,7 +54,7 @@ def of_run(
         "timeline": lambda: timeline_plot.timeline(required_details()),
         "loads": lambda: load_plot.loads(required_details()),
         "latencies": lambda: search_plots.latencies(summary),
-        "search": lambda: search_plots.search(metrics.read(workdir), rows),
+        "search": lambda: search_plots.search(metrics.read_metrics(workdir), rows),
         "errors": lambda: scatter_plots.errors(scatter_plots.pairs(rows), name),
         "front": lambda: scatter_plots.pareto(rows),
     }
@@ -66,7 +66,7 @@ def of_run(
     return _write(drawings, workdir, console, fault_log)
 
 
-def of_comparison(
+def draw_comparison(
     rows: list[dict[str, Any]],
     aggregates: Aggregates,
     learned: Collection[str],
@@ -86,7 +86,7 @@ def of_comparison(
     return _write(drawings, workdir, console, fault_log)
 
 
-def of_fidelity(
+def draw_fidelity(
     fidelity: Mapping[str, Any], workdir: Path, console: Console, fault_log: faults.Faults
 ) -> None:
     """Draws the errors of the predictions in fidelity.json."""
@@ -96,7 +96,7 @@ def of_fidelity(
     _write(drawings, workdir, console, fault_log)
 
 
-def of_front(
+def draw_front(
     front: Mapping[str, Any], workdir: Path, console: Console, fault_log: faults.Faults
 ) -> None:
     """Draws the content of front.json."""

@@ -45,9 +45,9 @@ def provenance(
     Args:
       settings: of the run.
       target: the model on devices.
-      conditions: the conditions of measurements, see `placement.pipeline.target.opened`.
+      conditions: the conditions of measurements, see `placement.pipeline.target.open_target`.
     """
-    machine = environment() | hosts.record(target.hosts) | conditions
+    machine = environment() | hosts.describe_choice(target.hosts) | conditions
     return {"config.json": settings.to_dict(), _ENVIRONMENT: machine}
 
 
@@ -101,7 +101,7 @@ def origin(target: target_lib.Target, objective: str, seed: int) -> dict[str, An
         },
     }
     if target.net.model is not None:  # deploy checks that it is still the same
-        content["model"] = fingerprint.of(target.net.model)
+        content["model"] = fingerprint.compute_fingerprint(target.net.model)
     return content
 
 
@@ -117,7 +117,7 @@ def write_placement(
         (workdir / runs.PLACEMENT).unlink(missing_ok=True)
         return
     row = next(row for row in summary["rows"] if row["method"] == best.method)
-    affinity = loading.affinity(best.placed_problem(problem), best.placements[0])
+    affinity = loading.map_ops_to_devices(best.placed_problem(problem), best.placements[0])
     provenance = origin(target, summary["objective"], summary["seed"]) | {"row": row}
     content: dict[str, Any] = {"method": row["method"], "placement": affinity}
     if (segments := best.candidates[0].segments) is not None:

@@ -66,7 +66,11 @@ class Row(NamedTuple):
 
     def placed_problem(self, problem: loading.SearchProblem) -> loading.SearchProblem:
         """Returns the problem whose coarse operations this row places."""
-        return problem.whole() if self.is_full or problem.coarse is problem.full else problem
+        return (
+            problem.without_coarsening()
+            if self.is_full or problem.coarse is problem.full
+            else problem
+        )
 
     def to_json(self, single_s: float) -> dict[str, Any]:
         """Returns the row as summary.json has it.

@@ -67,7 +67,7 @@ def measure(
         seconds=seconds,
         compile_s=max(compile_s, _COMPILE_S * len(singles + others)),
     )
-    candidates, outcomes = singles + others, measured.singles + measured.others
+    candidates, outcomes = singles + others, measured.singles + measured.candidates
     return [row._replace(outcome=outcomes[candidates.index(row.candidates[0])]) for row in rows]
 
 
@@ -84,7 +84,7 @@ def _narrow_to_fastest(
     compile_s = max(compile_s, _COMPILE_S * len(candidates))
     request = Measure(candidates, _MIN_ROUNDS, seconds, compile_s=compile_s)
     outcomes = dict(zip(order, measurer.ask(request)[1:], strict=True))
-    return row.select(min(sorted(outcomes), key=lambda i: baseline.ratio(outcomes[i])))
+    return row.select(min(sorted(outcomes), key=lambda i: baseline.ratio_or_latency(outcomes[i])))
 
 
 def _with_singles(row: Row, single_candidates: dict[int | None, Candidate]) -> Row:

@@ -15,11 +15,11 @@ from placement.pipeline import target as target_lib
 from placement.pipeline.console import progress
 from placement.pipeline.results import advice, outputs
 from placement.pipeline.settings import Settings
-from placement.reporting import runs, units, words
+from placement.reporting import runs, units, wrapped_text
 
 
 def run(
-    settings: Settings, workdir: Path, display: progress.Display = progress.NORMAL
+    settings: Settings, workdir: Path, display: progress.Display = progress.DEFAULT_DISPLAY
 ) -> dict[str, Any]:
     """Advises for or against a search, for every backend and every objective that predicts it.
 
@@ -37,7 +37,7 @@ def run(
             settings, backend=backend or settings.backend, objective=objective
         )
 
-    loading.check(settings)
+    loading.check_settings(settings)
     if settings.costs:
         raise UserError(
             f"--task=advise profiles for every backend; given costs={settings.costs!r}: leave them "
@@ -45,7 +45,7 @@ def run(
         )
     objectives = {name: backend.objectives for name, backend in loading.BACKENDS.items()}
     first = next(iter(objectives))
-    if not target_lib.find(configure(first, objectives[first][0])).present:
+    if not target_lib.find_target(configure(first, objectives[first][0])).present:
         objectives = {"": tuple(simulators.OBJECTIVES)}
     workdirs.claim(workdir, display, [settings.graph])
     runs.write_json(workdir / "environment.json", outputs.environment())
@@ -53,15 +53,20 @@ def run(
     for backend, names in objectives.items():
         # All objectives of a backend share one profile.
         shared = configure(backend, names[0])
-        target = target_lib.find(shared)
-        with target_lib.opened(target, shared, workdir, display) as (target, costs, measurer, _):
+        target = target_lib.find_target(shared)
+        with target_lib.open_target(target, shared, workdir, display) as (
+            target,
+            costs,
+            measurer,
+            _,
+        ):
             for name in names:
                 configured = configure(backend, name)
-                problem = loading.search_problem(target.net, costs, target.names, name)
-                references = target_lib.find(configured).references
+                problem = loading.make_search_problem(target.net, costs, target.names, name)
+                references = target_lib.find_target(configured).references
                 with display.phase(f"estimating the possible gain under {name}"):
                     results.append(
-                        advice.find(
+                        advice.estimate(
                             target._replace(references=references),
                             problem,
                             measurer if configured.evaluate != "simulate" else None,
@@ -71,7 +76,7 @@ def run(
                     )
     record = {"graph": settings.graph, "rows": [result.to_json() for result in results]}
     runs.write_json(workdir / advice.FILE, record)
-    words.show(_make_table(results), display.console)
+    wrapped_text.print_table(_make_table(results), display.console)
     # The objective with the most to gain comes first.
     for result in sorted(results, key=lambda result: (math.isnan(result.ratio), result.ratio)):
         flag = f" --config.backend={result.backend}" if result.backend else ""
@@ -88,7 +93,7 @@ def _make_table(results: list[advice.Advice]) -> Table:
         table.add_column(column, justify="left" if column in texts else "right")
     for row in results:
         table.add_row(
-            *(row.objective, row.backend or units.NONE, words.Words(row.fastest)),
+            *(row.objective, row.backend or units.NONE, wrapped_text.WrappedText(row.fastest)),
             units.duration(row.fastest_s) if math.isfinite(row.fastest_s) else units.NONE,
             units.duration(row.bound_s) if math.isfinite(row.bound_s) else units.NONE,
             units.NONE if math.isnan(row.ratio) else f"{row.ratio:.3f}",

@@ -82,7 +82,7 @@ class _Cell(NamedTuple):
 
 
 def run(
-    settings: Settings, workdir: Path, display: progress.Display = progress.NORMAL
+    settings: Settings, workdir: Path, display: progress.Display = progress.DEFAULT_DISPLAY
 ) -> dict[str, Any]:
     """Runs every cell that is not finished yet, then reports on all.
 
@@ -96,8 +96,8 @@ def run(
     methods, extra = _methods(settings, display)
     if settings.seeds < 1:
         raise UserError(f"seeds={settings.seeds} leaves nothing to run; give seeds > 0")
-    loading.check(settings)
-    graphs = arguments.entries(settings.graphs or settings.graph)
+    loading.check_settings(settings)
+    graphs = arguments.split_list(settings.graphs or settings.graph)
     for graph in graphs:
         loading.check_graph(graph)
     if settings.measure_on == "ray" and settings.costs and settings.evaluate != "simulate":
@@ -112,9 +112,9 @@ def run(
         files.refuse_link(cell.directory)
     run_cells = _run_on_hosts if settings.measure_on == "ray" else _run_here
     summary: dict[str, Any] = {}
-    with faults.told_last() as fault_log:
+    with faults.raise_at_end() as fault_log:
         finished = run_cells(cells, workdir, display, fault_log)
-        with report.reporting(fault_log, display):
+        with report.abort_report_on_error(fault_log, display):
             if finished:
                 summary = _summarise(settings, finished)
                 summary["complete"] &= len(finished) == len(cells)
@@ -137,7 +137,7 @@ def _methods(
 
     A method that is not installed is left out, so that a cell runs again once it is.
     """
-    methods = arguments.entries(settings.methods)
+    methods = arguments.split_list(settings.methods)
     extra = method_runs.names() if "all" in methods else ("single",)
     methods = tuple(method for method in methods if method not in ("all", "single"))
     for method in methods:
@@ -149,7 +149,7 @@ def _cells(
     settings: Settings, workdir: Path, methods: tuple[str, ...], extra: tuple[str, ...]
 ) -> list[_Cell]:
     """Returns every graph with every seed; two spellings of a graph are one."""
-    graphs = arguments.entries(settings.graphs or settings.graph)
+    graphs = arguments.split_list(settings.graphs or settings.graph)
     distinct = [*{graph_labels.identity(graph): graph for graph in graphs}.values()]
     labelled = zip(distinct, graph_labels.distinct(distinct), strict=True)
 
@@ -181,7 +181,11 @@ def _directory(cells: Path, graph: str, seed: str) -> Path:
 
 def _read_request(path: Path) -> dict[str, Any]:
     """Reads the request that a finished cell answers, with the identity of its graph."""
-    schema = {"methods": [str], "config": {"graph": str}, "content": files.Maybe((str, None))}
+    schema = {
+        "methods": [str],
+        "config": {"graph": str},
+        "content": files.OptionalField((str, None)),
+    }
     request = files.read_json(path, schema, remedy=_REMEDY)
     identity = graph_labels.identity(request["config"]["graph"])
     return request | {"config": request["config"] | {"graph": identity}}
@@ -244,9 +248,11 @@ def _run_on_hosts(
     remaining = [cell for cell in cells if cell not in finished]
     if not remaining:
         return cells
-    choice = hosts.find()
-    hosts.introduce(choice, display)
-    runs.write_json(workdir / "environment.json", outputs.environment() | hosts.record(choice))
+    choice = hosts.find_hosts()
+    hosts.print_hosts(choice, display)
+    runs.write_json(
+        workdir / "environment.json", outputs.environment() | hosts.describe_choice(choice)
+    )
     display.say(f"cells: {len(finished)} of {len(cells)} finished before")
     jobs = []
     for cell in remaining:
@@ -340,7 +346,7 @@ def _summarise(settings: Settings, cells: list[_Cell]) -> dict[str, Any]:
         "objective": settings.objective,
         "seed": settings.seed,
         "rows": rows,
-        "statistics": aggregates.data(report.compared(rows)[1]),
+        "statistics": aggregates.data(report.compare_rows(rows)[1]),
         "best": _best(rows),
         "complete": all(summary.get("complete", True) for _, summary in cell_summaries),
         "compute_s": sum(summary["compute_s"] for _, summary in cell_summaries),
@@ -349,7 +355,7 @@ def _summarise(settings: Settings, cells: list[_Cell]) -> dict[str, Any]:
 
 def _best(rows: list[dict[str, Any]]) -> str | None:
     """Returns the method to use on one graph; on several, the first of `verdict.rankings`."""
-    if len(summaries.by_graph(rows)) == 1:
+    if len(summaries.group_by_graph(rows)) == 1:
         winner = verdict.decide(rows).winner
         return winner and winner.method
     ranked = verdict.rankings(rows)

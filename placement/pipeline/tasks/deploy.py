@@ -19,18 +19,18 @@ from placement.pipeline import loading, workdirs
 from placement.pipeline.console import progress
 from placement.pipeline.settings import Settings
 from placement.pipeline.tasks import front
-from placement.reporting import printable, runs, summaries, verdict, words
+from placement.reporting import printable, runs, summaries, verdict, wrapped_text
 from placement.reporting.tables import deployment
 from placement.runtime import devices
 from placement.runtime.deployment import artifact as artifact_lib
 from placement.runtime.deployment import decision as decision_lib
 from placement.runtime.deployment import preflight
-from placement.runtime.deployment.preflight import Placed
+from placement.runtime.deployment.preflight import PlacementFile
 from placement.runtime.devices import Device
-from placement.runtime.errors import essence
+from placement.runtime.errors import summarise_error
 from placement.runtime.measurement.local import LocalMeasurer
 from placement.runtime.models import fingerprint, outputs
-from placement.runtime.models.fingerprint import few
+from placement.runtime.models.fingerprint import quote_names
 from placement.runtime.models.inputs import Inputs
 
 FOLDER, NEW_FOLDER = "deploy", ".deploy.new"  # the latter while it is written
@@ -38,20 +38,20 @@ FOLDER, NEW_FOLDER = "deploy", ".deploy.new"  # the latter while it is written
 _RECORD, _WEIGHTS = "deploy.json", "model.bin"
 # All files of a deployment, in the order in which `_replace` moves them one by one.
 _FILE_NAMES = (
-    *(_RECORD, "deploy.md", artifact_lib.IMPORT),
-    *(artifact_lib.BLOB, _WEIGHTS, artifact_lib.MODEL),
+    *(_RECORD, "deploy.md", artifact_lib.IMPORT_FILE),
+    *(artifact_lib.BLOB_FILE, _WEIGHTS, artifact_lib.MODEL_FILE),
 )
 _DESCRIPTIONS = {
-    artifact_lib.MODEL: "the model, its placement in the runtime information",
+    artifact_lib.MODEL_FILE: "the model, its placement in the runtime information",
     _WEIGHTS: "its weights",
-    artifact_lib.BLOB: "the same compiled, for these devices and this version of OpenVINO",
-    artifact_lib.IMPORT: "what importing the compiled model needs",
+    artifact_lib.BLOB_FILE: "the same compiled, for these devices and this version of OpenVINO",
+    artifact_lib.IMPORT_FILE: "what importing the compiled model needs",
     _RECORD: "this page, for programs",
 }
 
 
 def run(
-    settings: Settings, workdir: Path, display: progress.Display = progress.NORMAL
+    settings: Settings, workdir: Path, display: progress.Display = progress.DEFAULT_DISPLAY
 ) -> dict[str, Any]:
     """Deploys the placement of a run directory.
 
@@ -62,17 +62,17 @@ def run(
       UserError: there is no placement, it does not fit the model or the devices, or its outputs are
         wrong.
     """
-    loading.check(settings)
+    loading.check_settings(settings)
     if settings.measure_on != "here":
         raise UserError(
             f"--task=deploy measures where it deploys; given measure_on={settings.measure_on!r}: "
             "leave it out"
         )
     placed = preflight.read(_find_placement(settings, workdir))
-    model_files = [f"{FOLDER}/{name}" for name in (artifact_lib.MODEL, _WEIGHTS)]
+    model_files = [f"{FOLDER}/{name}" for name in (artifact_lib.MODEL_FILE, _WEIGHTS)]
     workdirs.claim(workdir, display, [settings.graph], outputs=model_files)
     _check_folders(workdir)
-    net = loading.network(settings)
+    net = loading.load_network(settings)
     if net.model is None:
         raise UserError(
             f"graph={settings.graph!r} is no model that a device could run; there is nothing to "
@@ -80,7 +80,7 @@ def run(
         )
     preflight.check_model(placed, net.model, net.graph.name)
     all_devices = preflight.find_devices(placed, settings.devices)
-    used = [device for device in all_devices if device.name in placed.used]
+    used = [device for device in all_devices if device.name in placed.used_devices]
     preflight.check_support(devices.open_core(used), net.model, placed.affinity, used)
     inputs = loading.inputs(settings, net.model)
     with (
@@ -92,14 +92,14 @@ def run(
     decision = _decide(placed, rows)
     artifact = _make_artifact(net, placed, all_devices, decision)
     record = _make_record(settings, workdir, artifact, placed, rows, decision)
-    record["checks"]["inputs"] = inputs.told
+    record["checks"]["inputs"] = inputs.description
     with display.phase("writing the deployed folder, and loading it"):
         _write(workdir, artifact, record, inputs)
     if nan := record["checks"].get("NaN"):
         display.warn(nan)
     shown = printable.data(record)
-    words.show(deployment.rich_table(shown), display.console)
-    instead = " instead of the placement" if decision.fallback else ""
+    wrapped_text.print_table(deployment.rich_table(shown), display.console)
+    instead = " instead of the placement" if decision.is_fallback else ""
     for line in (
         shown["decision"],
         f"deployed{instead}: {shown['deployed']}",
@@ -109,7 +109,7 @@ def run(
     return record
 
 
-def _decide(placed: Placed, rows: list[decision_lib.Row]) -> decision_lib.Decision:
+def _decide(placed: PlacementFile, rows: list[decision_lib.Row]) -> decision_lib.Decision:
     """Decides what to deploy from the new measurements, with the verdict that reports use.
 
     Raises:
@@ -125,9 +125,9 @@ def _decide(placed: Placed, rows: list[decision_lib.Row]) -> decision_lib.Decisi
                 "reference": row.device is not None,
                 "status": row.status,
             }
-            for row in decision_lib.deployable(placed, rows)
+            for row in decision_lib.deployable_rows(placed, rows)
         ],
-        decision_lib.preferred(placed),
+        decision_lib.preferred_row(placed),
     )
     assert decided.winner is not None
     reason = verdict.sentence(decided).replace("`", "")
@@ -151,28 +151,28 @@ def _find_placement(settings: Settings, workdir: Path) -> Path:
 
 def _make_artifact(
     net: loading.Network,
-    placed: Placed,
+    placed: PlacementFile,
     all_devices: tuple[Device, ...],
     decision: decision_lib.Decision,
 ) -> artifact_lib.Artifact:
     """Makes the artifact of the decision, with only those devices that it needs."""
     has_placement = decision.form != artifact_lib.SINGLE
     reference = (decision.reference,) if decision.reference else ()
-    required = {decision.alone} if decision.alone and not reference else set()
-    required |= placed.used if has_placement else set()
+    required = {decision.single_device} if decision.single_device and not reference else set()
+    required |= placed.used_devices if has_placement else set()
     return artifact_lib.Artifact(
         model=net.model,
         affinity=placed.affinity if has_placement else {},
         segments=placed.segments if has_placement else (),
         devices=(*(device for device in all_devices if device.name in required), *reference),
         form=decision.form,
-        alone=decision.alone,
+        single_device=decision.single_device,
         decision=decision.reason,
         notes={
             "graph": net.graph.name,
             "method": placed.method,
-            "fallback": "yes" if decision.fallback else "no",
-            "fingerprint": fingerprint.digest(fingerprint.of(net.model)),
+            "fallback": "yes" if decision.is_fallback else "no",
+            "fingerprint": fingerprint.digest(fingerprint.compute_fingerprint(net.model)),
         },
     )
 
@@ -181,13 +181,13 @@ def _make_record(
     settings: Settings,
     workdir: Path,
     artifact: artifact_lib.Artifact,
-    placed: Placed,
+    placed: PlacementFile,
     rows: list[decision_lib.Row],
     decision: decision_lib.Decision,
 ) -> dict[str, Any]:
     reference = decision.reference
     form_names = {
-        artifact_lib.SINGLE: reference.label if reference else f"single:{decision.alone}",
+        artifact_lib.SINGLE: reference.label if reference else f"single:{decision.single_device}",
         artifact_lib.HETERO: "placement",
         artifact_lib.CONCURRENT: "placement, concurrent",
     }
@@ -199,9 +199,9 @@ def _make_record(
         **artifact.notes,
         "decision": decision.reason,
         "form": decision.form,
-        "fallback": decision.fallback,
+        "fallback": decision.is_fallback,
         "deployed": form_names[decision.form],
-        "openvino_alone": decision.alone or "HETERO",
+        "openvino_alone": decision.single_device or "HETERO",
         "seed": settings.seed,
         "rows": [
             {
@@ -242,8 +242,8 @@ def _check_folders(workdir: Path) -> None:
     names = [name for name in _FILE_NAMES if (final / name).exists()]
     if names and _RECORD not in names:
         raise UserError(
-            f"{str(final)!r} has {few(names)} but no {_RECORD}, so --task=deploy may not have "
-            "written it; move it elsewhere"
+            f"{str(final)!r} has {quote_names(names)} but no {_RECORD}, so --task=deploy may not "
+            "have written it; move it elsewhere"
         )
 
 
@@ -279,13 +279,13 @@ def _write(
                     f"{nan_share:.3g} of the output values are NaN, as on the reference device; "
                     "nothing else is known of them"
                 )
-        unwritten = (artifact_lib.BLOB, artifact_lib.IMPORT) if no_blob_reason else ()
+        unwritten = (artifact_lib.BLOB_FILE, artifact_lib.IMPORT_FILE) if no_blob_reason else ()
         record["files"] = {k: text for k, text in _DESCRIPTIONS.items() if k not in unwritten}
         runs.write_text(new / "deploy.md", deployment.markdown(printable.data(record)))
         runs.write_json(new / _RECORD, record)
         _replace(new, final)
     except RuntimeError as error:
-        raise UserError(f"the model cannot be deployed: {essence(error)}") from error
+        raise UserError(f"the model cannot be deployed: {summarise_error(error)}") from error
     finally:
         _remove(new, final)
 
@@ -294,9 +294,9 @@ def _replace(new: Path, final: Path) -> None:
     """Puts the new folder in the final place; afterwards `_remove` must sort out the old one."""
     if not final.exists():
         new.rename(final)
-    elif not files.exchange(new, final):
+    elif not files.exchange_paths(new, final):
         # The model comes last: without it a reader finds no deployment, rather than a mixture.
-        (final / artifact_lib.MODEL).unlink(missing_ok=True)
+        (final / artifact_lib.MODEL_FILE).unlink(missing_ok=True)
         for name in _FILE_NAMES:
             if (new / name).exists():
                 os.replace(new / name, final / name)

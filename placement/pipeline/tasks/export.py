@@ -19,7 +19,7 @@ FILE = "workload.json"
 
 
 def run(
-    settings: Settings, workdir: Path, display: progress.Display = progress.NORMAL
+    settings: Settings, workdir: Path, display: progress.Display = progress.DEFAULT_DISPLAY
 ) -> dict[str, Any]:
     """Writes the configured problem.
 
@@ -30,15 +30,17 @@ def run(
       UserError: the devices are present and so have no known costs, or the format cannot express
         the costs.
     """
-    loading.check(settings)
-    target = target_lib.find(settings)
+    loading.check_settings(settings)
+    target = target_lib.find_target(settings)
     if target.costs is None:
         raise UserError(
             f"--task=export writes known costs, but devices={settings.devices!r} must be profiled "
             "first; describe devices, such as --config.devices=roofline:cpu,gpu,gpu"
         )
-    problem = loading.search_problem(target.net, target.costs, target.names, settings.objective)
-    workload = export.workload(problem.coarse)
+    problem = loading.make_search_problem(
+        target.net, target.costs, target.names, settings.objective
+    )
+    workload = export.export_workload(problem.coarse)
     workdirs.claim(workdir, display, [settings.graph], outputs=[FILE])
     runs.write_json(workdir / FILE, workload)
     display.console.print(f"workload: {workdir / FILE}", markup=False, soft_wrap=True)

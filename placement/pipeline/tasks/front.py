@@ -23,7 +23,7 @@ from placement.pipeline import target as target_lib
 from placement.pipeline.console import faults, interrupts, metrics, progress
 from placement.pipeline.results import figures, outputs
 from placement.pipeline.settings import Settings
-from placement.reporting import runs, units, words
+from placement.reporting import runs, units, wrapped_text
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Candidate, Measure, Measurement
 from placement.search import front as front_lib
@@ -35,7 +35,7 @@ _ROUNDS = 10
 
 
 def run(
-    settings: Settings, workdir: Path, display: progress.Display = progress.NORMAL
+    settings: Settings, workdir: Path, display: progress.Display = progress.DEFAULT_DISPLAY
 ) -> dict[str, Any]:
     """Searches for the front, and measures its knees.
 
@@ -47,16 +47,16 @@ def run(
     """
     # The axes are about devices that work at the same time.
     settings = dataclasses.replace(settings, backend="concurrent", objective=_LATENCY)
-    loading.check(settings)
-    target = target_lib.find(settings)
+    loading.check_settings(settings)
+    target = target_lib.find_target(settings)
     workdirs.claim(workdir, display, [settings.graph])
     with (
-        faults.told_last() as task_faults,
-        target_lib.opened(target, settings, workdir, display) as opened,
+        faults.raise_at_end() as task_faults,
+        target_lib.open_target(target, settings, workdir, display) as opened,
     ):
         target, costs, measurer, conditions = opened
         problems = {
-            objective: loading.search_problem(target.net, costs, target.names, objective)
+            objective: loading.make_search_problem(target.net, costs, target.names, objective)
             for objective in (_LATENCY, _STREAM)
         }
         result = _search(settings, problems[_LATENCY], workdir, display)
@@ -69,10 +69,10 @@ def run(
                 )
             runs.write_json(workdir / FILE, record)
     outputs.write(workdir, outputs.provenance(settings, target, conditions))
-    words.show(_make_table(record), display.console)
+    wrapped_text.print_table(_make_table(record), display.console)
     for line in _describe(record, workdir):
         display.result(line)
-    figures.of_front(record, workdir, display.console, task_faults)
+    figures.draw_front(record, workdir, display.console, task_faults)
     return record
 
 
@@ -83,7 +83,7 @@ def _search(
     stop = threading.Event()
     goal = progress.Goal(settings.budget, settings.time_limit_s)
     with (
-        interrupts.asked(display, stop),
+        interrupts.stop_on_interrupt(display, stop),
         display.phase("searching the front", goal) as phase,
         metrics.Log(workdir, "front", settings.seed) as log,
     ):
@@ -93,7 +93,7 @@ def _search(
             solver_metrics.observe(evaluations, best_s, numbers)
 
         limits = SearchLimits(settings.time_limit_s, settings.budget, observe, stop.is_set)
-        return front_lib.find(problem.coarse, settings.seed, limits)
+        return front_lib.search_front(problem.coarse, settings.seed, limits)
 
 
 def _write(
@@ -105,7 +105,7 @@ def _write(
 ) -> dict[str, Any]:
     """Writes front.json and the placements, replacing earlier ones; returns front.json's data."""
     values = result.archive.values
-    knees = front_lib.knees(values) if len(values) else []
+    knees = front_lib.find_knees(values) if len(values) else []
     points = [
         {"number": i + 1, **dict(zip(front_lib.AXES, row, strict=True)), "knee": i in knees}
         for i, row in enumerate(values.tolist())
@@ -114,9 +114,12 @@ def _write(
     files.remove_files(folder, [point_file("*")])
     runs.make_folder(folder)
     for row, point in zip(result.archive.placement, points, strict=True):
-        candidate = loading.candidate(problem, row, target.present, settings.backend)
+        candidate = loading.make_candidate(problem, row, target.present, settings.backend)
         provenance = outputs.origin(target, _LATENCY, settings.seed) | {"row": point}
-        placed: dict[str, Any] = {"method": "front", "placement": loading.affinity(problem, row)}
+        placed: dict[str, Any] = {
+            "method": "front",
+            "placement": loading.map_ops_to_devices(problem, row),
+        }
         if candidate.segments is not None:
             placed["segments"] = candidate.segments
         file = folder / point_file(point["number"])
@@ -153,11 +156,11 @@ def _measure(
     for key, objective in (("latency", _LATENCY), ("stream", _STREAM)):
         candidates = {f"single:{d.name}": Candidate(None, (d,)) for d in target.present}
         configured = dataclasses.replace(settings, objective=objective)
-        references = target_lib.find(configured).references
+        references = target_lib.find_target(configured).references
         candidates |= {e.method: e.candidates[0] for e in method_runs.references(references)}
         for point in points:
             if point["knee"]:
-                candidates[f"point {point['number']}"] = loading.candidate(
+                candidates[f"point {point['number']}"] = loading.make_candidate(
                     problems[objective],
                     placements[point["number"] - 1],
                     measurer.devices,
@@ -202,7 +205,9 @@ def _make_table(record: dict[str, Any]) -> Table:
     if measured:
         table.add_section()
     for name, row in measured.items():
-        table.add_row(words.Words(name), units.NONE, units.NONE, units.NONE, *medians(row))
+        table.add_row(
+            wrapped_text.WrappedText(name), units.NONE, units.NONE, units.NONE, *medians(row)
+        )
     return table
 
 

@@ -19,7 +19,9 @@ from placement.zoo import synthetic
 
 
 def run(
-    settings: Settings | None, workdir: Path | None, display: progress.Display = progress.NORMAL
+    settings: Settings | None,
+    workdir: Path | None,
+    display: progress.Display = progress.DEFAULT_DISPLAY,
 ) -> dict[str, dict[str, str]]:
     """Prints one line about each; needs neither settings nor a run directory.
 
@@ -38,7 +40,7 @@ def show(texts: dict[str, dict[str, str]], display: progress.Display) -> None:
     width = console.width if console.is_terminal else 0
     for title, entries in texts.items():
         display.result(f"{title}:")
-        display.result(columns.two_columns(entries, width=width))
+        display.result(columns.format_two_columns(entries, width=width))
 
 
 def method_sections() -> dict[str, dict[str, str]]:
@@ -68,7 +70,7 @@ def hyper_parameter_section(method: str) -> dict[str, dict[str, str]]:
       UserError: the method does not exist or has no hyper-parameters.
     """
     name = method.partition(":")[0]
-    arguments.check("method", name, method_runs.names())
+    arguments.check_choice("method", name, method_runs.names())
     if not learned.is_learned(name):
         learners = ", ".join(learned.RECIPES)
         raise UserError(f"{name} has no hyper-parameters; the methods that have: {learners}")

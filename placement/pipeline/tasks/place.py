@@ -31,7 +31,7 @@ _TRIVIAL = ("single", "hetero", "random")  # every table has them, and they sear
 
 
 def run(
-    settings: Settings, workdir: Path, display: progress.Display = progress.NORMAL
+    settings: Settings, workdir: Path, display: progress.Display = progress.DEFAULT_DISPLAY
 ) -> dict[str, Any]:
     """Places one model with the configured method, beside the trivial ones.
 
@@ -46,18 +46,18 @@ def run(
     Raises:
       UserError: the settings ask for something invalid, in one line.
     """
-    methods = arguments.entries(settings.method)
+    methods = arguments.split_list(settings.method)
     if len(methods) != 1:
         raise UserError(
             f"method={settings.method!r} with --task=place; give one method, or --task=compare"
         )
     extra = tuple(method for method in _TRIVIAL if method not in methods)
-    with faults.told_last() as fault_log:
+    with faults.raise_at_end() as fault_log:
         result = run_methods(
             settings, workdir, methods, fault_log, extra=extra, advise=True, display=display
         )
-        with report.reporting(fault_log, display):
-            report.write(result.summary, result.directory, display.console, fault_log)
+        with report.abort_report_on_error(fault_log, display):
+            report.write_report(result.summary, result.directory, display.console, fault_log)
         if not (result.directory / runs.PLACEMENT).exists():
             display.warn("no method found a placement that every device can run: no placement.json")
     return result.summary
@@ -113,9 +113,9 @@ def run_methods(
     workdirs.claim(workdir, display, [settings.graph])
     if not (workdir / runs.SUMMARY).exists():
         outputs.write(workdir, outputs.provenance(settings, target, {}))
-    with target_lib.opened(target, settings, workdir, display) as opened:
+    with target_lib.open_target(target, settings, workdir, display) as opened:
         target, costs, measurer, conditions = opened
-        problem = loading.search_problem(target.net, costs, target.names, settings.objective)
+        problem = loading.make_search_problem(target.net, costs, target.names, settings.objective)
         evaluate, count_measured = _make_evaluate(settings, problem, measurer, workdir, display)
         context = method_runs.Context(
             settings, workdir, target, measurer, problem, evaluate, display,
@@ -125,7 +125,7 @@ def run_methods(
             with fault_log.during("estimating the possible gain"):
                 order = _advise(context, order)
         rows: list[Row] = []
-        with interrupts.asked(display, context.stop):
+        with interrupts.stop_on_interrupt(display, context.stop):
             for number, method in enumerate(order, 1):
                 measured_before = count_measured()
                 new_rows = method_runs.run(method, context, alone=methods == (method,))
@@ -175,14 +175,14 @@ def _prepare(
     display: progress.Display,
 ) -> tuple[target_lib.Target, tuple[str, ...]]:
     """Checks everything that was asked for; returns the target and the methods to run."""
-    loading.check(settings)
+    loading.check_settings(settings)
     for method in methods:
         method_runs.check(method, settings.objective)
     if settings.init_from:  # before anything takes time
         policy_method = pretrained.method_of(Path(settings.init_from))
         if "zero_shot" in methods:
             pretrained.check_zero_shot(policy_method)
-    target = target_lib.find(settings)
+    target = target_lib.find_target(settings)
     order = method_runs.runnable(methods, extra, target, settings, display)
     if settings.budget < target.num_devices:
         raise UserError(
@@ -208,11 +208,13 @@ def _make_evaluate(
     measured = evaluate_lib.MeasuredEvaluate(
         measurer,
         problem.coarse.graph.num_ops,
-        lambda placement: loading.candidate(problem, placement, measurer.devices, settings.backend),
+        lambda placement: loading.make_candidate(
+            problem, placement, measurer.devices, settings.backend
+        ),
         cache,
         compile_s=settings.time_limit_s,
     )
-    return measured, lambda: measured.measurements
+    return measured, lambda: measured.num_measurements
 
 
 def _advise(context: method_runs.Context, order: tuple[str, ...]) -> tuple[str, ...]:
@@ -221,7 +223,7 @@ def _advise(context: method_runs.Context, order: tuple[str, ...]) -> tuple[str, 
     measurer = context.measurer if settings.evaluate != "simulate" else None
     with display.phase("estimating the possible gain"):
         backend = settings.backend if context.target.present else ""
-        advised = advice.find(
+        advised = advice.estimate(
             context.target, context.problem, measurer, backend, settings.time_limit_s
         )
     for line in advised.lines():

@@ -22,7 +22,7 @@ import numpy as np
 from placement import arguments
 from placement.costs import roofline
 from placement.errors import UserError
-from placement.learning import base, several
+from placement.learning import base, batched
 from placement.methods import learned, pretrained
 from placement.methods.checkpoints import restored
 from placement.pipeline import checkpoints, loading, workdirs
@@ -35,7 +35,10 @@ from placement.zoo import families
 
 # The policies that can be pretrained: the factory of their batched version (None: the policy places
 # one graph at a time), and the function that learns from a batch.
-_POLICIES = {"scheduler": (several.batch_policy, several.step), "hsdag": (None, several.walks)}
+_POLICIES = {
+    "scheduler": (batched.batch_policy, batched.train_step),
+    "hsdag": (None, batched.train_by_local_search),
+}
 _STATE = "pretraining.msgpack"
 # Padded operations and edges of a batch. Larger graphs are left out: a batch takes as long as its
 # largest graph, and a policy trained on a thousand operations also works on more.
@@ -46,7 +49,7 @@ _MUTABLE_KEYS = ("budget", "time_limit_s")  # may differ when a run continues an
 
 
 def run(
-    settings: Settings, workdir: Path, display: progress.Display = progress.NORMAL
+    settings: Settings, workdir: Path, display: progress.Display = progress.DEFAULT_DISPLAY
 ) -> dict[str, Any]:
     """Trains until the budget or the time is spent, or Ctrl-C; the same command continues.
 
@@ -56,20 +59,20 @@ def run(
     Raises:
       UserError: the settings ask for something invalid.
     """
-    loading.check(settings)
+    loading.check_settings(settings)
     if settings.objective != "makespan":
         raise UserError(
             f"--task=pretrain learns schedules; given objective={settings.objective!r}: give "
             "--config.objective=makespan"
         )
-    name, arguments_by_key = arguments.split(settings.method, "method")
+    name, arguments_by_key = arguments.split_arguments(settings.method, "method")
     if name not in _POLICIES:
         raise UserError(
             f"--task=pretrain trains {' or '.join(_POLICIES)}, which carry over; given "
             f"method={settings.method!r}"
         )
     device_texts = tuple(filter(None, settings.devices.split(";")))
-    device_sets = [roofline.devices(devices) for devices in device_texts]
+    device_sets = [roofline.parse_devices(devices) for devices in device_texts]
     method = _make_method(settings.method, len(device_sets[0]))
     is_fixed = arguments_by_key.get("specifications", "True").lower() == "false"
     if is_fixed and len(set(map(len, device_sets))) > 1:
@@ -78,9 +81,9 @@ def run(
             f"devices={settings.devices!r} has several; give as many in each set, or leave "
             "specifications=True"
         )
-    family_names = arguments.entries(settings.families)
+    family_names = arguments.split_list(settings.families)
     for family in family_names:
-        arguments.check("family", family, families.names())
+        arguments.check_choice("family", family, families.names())
     if settings.members < 1:
         raise UserError(f"members={settings.members} leaves nothing to learn on; give members > 0")
     seeds = range(settings.seed, settings.seed + settings.members)
@@ -107,29 +110,29 @@ def _make_method(text: str, num_devices: int) -> learned.Method:
     return learned.make(text, num_devices, False, over=batch_policy)
 
 
-def _example(text: str, batches: list[several.Stack]) -> jraph.GraphsTuple:
+def _example(text: str, batches: list[batched.Stack]) -> jraph.GraphsTuple:
     """Returns an input of the policy, for its initialisation: a batch of graphs, or one graph."""
     graphs, (batch_policy, _) = batches[0].graphs, _POLICIES[text.split(":")[0]]
     return graphs if batch_policy else jax.tree.map(lambda leaf: leaf[0], graphs)
 
 
 def _initialise(
-    text: str, method: learned.Method, batches: list[several.Stack], seed: int
+    text: str, method: learned.Method, batches: list[batched.Stack], seed: int
 ) -> base.State:
     state = method.learner.init(jax.random.PRNGKey(seed), _example(text, batches))
-    return state._replace(walk=None)  # belongs to a single graph
+    return state._replace(local_search=None)  # belongs to a single graph
 
 
 def _make_batches(
     job: dict[str, Any], method: learned.Method, display: progress.Display
-) -> list[several.Stack]:
+) -> list[batched.Stack]:
     """Returns batches of the job's graphs on each set of devices, grouped by padded size."""
     graphs_by_size: dict[Any, list[Any]] = {}
     for text in job["graphs"]:
-        net = loading.without_weights(text, constants=job["constants"])
+        net = loading.build_graph_network(text, constants=job["constants"])
         for names in map(tuple, job["devices"]):
             costs = roofline.cost_model(net.graph, names)
-            problem = loading.search_problem(net, costs, names, "makespan").coarse
+            problem = loading.make_search_problem(net, costs, names, "makespan").coarse
             num_ops, edges = problem.graph.num_ops, [problem.graph.senders, problem.graph.receivers]
             num_edges = len(np.unique(np.stack(edges), axis=1).T)
             sizes = [size for size in _SIZES if num_ops < size[0] and num_edges < size[1]]
@@ -150,7 +153,7 @@ def _make_batches(
             batch = graphs[first : first + _BATCH_SIZE]
             # An incomplete batch is filled with graphs of other batches.
             batch += [graphs[i % len(graphs)] for i in range(_BATCH_SIZE - len(batch))]
-            batches.append(several.stack(batch))
+            batches.append(batched.stack_graphs(batch))
     return batches
 
 
@@ -167,7 +170,7 @@ def _train(
     settings: Settings,
     workdir: Path,
     method: learned.Method,
-    batches: list[several.Stack],
+    batches: list[batched.Stack],
     job: dict[str, Any],
     display: progress.Display,
 ) -> dict[str, Any]:
@@ -198,8 +201,8 @@ def _train(
             step=current.batches,
             evaluations=current.evaluations,
         ) as log,
-        interrupts.asked(display, stop),
-        processes.leading(
+        interrupts.stop_on_interrupt(display, stop),
+        processes.lead_followers(
             "pretrain",
             lambda: job | {"state": flax.serialization.to_bytes(jax.device_get(current.state))},
         ),

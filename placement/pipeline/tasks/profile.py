@@ -26,7 +26,7 @@ from placement.pipeline.console import faults, progress
 from placement.pipeline.distributed import hosts
 from placement.pipeline.results import figures, outputs
 from placement.pipeline.settings import Settings
-from placement.reporting import printable, runs, words
+from placement.reporting import printable, runs, wrapped_text
 from placement.runtime.measurement import evaluate as evaluate_lib
 from placement.runtime.measurement.measurer import Measurer
 
@@ -38,7 +38,7 @@ _FLIP_PROBABILITIES = (0.03, 0.1, 0.25, 0.5)
 
 
 def run(
-    settings: Settings, workdir: Path, display: progress.Display = progress.NORMAL
+    settings: Settings, workdir: Path, display: progress.Display = progress.DEFAULT_DISPLAY
 ) -> dict[str, Any]:
     """Profiles, calibrates, and checks the calibration on as many other placements.
 
@@ -48,8 +48,8 @@ def run(
     Raises:
       UserError: the settings ask for something invalid.
     """
-    loading.check(settings)
-    target = target_lib.find(settings)
+    loading.check_settings(settings)
+    target = target_lib.find_target(settings)
     if not target.present:
         raise UserError(
             f"--task=profile measures, and the devices of graph={settings.graph!r}, "
@@ -72,7 +72,7 @@ def run(
         )
     workdirs.claim(workdir, display, [settings.graph])
     runs.write_json(workdir / "config.json", settings.to_dict())
-    environment = outputs.environment() | hosts.record(target.hosts)
+    environment = outputs.environment() | hosts.describe_choice(target.hosts)
     runs.write_json(workdir / "environment.json", environment)
     with target_lib.open_accurate(target, settings, display) as (target, measurer):
         fidelity = _calibrate(settings, workdir, target, measurer, display)
@@ -80,12 +80,12 @@ def run(
         environment |= target_lib.describe_conditions(saved, measurer, display)
     runs.write_json(workdir / "environment.json", environment)
     runs.write_json(workdir / "fidelity.json", fidelity)
-    words.show(_make_table(fidelity), display.console)
+    wrapped_text.print_table(_make_table(fidelity), display.console)
     if not fidelity["calibration_kept"]:
         display.say("calibration did not improve predictions for other placements: not used")
     display.console.print(f"costs: {workdir / 'profile.json'}", markup=False, soft_wrap=True)
-    with faults.told_last() as figure_faults:
-        figures.of_fidelity(fidelity, workdir, display.console, figure_faults)
+    with faults.raise_at_end() as figure_faults:
+        figures.draw_fidelity(fidelity, workdir, display.console, figure_faults)
     return fidelity
 
 
@@ -100,7 +100,7 @@ def _calibrate(
     saved = target_lib.get_profile(settings, target.net, measurer, workdir, display)
     saved.pop("calibration", None)  # of an earlier run of this task
     costs = saved_costs.cost_model(target.net.graph, saved)
-    profiled = loading.search_problem(target.net, costs, target.names, settings.objective)
+    profiled = loading.make_search_problem(target.net, costs, target.names, settings.objective)
     rng = np.random.default_rng(settings.seed)
     shape = profiled.coarse.graph.num_ops, target.num_devices
     placements = np.array([p for _, p in _draw(rng, shape, settings.calibration_placements)])
@@ -109,14 +109,14 @@ def _calibrate(
     )
     is_valid = is_measured & np.isfinite(latency_s)
     terms = [latency_terms.prepare(profiled.coarse, p) for p in placements[is_valid]]
-    calibration = calibrate.cross_validated(
+    calibration = calibrate.fit_if_better(
         profiled.coarse.costs, terms, latency_s[is_valid].astype(float), rounds=_CALIBRATION_ROUNDS
     )
     if calibration is not None:
         saved |= {"calibration": calibrate.to_json(calibration)}
-        costs = calibrate.apply(costs, calibration)
+        costs = calibrate.apply_calibration(costs, calibration)
     runs.write_json(workdir / saved_costs.FILE, saved)
-    calibrated = loading.search_problem(target.net, costs, target.names, settings.objective)
+    calibrated = loading.make_search_problem(target.net, costs, target.names, settings.objective)
     elite = learned_search.train(
         "hsdag", settings, calibrated, calibrated.simulate, workdir, display
     ).elite
@@ -217,7 +217,9 @@ def _measure(
     evaluate = evaluate_lib.MeasuredEvaluate(
         measurer,
         problem.coarse.graph.num_ops,
-        lambda placement: loading.candidate(problem, placement, measurer.devices, settings.backend),
+        lambda placement: loading.make_candidate(
+            problem, placement, measurer.devices, settings.backend
+        ),
         evaluate_lib.MeasurementCache(workdir / "calibration.jsonl"),
         min_rounds=ROUNDS,
         time_limit_s=0.0,

@@ -16,7 +16,7 @@ from placement.methods import learned
 from placement.pipeline.console import faults, metrics, progress
 from placement.pipeline.results import figures
 from placement.pipeline.settings import Settings
-from placement.reporting import details, printable, runs, summaries, verdict, words
+from placement.reporting import details, printable, runs, summaries, verdict, wrapped_text
 from placement.reporting.page import html
 from placement.reporting.tables import aggregates, comparison, learning_curves, results
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 def run(
-    settings: Settings | None, workdir: Path, display: progress.Display = progress.NORMAL
+    settings: Settings | None, workdir: Path, display: progress.Display = progress.DEFAULT_DISPLAY
 ) -> dict[str, Any]:
     """Reports again on a finished run, whatever the configuration.
 
@@ -39,9 +39,9 @@ def run(
       UserError: the run directory holds no readable summary.json.
     """
     summary = runs.read_summary(workdir)
-    report = write_comparison if "graph" in summary["rows"][0] else write
+    report = write_comparison if "graph" in summary["rows"][0] else write_report
     writable = os.access(workdir, os.W_OK | os.X_OK)
-    with faults.told_last() as task_faults:
+    with faults.raise_at_end() as task_faults:
         report(summary, workdir, display.console, task_faults, writable=writable)
     if not writable:
         display.warn(
@@ -52,7 +52,7 @@ def run(
 
 
 @contextlib.contextmanager
-def reporting(task_faults: faults.Faults, display: progress.Display) -> Iterator[None]:
+def abort_report_on_error(task_faults: faults.Faults, display: progress.Display) -> Iterator[None]:
     """Lets an error or Ctrl-C abort only the report; the results are already written."""
     try:
         with task_faults.during("reporting"):
@@ -61,7 +61,7 @@ def reporting(task_faults: faults.Faults, display: progress.Display) -> Iterator
         display.warn("interrupted while reporting; give --task=report to write the report")
 
 
-def write(
+def write_report(
     summary: dict[str, Any],
     workdir: Path,
     console: Console,
@@ -85,7 +85,7 @@ def write(
         if writable:
             text = results.report_markdown(printable.markdown(summary))
             runs.write_text(workdir / "report.md", text)
-        words.show(results.rich_table(summary), console)
+        wrapped_text.print_table(results.rich_table(summary), console)
     placement_file = workdir / runs.PLACEMENT
     if placement_file.exists():
         console.print(f"placement: {placement_file}", markup=False, soft_wrap=True)
@@ -94,7 +94,7 @@ def write(
     run_details = _read_or_print(lambda: details.read(workdir / details.FILE), console)
     if run_details is not None:
         run_details = details.printable(run_details)
-    figure_files = figures.of_run(summary, workdir, run_details, console, task_faults)
+    figure_files = figures.draw_run(summary, workdir, run_details, console, task_faults)
     with task_faults.during("writing report.html"):
         _write_page(summary, workdir, figure_files, console, run_details=run_details)
 
@@ -109,12 +109,12 @@ def write_comparison(
 ) -> None:
     """Prints the tables of a comparison, and writes report.md, comparison.csv and report.html.
 
-    The arguments are those of `write`.
+    The arguments are those of `write_report`.
     """
     plain = printable.data(summary)
     summary = printable.markdown(summary)  # also for the terminal: few names change
     rows = summary["rows"]
-    compared_rows, aggregated = compared(rows)
+    compared_rows, aggregated = compare_rows(rows)
     logs = _read_or_print(lambda: _read_logs(workdir), console)
     singles_s: dict[str, float] = {}  # the best single device of each graph, as predicted
     for row in rows:
@@ -130,14 +130,16 @@ def write_comparison(
         parts = [title, closing, *sections, results.report_markdown(summary)]
         runs.write_text(workdir / "comparison.csv", comparison.to_csv(plain["rows"]))
         runs.write_text(workdir / "report.md", "\n\n".join(parts))
-    words.show(comparison.rich_table(compared_rows, f"objective {summary['objective']}"), console)
+    wrapped_text.print_table(
+        comparison.rich_table(compared_rows, f"objective {summary['objective']}"), console
+    )
     for line in learning_curves.verdict(curves):
         console.print(line, markup=False)
     plain_closing = verdict.closing_sentence(plain["rows"], summary["objective"])
     console.print(plain_closing.replace("`", ""), markup=False)
     if not writable:
         return
-    figure_files = figures.of_comparison(
+    figure_files = figures.draw_comparison(
         rows, aggregated, _learners(rows), workdir, console, task_faults
     )
     for name in ("report.md", "comparison.csv"):
@@ -146,7 +148,7 @@ def write_comparison(
         _write_page(summary, workdir, figure_files, console, {"Comparison": "\n\n".join(sections)})
 
 
-def compared(
+def compare_rows(
     rows: list[dict[str, Any]],
 ) -> tuple[comparison.Comparison, aggregates.Aggregates]:
     """Returns the comparison of rows with graph and seed, and aggregates over all graphs."""
@@ -214,7 +216,7 @@ def _read_logs(workdir: Path) -> dict[str, list[dict[str, Any]]]:
     for cell in files.read_json(workdir / CELLS, _CELLS_SCHEMA, remedy=remedy):
         cell = cell if isinstance(cell, dict) else {"directory": cell}
         directory = workdir / cell["directory"]
-        summary, records = runs.read_summary(directory), metrics.read(directory)
+        summary, records = runs.read_summary(directory), metrics.read_metrics(directory)
         learners = set(_learners(summary["rows"]))
         name = printable.markdown(cell.get("graph", summary["graph"]["name"]))
         logs.setdefault(name, []).extend(r for r in records if r["method"] in learners)

@@ -11,7 +11,7 @@ from placement.pipeline.tasks import place, report
 
 
 def run(
-    settings: Settings, workdir: Path, display: progress.Display = progress.NORMAL
+    settings: Settings, workdir: Path, display: progress.Display = progress.DEFAULT_DISPLAY
 ) -> dict[str, Any]:
     """Runs the solvers in `methods`, by default all of the objective that can run here.
 
@@ -31,14 +31,14 @@ def run(
     requested: tuple[str, ...] = ()
     extra: tuple[str, ...] = ("single", *solvers)
     if settings.methods.strip() != "all":
-        requested, extra = arguments.entries(settings.methods), ("single",)
+        requested, extra = arguments.split_list(settings.methods), ("single",)
     for method in requested:
-        arguments.check("solver", method, solvers)
+        arguments.check_choice("solver", method, solvers)
         methods.check(method, settings.objective)
-    with faults.told_last() as fault_log:
+    with faults.raise_at_end() as fault_log:
         result = place.run_methods(
             settings, workdir, requested, fault_log, extra=extra, display=display
         )
-        with report.reporting(fault_log, display):
-            report.write(result.summary, result.directory, display.console, fault_log)
+        with report.abort_report_on_error(fault_log, display):
+            report.write_report(result.summary, result.directory, display.console, fault_log)
     return result.summary

@@ -22,7 +22,7 @@ def front(contents: Mapping[str, Any]) -> "Figure":
     if not points:
         raise plots.NothingToDrawError("no placement can run")
     columns = [np.array([point[axis] for point in points]) for axis in contents["axes"]]
-    seconds = units.of_latencies([*columns[0], *columns[1]])
+    seconds = units.latency_unit([*columns[0], *columns[1]])
     latency, request = (column * seconds.per_s for column in columns[:2])
     figure = plots.new_figure(6.4, 4.2)
     axes = figure.subplots()

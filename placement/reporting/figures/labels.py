@@ -59,7 +59,7 @@ def legend_below(figure: "Figure", handles: Sequence[Any]) -> None:
     )
 
 
-def beside(axes: Any, points: Sequence[tuple[float, float]], texts: Sequence[str]) -> None:
+def label_margin(axes: Any, points: Sequence[tuple[float, float]], texts: Sequence[str]) -> None:
     """Labels points to the right of the axes, one below the other, with lines to the points.
 
     Args:
@@ -84,7 +84,7 @@ def beside(axes: Any, points: Sequence[tuple[float, float]], texts: Sequence[str
         )
 
 
-def near(axes: Any, points: np.ndarray, texts: Sequence[str], radii: np.ndarray) -> None:
+def label_points(axes: Any, points: np.ndarray, texts: Sequence[str], radii: np.ndarray) -> None:
     """Labels points at the nearest positions that neither labels nor points cover.
 
     Args:

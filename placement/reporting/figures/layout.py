@@ -84,7 +84,7 @@ def layers(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.nda
     A chain that serves a single node, such as a constant and its conversion, stands directly before
     that node instead of in the first layers.
     """
-    layer = dag.depths(num_nodes, senders, receivers)
+    layer = dag.compute_levels(num_nodes, senders, receivers)
     senders, receivers = _distinct(num_nodes, senders, receivers)
     single = np.bincount(senders, minlength=num_nodes) == 1
     edges = np.stack([senders, receivers], axis=1)

@@ -61,7 +61,7 @@ def _draw_time(axes: Any, details: Details) -> list[Any]:
     from matplotlib.patches import Patch
 
     busy_s = details.compute_load_s + details.transfer_load_s
-    unit = units.of_latencies(seconds for seconds in busy_s)
+    unit = units.latency_unit(seconds for seconds in busy_s)
     for device, (compute_s, transfer_s) in enumerate(
         zip(details.compute_load_s, details.transfer_load_s, strict=True)
     ):

@@ -46,7 +46,7 @@ def pairs(rows: Iterable[summaries.Row]) -> list[Pair]:
     """Lists the placements with both latencies; each row's method is a kind."""
     latencies = [
         (row["method"], units.number(row["predicted_s"]), summaries.median_s(row))
-        for row in summaries.split(rows)[0]
+        for row in summaries.split_references(rows)[0]
     ]
     return [Pair(kind, p, m) for kind, p, m in latencies if p is not None and m is not None]
 
@@ -67,7 +67,7 @@ def errors(samples: Sequence[Pair], name: str) -> "Figure":
     finite = [s for s in samples if 0 < s.predicted_s < math.inf and 0 < s.measured_s < math.inf]
     if len(finite) < 2:
         raise plots.NothingToDrawError("fewer than two placements were both predicted and measured")
-    unit = units.of_latencies(sample.measured_s for sample in finite)
+    unit = units.latency_unit(sample.measured_s for sample in finite)
     seconds = np.array([(sample.measured_s, sample.predicted_s) for sample in finite])
     ends = np.array([seconds.min() / _MARGIN, seconds.max() * _MARGIN]) * unit.per_s
     figure = plots.new_figure(6.4, 6.4)
@@ -199,7 +199,7 @@ def pareto(rows: Iterable[summaries.Row]) -> "Figure":
     points = _grouped(rows)
     if not points:
         raise plots.NothingToDrawError("no row has a latency, a throughput and a memory to plot")
-    unit = units.of_latencies(seconds for seconds, _, _ in points)
+    unit = units.latency_unit(seconds for seconds, _, _ in points)
     latency, throughput, memory = np.array(list(points)).T
     latency = latency * unit.per_s
     figure = plots.new_figure(8.0, 5.5)
@@ -228,14 +228,14 @@ def pareto(rows: Iterable[summaries.Row]) -> "Figure":
     axes.spines[["top", "right"]].set_visible(False)
     labels.legend_below(figure, axes.get_legend_handles_labels()[0])
     texts = [_joined(names) for names in points.values()]
-    labels.near(axes, np.stack([latency, throughput], axis=1), texts, np.sqrt(areas) / 2)
+    labels.label_points(axes, np.stack([latency, throughput], axis=1), texts, np.sqrt(areas) / 2)
     return figure
 
 
 def _grouped(rows: Iterable[summaries.Row]) -> dict[tuple[float, float, float], list[str]]:
     """Groups methods by latency, throughput and memory; equal methods share a point."""
     values: dict[str, tuple[float, float, float]] = {}
-    for row in summaries.split(rows)[0]:
+    for row in summaries.split_references(rows)[0]:
         keys = ("predicted_s", "max_load_s", "memory_bytes")
         latency_s, load_s, num_bytes = (units.number(row.get(key)) for key in keys)
         if latency_s and load_s and num_bytes is not None:
@@ -264,7 +264,7 @@ def _front(latency: np.ndarray, throughput: np.ndarray) -> np.ndarray:
 def _ratios(rows: Sequence[summaries.Row]) -> dict[str, dict[str, grids.Estimate]]:
     """Estimates ratios by graph and method, without the single devices."""
     seeds: dict[str, dict[str, list[float]]] = {}
-    for row in summaries.split(rows)[0]:
+    for row in summaries.split_references(rows)[0]:
         estimates_by_method = seeds.setdefault(row["graph"], {})
         if not summaries.is_single(row):
             ratio = units.or_nan(row["versus_best_single_device"])
@@ -295,7 +295,7 @@ def _ranked(estimates: dict[str, dict[str, grids.Estimate]]) -> list[str]:
 
 def _bound(rows: Sequence[summaries.Row]) -> float:
     """Returns the least bound over the best single device's prediction; nan without one."""
-    placements = summaries.split(rows)[0]
+    placements = summaries.split_references(rows)[0]
     single = [units.number(row["predicted_s"]) for row in placements if summaries.is_single(row)]
     bounds = [units.number(row.get("bound_s")) for row in placements]
     return min(filter(None, bounds), default=math.nan) / min(filter(None, single), default=math.nan)

@@ -47,7 +47,7 @@ def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[summaries.Row] =
     for record in metrics:
         key = (str(record.get("method", "search")), record.get("seed"))
         searches.setdefault(key, []).append(record)
-    unit = units.of_latencies(record.get("best_s") for record in metrics)
+    unit = units.latency_unit(record.get("best_s") for record in metrics)
     methods = list(dict.fromkeys(method for method, _ in searches))
     shared = {
         key: share_records
@@ -101,7 +101,12 @@ def latencies(summary: summaries.Summary) -> "Figure":
     Raises:
       NothingToDrawError: no row has a latency, or matplotlib is not installed.
     """
-    rows = [row for part in summaries.split(summary["rows"]) for row in part if _has_latency(row)]
+    rows = [
+        row
+        for part in summaries.split_references(summary["rows"])
+        for row in part
+        if _has_latency(row)
+    ]
     if not rows:
         raise plots.NothingToDrawError("no row of the summary has a latency to plot")
     unit = summaries.unit(rows)
@@ -180,7 +185,7 @@ def _draw_references(
         right = axes.get_xlim()[1]
         axes.set_xlim(right=right)
         texts = [f"{', '.join(names)}: {value:.{unit.decimals}f}" for value, names in lines.items()]
-        labels.beside(axes, [(right, value) for value in lines], texts)
+        labels.label_margin(axes, [(right, value) for value in lines], texts)
 
 
 def _draw_bar(
@@ -226,7 +231,7 @@ def _explained(rows: Sequence[summaries.Row], *, measured: bool, best: bool) -> 
         interval: dict[str, Any] = {"marker": "|", "color": "black", "linewidth": 1}
         handles.append(plots.line_key("95% interval", interval))
         handles.append(plots.line_key("predicted", _DIAMOND))
-    if any(units.number(row.get("bound_s")) for row in summaries.split(rows)[0]):
+    if any(units.number(row.get("bound_s")) for row in summaries.split_references(rows)[0]):
         suffix = " of predictions" if measured else ""
         handles.append(plots.line_key(f"proven bound{suffix}", plots.BOUND))
     return handles

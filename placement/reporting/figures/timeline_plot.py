@@ -73,7 +73,7 @@ def timeline(details: Details) -> "Figure":
     panels = figure.subplots(
         len(drawn_panels), 1, sharex=True, squeeze=False, height_ratios=heights
     )
-    unit = units.of_latencies([latest_s])
+    unit = units.latency_unit([latest_s])
     for axes, panel in zip(panels[:, 0], drawn_panels, strict=True):
         _draw_panel(axes, panel, details, unit)
     axes.set_xlim(0, 1.01 * latest_s * unit.per_s)

@@ -30,8 +30,8 @@ def columns(details: Details) -> Columns:
       null. `edges`: columns of the edges between nodes.
     """
     parts = blocks.blocks(details, _MOST_NODES)
-    costs = units.of_latencies(value for value in details.compute_s.ravel())
-    clock = units.of_latencies(span.finish_s for span in details.predicted.spans)
+    costs = units.latency_unit(value for value in details.compute_s.ravel())
+    clock = units.latency_unit(span.finish_s for span in details.predicted.spans)
     types, type_numbers = _indexed(details.graph.op_types)
     shapes, shape_numbers = _indexed(
         " x ".join(map(str, sizes)) for sizes in details.graph.output_shapes
@@ -39,7 +39,7 @@ def columns(details: Details) -> Columns:
     timelines = filter(None, (details.predicted, details.measured))
     return {
         "devices": details.devices,
-        "how": [timeline.how for timeline in timelines],
+        "how": [timeline.source for timeline in timelines],
         "costs": _unit(costs),
         "clock": _unit(clock),
         "types": types,

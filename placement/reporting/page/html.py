@@ -102,7 +102,7 @@ def _section(title: str, body: str) -> str:
 
 
 def _heading(summary: summaries.Summary) -> str:
-    count = len(summaries.by_graph(summary["rows"]))
+    count = len(summaries.group_by_graph(summary["rows"]))
     name = f"<code>{html.escape(summary['graph']['name'])}</code>"
     return f"Placement of {name if count < 2 else f'{count} graphs'}"
 
@@ -133,7 +133,7 @@ def _headline(summary: summaries.Summary) -> str:
 
 def _results(summary: summaries.Summary) -> str:
     """Renders one table for each graph; several tables have the graphs' names above them."""
-    graphs, best = summaries.by_graph(summary["rows"]), results.best_rows(summary)
+    graphs, best = summaries.group_by_graph(summary["rows"]), results.best_rows(summary)
     parts = []
     for rows in graphs:
         name = html.escape(str(rows[0].get("graph", summary["graph"]["name"])))
@@ -153,7 +153,7 @@ def _inline(text: str) -> str:
 
 def _table(rows: Sequence[summaries.Row], best: Sequence[summaries.Row]) -> Iterator[str]:
     columns = results.columns(rows)
-    placements, references = summaries.split(rows)
+    placements, references = summaries.split_references(rows)
     yield '<table class="sortable"><thead><tr>'
     yield from (f'<th scope="col"{_kind(c)}>{html.escape(c.title)}</th>' for c in columns)
     yield "</tr></thead><tbody>"

@@ -162,7 +162,7 @@ def _rooms(rooms: dict[str, Room]) -> str:
     header = ("graph", comparison.SINGLE, "best known", "room", "found by")
     rows = []
     for graph, room in rooms.items():
-        unit = units.of_latencies((room.best_s, room.single_s))
+        unit = units.latency_unit((room.best_s, room.single_s))
         is_solved = math.isfinite(room.best_s)
         texts = (f"{room.ratio:.3f}", room.method) if is_solved else (units.NONE, units.NONE)
         latencies = unit.write(room.single_s), unit.write(room.best_s)

@@ -173,7 +173,7 @@ def _texts(comparison: Comparison, graph: str, best: str) -> list[str]:
 
 
 def _unit(comparison: Comparison, graph: str) -> units.Unit:
-    return units.of_latencies(cell.latency_s.mean for cell in comparison.cells[graph].values())
+    return units.latency_unit(cell.latency_s.mean for cell in comparison.cells[graph].values())
 
 
 def _percent(value: float) -> str:

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from placement.reporting import printable, units
 from placement.reporting.tables import grids
-from placement.reporting.words import Words
+from placement.reporting.wrapped_text import WrappedText
 
 Record = Mapping[str, Any]
 
@@ -29,11 +29,11 @@ def rich_table(record: Record) -> Table:
     """Returns the table for a terminal; the deployed row is bold."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for column, numeric in zip(_COLUMNS, _NUMERIC, strict=True):
-        header = Words(column, on_terminal=column.replace(" [", "\n["))
+        header = WrappedText(column, terminal_text=column.replace(" [", "\n["))
         table.add_column(header, justify="right" if numeric else "left", no_wrap=numeric)
     for row in record["rows"]:
         style = "bold" if row["name"] == record["deployed"] else None
-        table.add_row(*map(Words, _cells(row)), style=style)
+        table.add_row(*map(WrappedText, _cells(row)), style=style)
     return table
 
 

@@ -16,7 +16,7 @@ from rich.text import Text
 from scipy import special
 
 from placement.reporting import units
-from placement.reporting.words import Words
+from placement.reporting.wrapped_text import WrappedText
 
 BOLD_MARKDOWN = "**{}**"
 BOLD_RICH = "[bold]{}[/bold]"
@@ -97,14 +97,14 @@ def rich_table(
         box=box.SIMPLE_HEAD,
     )
     for number, name in enumerate(header):
-        table.add_column(Words(name), justify="right" if number else "left")
+        table.add_column(WrappedText(name), justify="right" if number else "left")
     for row in rows:
         table.add_row(*map(_cell, row))
     return table
 
 
-def _cell(text: str) -> Words:
+def _cell(text: str) -> WrappedText:
     start, end = BOLD_RICH.split("{}")
     if text.startswith(start) and text.endswith(end):
-        return Words(text.removeprefix(start).removesuffix(end), style="bold")
-    return Words(text)
+        return WrappedText(text.removeprefix(start).removesuffix(end), style="bold")
+    return WrappedText(text)

@@ -208,7 +208,7 @@ def _listed(names: Sequence[str]) -> str:
 def _rows(curves: Curves) -> list[list[str]]:
     rows = []
     for graph, methods in curves.learned.items():
-        unit = units.of_latencies(x.best_at_evaluations_s.mean for x in methods.values())
+        unit = units.latency_unit(x.best_at_evaluations_s.mean for x in methods.values())
         single_s = curves.single_s[graph]
         evaluations_best = _best([x.best_at_evaluations_s for x in methods.values()], single_s)
         wall_best = _best([x.best_at_wall_s for x in methods.values()], single_s)

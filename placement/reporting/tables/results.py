@@ -16,7 +16,7 @@ from placement.reporting import summaries, units
 from placement.reporting import verdict as verdict_lib
 from placement.reporting.summaries import Row, Summary
 from placement.reporting.tables import grids
-from placement.reporting.words import Words
+from placement.reporting.wrapped_text import WrappedText
 
 _TEXT_WIDTH = 16  # columns of text in the terminal
 _LONGEST_CAUSE = 200  # characters in the terminal; Markdown has the whole cause
@@ -67,13 +67,13 @@ def rich_table(summary: Summary) -> Table:
     )
     for column in shown:
         table.add_column(
-            Words(column.title, on_terminal=column.header),
+            WrappedText(column.title, terminal_text=column.header),
             justify="right" if column.numeric else "left",
             no_wrap=column.numeric,
         )
     best = best_rows(summary)
-    for graph in summaries.by_graph(summary["rows"]):
-        for rows in summaries.split(graph):
+    for graph in summaries.group_by_graph(summary["rows"]):
+        for rows in summaries.split_references(graph):
             for row in rows:
                 table.add_row(
                     *(_worded(column, row) for column in shown),
@@ -83,15 +83,17 @@ def rich_table(summary: Summary) -> Table:
     return table
 
 
-def _worded(column: Column, row: Row) -> Words:
-    return Words(column.cell(_strip_cause(row)), widest=None if column.numeric else _TEXT_WIDTH)
+def _worded(column: Column, row: Row) -> WrappedText:
+    return WrappedText(
+        column.cell(_strip_cause(row)), widest=None if column.numeric else _TEXT_WIDTH
+    )
 
 
 def markdown_table(summary: Summary) -> str:
     """Writes the table in Markdown, with complete causes of failures, without a final newline."""
     shown = columns(summary["rows"])
     best = best_rows(summary)
-    placements, references = summaries.split(summary["rows"])
+    placements, references = summaries.split_references(summary["rows"])
     lines = []
     for row in (*placements, *references):
         if references and row is references[0]:
@@ -104,7 +106,7 @@ def markdown_table(summary: Summary) -> str:
 
 def compare_markdown(summary: Summary) -> str:
     """Writes a Markdown table for each graph; several tables have names and verdicts above them."""
-    graphs = summaries.by_graph(summary["rows"])
+    graphs = summaries.group_by_graph(summary["rows"])
     if len(graphs) < 2:
         return markdown_table(summary)
     parts = []
@@ -156,14 +158,14 @@ def report_markdown(summary: Summary) -> str:
 
 def title(summary: Summary) -> str:
     """Returns a title: the graph and its size, or the number of graphs, and the objective."""
-    graph, count = summary["graph"], len(summaries.by_graph(summary["rows"]))
+    graph, count = summary["graph"], len(summaries.group_by_graph(summary["rows"]))
     sizes = f"{graph['name']}: {graph['num_ops']} operations, {graph['num_edges']} edges"
     return f"{sizes if count < 2 else f'{count} graphs'}; objective {summary['objective']}"
 
 
 def best_rows(summary: Summary) -> list[Row]:
     """Returns the winning row of each graph: a placement, a single device or a reference."""
-    verdicts = map(verdict_lib.decide, summaries.by_graph(summary["rows"]))
+    verdicts = map(verdict_lib.decide, summaries.group_by_graph(summary["rows"]))
     return [verdict.winner.row for verdict in verdicts if verdict.winner]
 
 
@@ -250,7 +252,7 @@ def mispredictions(summary: Summary) -> list[str]:
 
     For several graphs, `graph_sentences` has them.
     """
-    graphs = summaries.by_graph(summary["rows"])
+    graphs = summaries.group_by_graph(summary["rows"])
     return [*filter(None, map(verdict_lib.misprediction, graphs))] if len(graphs) == 1 else []
 
 

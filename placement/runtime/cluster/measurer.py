@@ -50,7 +50,7 @@ class ClusterMeasurer:
           model: static, folded, with unique friendly names (`frontend.prepare`).
           devices: devices of the hosts, in the order of the indices of a placement.
           hosts: of the same hardware. The first one measures whatever one host measures.
-          inputs: the inputs that the model runs with; None draws them (`inputs.find`).
+          inputs: the inputs that the model runs with; None draws them (`inputs.load_inputs`).
           timeout_s: limit on one compilation, or one inference.
           say: receives a line about each host that is lost or late.
 
@@ -61,13 +61,13 @@ class ClusterMeasurer:
         self.devices = tuple(devices)
         self._timeout_s = timeout_s
         with tempfile.TemporaryDirectory() as folder:
-            serialization.write(model, Path(folder))
+            serialization.write_model(model, Path(folder))
             xml = (Path(folder) / serialization.XML).read_bytes()
             weights = (Path(folder) / serialization.WEIGHTS).read_bytes()
         arguments = (xml, weights, self.devices, inputs, timeout_s)
         self._pool = Pool(hosts, _open_measurer, arguments, say)
         try:
-            self.fingerprint, self.computed = self._run(Job(_COSTS_JOB, _read_properties))
+            self.fingerprint, self.computed_ops = self._run(Job(_COSTS_JOB, _read_properties))
         except BaseException:
             self._pool.close()
             raise
@@ -151,4 +151,4 @@ def _open_measurer(
 
 
 def _read_properties(measurer: LocalMeasurer) -> tuple[str, frozenset[str]]:
-    return measurer.fingerprint, measurer.computed
+    return measurer.fingerprint, measurer.computed_ops

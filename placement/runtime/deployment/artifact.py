@@ -41,16 +41,16 @@ from placement.runtime.deployment.description import CONCURRENT, HETERO, REMEDY,
 from placement.runtime.deployment.description import SINGLE as SINGLE
 from placement.runtime.deployment.network import REQUESTS_PER_DEVICE, Network
 from placement.runtime.devices import Device
-from placement.runtime.errors import essence, silent_stderr, why
+from placement.runtime.errors import find_reason, silent_stderr, summarise_error
 from placement.runtime.execution import hetero
 from placement.runtime.execution.executor import Executor, InferRequest
 from placement.runtime.execution.split import Segment
 from placement.runtime.execution.submodels import Submodels
 from placement.runtime.execution.workers import Workers
 from placement.runtime.models import operations, serialization
-from placement.runtime.models.fingerprint import few
+from placement.runtime.models.fingerprint import quote_names
 
-MODEL, BLOB, IMPORT = "model.xml", "compiled.blob", "compiled.json"
+MODEL_FILE, BLOB_FILE, IMPORT_FILE = "model.xml", "compiled.blob", "compiled.json"
 # `load` reads again for so long while other processes replace the files, or while a model.bin has
 # no model.xml beside it, as when the files are replaced one by one.
 _REPLACED_S, _ABSENT_S = 10.0, 2.0
@@ -65,7 +65,9 @@ class Artifact(NamedTuple):
     segments: tuple[Segment, ...]  # of the placement; empty if it has no 'concurrent' form
     devices: tuple[Device, ...]  # that the model may run on, in HETERO's order of preference
     form: str  # the form that `load` chooses by default
-    alone: str | None  # the device of form 'single'; None if OpenVINO alone runs form 'hetero'
+    single_device: (
+        str | None
+    )  # the device of form 'single'; None if OpenVINO alone runs form 'hetero'
     decision: str  # the reason for this form, for people
     notes: Mapping[str, str]  # its origin, for people
 
@@ -81,10 +83,10 @@ def save(artifact: Artifact, folder: Path) -> str:
       OSError: the folder cannot hold the model.
       RuntimeError: OpenVINO cannot read or compile the model.
     """
-    if artifact.alone is None:
+    if artifact.single_device is None:
         used_devices = set(artifact.affinity.values())
         used = [device.name for device in artifact.devices if device.name in used_devices]
-        model = hetero.label(artifact.model, artifact.affinity, used)
+        model = hetero.label_devices(artifact.model, artifact.affinity, used)
         # Copies of a constant share its name, but an affinity needs unique ones: number them.
         occurrences: Counter[str] = Counter()
         for op in model.get_ordered_ops():
@@ -98,7 +100,7 @@ def save(artifact: Artifact, folder: Path) -> str:
         }
         device = f"HETERO:{','.join(used)}"
     else:
-        model, affinity, device = artifact.model.clone(), {}, artifact.alone
+        model, affinity, device = artifact.model.clone(), {}, artifact.single_device
     constant = operations.constant_names(artifact.model)
     segments = tuple(
         Segment(segment.device, tuple(name for name in segment.ops if name not in constant))
@@ -107,8 +109,8 @@ def save(artifact: Artifact, folder: Path) -> str:
     description = Description(artifact.form, device, affinity, segments, artifact.devices)
     notes = {"decision": artifact.decision, **artifact.notes}
     description_lib.write(model, description, notes)
-    file = folder / MODEL
-    with serialization.naming_free_space(folder):
+    file = folder / MODEL_FILE
+    with serialization.report_free_space(folder):
         # By default `save_model` would round weights to f16.
         ov.save_model(model, file, compress_to_fp16=False)
     # For viewers only; the loader uses the runtime information.
@@ -124,13 +126,13 @@ def save(artifact: Artifact, folder: Path) -> str:
         if "EXPORT_IMPORT" not in core.get_property(device.name, "OPTIMIZATION_CAPABILITIES")
     ]
     if cannot_export:
-        return f"{few(cannot_export)} cannot export a compiled model"
+        return f"{quote_names(cannot_export)} cannot export a compiled model"
     try:
-        files.write_bytes(folder / BLOB, compiled.export_model().getvalue())
+        files.write_bytes(folder / BLOB_FILE, compiled.export_model().getvalue())
     except RuntimeError as error:
-        return essence(error)
+        return summarise_error(error)
     import_arguments = {
-        "file": BLOB,
+        "file": BLOB_FILE,
         "form": description.serial_form,
         "device": description.device,
         "config": description.config,
@@ -138,7 +140,7 @@ def save(artifact: Artifact, folder: Path) -> str:
         "openvino": ov.get_version(),
         **notes,
     }
-    files.write_bytes(folder / IMPORT, json.dumps(import_arguments, indent=2).encode() + b"\n")
+    files.write_bytes(folder / IMPORT_FILE, json.dumps(import_arguments, indent=2).encode() + b"\n")
     return ""
 
 
@@ -172,10 +174,10 @@ def load(
     absent = [d.name for d in description.devices if d.name not in present and not d.host]
     if absent:
         raise UserError(
-            f"device {few(absent)} is not present; here are {', '.join(present)}: rename it, "
-            f"such as devices={{{absent[0]!r}: {present[-1]!r}}}, or deploy on this machine"
+            f"device {quote_names(absent)} is not present; here are {', '.join(present)}: rename "
+            f"it, such as devices={{{absent[0]!r}: {present[-1]!r}}}, or deploy on this machine"
         )
-    devices_lib.register(core, description.devices)
+    devices_lib.register_devices(core, description.devices)
     form = {None: description.form, True: CONCURRENT, False: description.serial_form}[concurrent]
     if form == CONCURRENT and not description.segments:
         decision = description_lib.decision(model)
@@ -192,14 +194,14 @@ def load(
         return Network(model, _compile(core, model, description), form=form)
     except RuntimeError as error:
         raise UserError(
-            f"{str(file)!r} cannot be compiled for {description.device}: {essence(error)}; "
+            f"{str(file)!r} cannot be compiled for {description.device}: {summarise_error(error)}; "
             "deploy it again on this machine"
         ) from error
 
 
 def import_blob(folder: Path) -> ov.CompiledModel:
     """Imports the blob of a folder with the arguments in compiled.json, in a new `ov.Core`."""
-    arguments = files.read_json(folder / IMPORT, {"register": [str]}, remedy=REMEDY)
+    arguments = files.read_json(folder / IMPORT_FILE, {"register": [str]}, remedy=REMEDY)
     core = ov.Core()
     for name in arguments["register"]:
         core.register_plugin(devices_lib.CPU_PLUGIN, name)
@@ -214,7 +216,7 @@ def _rename_devices(description: Description, names: Mapping[str, str]) -> Descr
     unknown_names = [name for name in names if name not in old_names]
     if unknown_names:
         raise UserError(
-            f"devices= renames {few(unknown_names)}; the file uses {', '.join(old_names)}"
+            f"devices= renames {quote_names(unknown_names)}; the file uses {', '.join(old_names)}"
         )
     new_names = {name: names.get(name, name) for name in old_names}
     if len(set(new_names.values())) < len(new_names):
@@ -237,7 +239,7 @@ def _read_unchanged(core: ov.Core, path: Path) -> tuple[Path, ov.Model, Descript
     """Reads the model's file, the model and its description while the files stay the same."""
     begin_s = time.monotonic()
     while True:
-        file = path / MODEL if path.is_dir() else path
+        file = path / MODEL_FILE if path.is_dir() else path
         identity = _file_identity(file)
         failure: Exception | None = None
         try:
@@ -272,13 +274,15 @@ def _read_model(core: ov.Core, file: Path) -> ov.Model:
             "if it was interrupted"
         )
     if file.suffix != ".xml":
-        raise UserError(f"{str(file)!r} is no {MODEL}; give the folder that --task=deploy wrote")
+        raise UserError(
+            f"{str(file)!r} is no {MODEL_FILE}; give the folder that --task=deploy wrote"
+        )
     description_lib.check_seal(file)
     try:
         with silent_stderr():
             return core.read_model(file)
     except RuntimeError as error:
-        reason = why(error, "it is not complete")
+        reason = find_reason(error, "it is not complete")
         raise UserError(f"{str(file)!r} cannot be read: {reason}; {REMEDY}") from error
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from placement.errors import UserError
 from placement.runtime import devices
 from placement.runtime.deployment.description import CONCURRENT, HETERO, SINGLE
-from placement.runtime.deployment.preflight import Placed
+from placement.runtime.deployment.preflight import PlacementFile
 from placement.runtime.devices import Device
 from placement.runtime.measurement import baseline
 from placement.runtime.measurement.measurer import Measurer
@@ -38,14 +38,16 @@ class Decision(NamedTuple):
     """The form to deploy."""
 
     form: str
-    alone: str | None  # the device if OpenVINO alone runs one; None if it runs form 'hetero'
-    fallback: bool  # whether a single device replaces the placement
+    single_device: (
+        str | None
+    )  # the device if OpenVINO alone runs one; None if it runs form 'hetero'
+    is_fallback: bool  # whether a single device replaces the placement
     reason: str
     reference: Device | None = None  # the device `alone` if the placement does not use it
 
 
 def measure(
-    placed: Placed,
+    placed: PlacementFile,
     measurer: Measurer,
     *,
     seconds: float,
@@ -65,7 +67,7 @@ def measure(
     Raises:
       UserError: the placement fails or computes wrong outputs.
     """
-    used = tuple(device for device in measurer.devices if device.name in placed.used)
+    used = tuple(device for device in measurer.devices if device.name in placed.used_devices)
     # The form that the placement was made for comes last.
     forms: dict[str, tuple[str, Candidate]] = {}
     if len(used) > 1:
@@ -73,7 +75,7 @@ def measure(
         if placed.segments:
             concurrent = Candidate(placed.affinity, used, placed.segments)
             forms["placement, concurrent"] = CONCURRENT, concurrent
-    references = devices.all_threads(measurer.devices)
+    references = devices.list_references(measurer.devices)
     say("the placement and the single devices")
     measured = baseline.measure(
         measurer,
@@ -95,20 +97,20 @@ def measure(
 
     singles = sorted(
         zip(measurer.devices, measured.singles, strict=True),
-        key=lambda single: baseline.ratio(single[1]),
+        key=lambda single: baseline.ratio_or_latency(single[1]),
     )
     rows = [row(f"single:{device.name}", SINGLE, outcome) for device, outcome in singles]
-    form_outcomes = measured.others[: len(forms)]
+    form_outcomes = measured.candidates[: len(forms)]
     for (name, (form, _)), outcome in zip(forms.items(), form_outcomes, strict=True):
         rows.append(row(name, form, outcome))
     if forms and rows[-1].latency is None:
         raise _refusal(placed, f"{rows[-1].name}: {rows[-1].status}")
-    for device, outcome in zip(references, measured.others[len(forms) :], strict=True):
+    for device, outcome in zip(references, measured.candidates[len(forms) :], strict=True):
         rows.append(row(device.label, REFERENCE, outcome)._replace(device=device))
     return rows
 
 
-def deployable(placed: Placed, rows: Sequence[Row]) -> list[Row]:
+def deployable_rows(placed: PlacementFile, rows: Sequence[Row]) -> list[Row]:
     """Returns the rows with right outputs, without a concurrent form that cannot be deployed.
 
     A concurrent form is written together with a form that OpenVINO runs alone. If no single device
@@ -125,18 +127,18 @@ def deployable(placed: Placed, rows: Sequence[Row]) -> list[Row]:
     return right
 
 
-def preferred(placed: Placed) -> str:
+def preferred_row(placed: PlacementFile) -> str:
     """Returns the row that equals a placement on one device, by name; '' for other placements."""
-    return f"single:{next(iter(placed.used))}" if len(placed.used) == 1 else ""
+    return f"single:{next(iter(placed.used_devices))}" if len(placed.used_devices) == 1 else ""
 
 
-def decide(placed: Placed, rows: Sequence[Row], winner: str, reason: str) -> Decision:
+def decide(placed: PlacementFile, rows: Sequence[Row], winner: str, reason: str) -> Decision:
     """Returns the form to deploy for the winning row.
 
     Args:
       placed: the placement.
       rows: from `measure`.
-      winner: the name of the row, one of `deployable`.
+      winner: the name of the row, one of `deployable_rows`.
       reason: the reason for it, for readers of the deployed files.
     """
     row = next(row for row in rows if row.name == winner)
@@ -145,7 +147,7 @@ def decide(placed: Placed, rows: Sequence[Row], winner: str, reason: str) -> Dec
         return Decision(SINGLE, row.device.name, True, reason, row.device)
     if row.form == SINGLE:
         device_name = row.name.removeprefix("single:")
-        return Decision(SINGLE, device_name, winner != preferred(placed), reason)
+        return Decision(SINGLE, device_name, winner != preferred_row(placed), reason)
     if row.form == HETERO:
         return Decision(HETERO, None, False, reason)
     best_single = next((row for row in rows if row.form == SINGLE and row.latency), None)
@@ -158,7 +160,7 @@ def decide(placed: Placed, rows: Sequence[Row], winner: str, reason: str) -> Dec
     return Decision(CONCURRENT, None if hetero_is_faster else device_name, False, reason)
 
 
-def _serial_rows(placed: Placed, rows: Sequence[Row]) -> list[Row]:
+def _serial_rows(placed: PlacementFile, rows: Sequence[Row]) -> list[Row]:
     """Returns the rows that OpenVINO can run alone if no single device is right, fastest first.
 
     A reference that is a device of the placement in another precision is not among them, because
@@ -169,12 +171,12 @@ def _serial_rows(placed: Placed, rows: Sequence[Row]) -> list[Row]:
         for row in rows
         if row.latency
         and row.form in (HETERO, REFERENCE)
-        and (row.device is None or row.device.name not in placed.used)
+        and (row.device is None or row.device.name not in placed.used_devices)
     ]
     return [row for _, row in sorted(timed, key=lambda pair: pair[0])]
 
 
-def _refusal(placed: Placed, cause: str) -> UserError:
+def _refusal(placed: PlacementFile, cause: str) -> UserError:
     return UserError(
         f"the placement (found by {placed.method}) cannot be deployed here: {cause}; "
         "place the model on this machine with the same flags: --task=place"

@@ -22,7 +22,7 @@ from placement.errors import UserError
 from placement.runtime import devices as devices_lib
 from placement.runtime.devices import Device
 from placement.runtime.execution.split import Segment
-from placement.runtime.models.fingerprint import few
+from placement.runtime.models.fingerprint import quote_names
 
 SINGLE, HETERO, CONCURRENT = "single", "hetero", "concurrent"
 REMEDY = "deploy it again"
@@ -197,7 +197,7 @@ def _parse(model: ov.Model) -> Description:
     for record in device_records:
         has_fields = isinstance(record, dict) and set(record) == _DEVICE_FIELDS
         _require(has_fields, "'devices' has unknown or missing fields")
-        problem = devices_lib.what_is_wrong(Device(**record))
+        problem = devices_lib.describe_invalid_device(Device(**record))
         _require(not problem, f"a device has {problem}")
     devices = tuple(Device(**record) for record in device_records)
     device_names = {device.name for device in devices}
@@ -223,7 +223,8 @@ def _parse(model: ov.Model) -> Description:
     op_names = {op.get_friendly_name() for op in model.get_ops()}
     different = op_names ^ set(affinity) if affinity_names else set[str]()
     _require(
-        not different, f"the model and 'affinity' differ in operations {few(sorted(different))}"
+        not different,
+        f"the model and 'affinity' differ in operations {quote_names(sorted(different))}",
     )
 
     segments = read_json("segments")

@@ -51,7 +51,7 @@ def annotate(text: bytes, affinity: Affinity, *, otherwise: str | None = None) -
     return _LAYER.sub(annotate_layer, text.decode()).encode()
 
 
-def placed_xml(model: ov.Model, affinity: Affinity) -> bytes:
+def annotated_xml(model: ov.Model, affinity: Affinity) -> bytes:
     """Returns the IR of a model without its weights, with the device of each operation.
 
     Characters that XML forbids are escaped as in Python, such as '\\x01', so that viewers can read
@@ -61,7 +61,7 @@ def placed_xml(model: ov.Model, affinity: Affinity) -> bytes:
       OSError: the temporary folder cannot hold the model; the error names the folder.
     """
     with tempfile.TemporaryDirectory() as folder:
-        serialization.write(model, Path(folder))
+        serialization.write_model(model, Path(folder))
         text = (Path(folder) / serialization.XML).read_bytes()
 
     def escape(character: str) -> str:

@@ -15,7 +15,7 @@ from placement.runtime.deployment import service
 from placement.runtime.execution.executor import Executor
 from placement.runtime.execution.workers import Workers
 from placement.runtime.models import colocation
-from placement.runtime.models.fingerprint import few
+from placement.runtime.models.fingerprint import quote_names
 
 REQUESTS_PER_DEVICE = 2  # so that one is ready when the other has ended
 
@@ -161,7 +161,8 @@ class Network:
             ]
             if unknown_names or any(len(arrays) != 1 for arrays in matches):
                 raise UserError(
-                    f"inputs are given for {few(inputs)}; give one for each of the model's: {shown}"
+                    f"inputs are given for {quote_names(inputs)}; "
+                    f"give one for each of the model's: {shown}"
                 )
             arrays = [match[0] for match in matches]
         else:

@@ -22,21 +22,21 @@ from placement.runtime.devices import Device
 from placement.runtime.execution import hetero
 from placement.runtime.execution.split import Segment
 from placement.runtime.models import fingerprint, operations, outputs
-from placement.runtime.models.fingerprint import few
+from placement.runtime.models.fingerprint import quote_names
 
 _SCHEMA = {
     "method": str,
     "placement": {str: str},
-    "segments": files.Maybe(([[object]], None)),
+    "segments": files.OptionalField(([[object]], None)),
     "provenance": {
         "devices": {str: {"label": str, "properties": {str: object}}},
         "graph": {"name": str},
-        "model": files.Maybe(({"ops": {str: str}, "weights": {str: object}}, None)),
+        "model": files.OptionalField(({"ops": {str: str}, "weights": {str: object}}, None)),
     },
 }
 
 
-class Placed(NamedTuple):
+class PlacementFile(NamedTuple):
     """The content of a placement.json."""
 
     method: str
@@ -49,12 +49,12 @@ class Placed(NamedTuple):
     f32: frozenset[str] = frozenset()  # devices that computed in f32, whatever they choose
 
     @property
-    def used(self) -> frozenset[str]:
+    def used_devices(self) -> frozenset[str]:
         """The devices that run an operation."""
         return frozenset(self.affinity.values())
 
 
-def read(path: Path) -> Placed:
+def read(path: Path) -> PlacementFile:
     """Reads a placement.json.
 
     Raises:
@@ -65,7 +65,7 @@ def read(path: Path) -> Placed:
             f"no placement.json in {str(path.parent)!r}; run --task=place with this --workdir first"
         )
 
-    def parse(data: Mapping[str, Any]) -> Placed:
+    def parse(data: Mapping[str, Any]) -> PlacementFile:
         provenance = data["provenance"]
         precisions = {  # '' for a device that was described, not present
             name: record["properties"].get("INFERENCE_PRECISION_HINT", "")
@@ -76,7 +76,7 @@ def read(path: Path) -> Placed:
             for name, record in provenance["devices"].items()
             if "[host" in record["label"]
         ]
-        return Placed(
+        return PlacementFile(
             data["method"],
             data["placement"],
             tuple(Segment(device, tuple(ops)) for device, ops in data.get("segments") or ()),
@@ -91,7 +91,7 @@ def read(path: Path) -> Placed:
     return files.read_json(path, _SCHEMA, parse, remedy=remedy)
 
 
-def find_devices(placed: Placed, spec: str) -> tuple[Device, ...]:
+def find_devices(placed: PlacementFile, spec: str) -> tuple[Device, ...]:
     """Returns the devices to measure on.
 
     A device that had to compute in f32 for right outputs does so here, too.
@@ -124,30 +124,32 @@ def find_devices(placed: Placed, spec: str) -> tuple[Device, ...]:
         for device, placed_name in zip(selected, placed_names, strict=True)
         if placed_name in placed.f32 and device.precision != "f32"
     ]
-    selected = devices.in_f32(selected, f32_names)
-    absent = sorted(placed.used - {device.name for device in selected})
+    selected = devices.replace_with_f32(selected, f32_names)
+    absent = sorted(placed.used_devices - {device.name for device in selected})
     if absent:
         raise UserError(
-            f"the placement uses {few(absent)}, {problem}; place the model on devices of this "
-            "machine: --task=place"
+            f"the placement uses {quote_names(absent)}, {problem}; place the model on devices of "
+            "this machine: --task=place"
         )
     return selected
 
 
-def check_model(placed: Placed, model: ov.Model, name: str) -> None:
+def check_model(placed: PlacementFile, model: ov.Model, name: str) -> None:
     """Refuses a model that is not the one that was placed, and states the differences.
 
     Raises:
       UserError: it is another model.
     """
     if placed.model is not None:
-        differences = fingerprint.differences(placed.model, fingerprint.of(model))
+        differences = fingerprint.describe_differences(
+            placed.model, fingerprint.compute_fingerprint(model)
+        )
     else:
         constant = operations.constant_names(model)
         ops = {op.get_friendly_name(): op.get_type_name() for op in model.get_ordered_ops()}
         # A placement need not name the devices of constants and Results.
         optional = [name for name, kind in ops.items() if name in constant or kind == "Result"]
-        differences = fingerprint.other_names([*placed.affinity, *optional], ops)
+        differences = fingerprint.describe_name_differences([*placed.affinity, *optional], ops)
     if differences:
         raise UserError(
             f"the model {name!r} is not the one that was placed ({placed.graph!r}): "
@@ -182,7 +184,7 @@ def check_support(
         ]
         if unsupported:
             raise UserError(
-                f"{device.label} does not support {few(unsupported)} of the placement; "
+                f"{device.label} does not support {quote_names(unsupported)} of the placement; "
                 "place the model on this machine: --task=place"
             )
 
@@ -219,7 +221,7 @@ def compare_outputs(
         )
     with artifact.load(folder) as network:
         comparisons = {"load": outputs.compare(reference, infer_all(network))}
-    if (folder / artifact.BLOB).exists():
+    if (folder / artifact.BLOB_FILE).exists():
         network = Network(model, artifact.import_blob(folder), form="imported")
         comparisons["import"] = outputs.compare(reference, infer_all(network))
     return comparisons

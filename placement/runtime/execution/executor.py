@@ -381,7 +381,7 @@ def _raise_first_error(requests: Iterable[InferRequest]) -> None:
         raise errors[0]
 
 
-def overlap(spans: Sequence[Span]) -> float:
+def compute_overlap(spans: Sequence[Span]) -> float:
     """Returns the share of an inference during which at least two devices were computing."""
     events = sorted(event for span in spans for event in ((span.begin_s, 1), (span.end_s, -1)))
     overlap_s, num_running = 0.0, 0

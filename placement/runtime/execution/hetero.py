@@ -19,7 +19,7 @@ from openvino import opset13
 from placement.errors import UserError
 from placement.runtime.devices import Device
 from placement.runtime.models import colocation
-from placement.runtime.models.fingerprint import few
+from placement.runtime.models.fingerprint import quote_names
 from placement.runtime.models.operations import constant_names, ops_by_name, source_name
 
 if TYPE_CHECKING:  # it loads JAX, which the measuring process does without
@@ -31,8 +31,8 @@ Affinity = Mapping[str, str]  # friendly name of an operation -> name of its dev
 class Quotient(NamedTuple):
     """The quotient graph of a placement in numbers; constants are left out."""
 
-    parts: int  # connected sets of operations on one device
-    acyclic: bool  # whether the parts can run one after another, each once
+    num_parts: int  # connected sets of operations on one device
+    is_acyclic: bool  # whether the parts can run one after another, each once
 
 
 def compile_placement(
@@ -59,11 +59,11 @@ def compile_placement(
         return core.compile_model(model, devices[0].name, dict(devices[0].properties))
     device_names = [device.name for device in devices]
     config = {"DEVICE_PROPERTIES": {device.name: dict(device.properties) for device in devices}}
-    labelled = model if affinity is None else label(model, affinity, device_names)
+    labelled = model if affinity is None else label_devices(model, affinity, device_names)
     return core.compile_model(labelled, f"HETERO:{','.join(device_names)}", config)
 
 
-def label(model: ov.Model, affinity: Affinity, names: Sequence[str]) -> ov.Model:
+def label_devices(model: ov.Model, affinity: Affinity, names: Sequence[str]) -> ov.Model:
     """Returns a clone of `model` with a device label on every operation.
 
     A part is a connected set of operations on one device. Every part gets its own copies of the
@@ -138,7 +138,7 @@ def label(model: ov.Model, affinity: Affinity, names: Sequence[str]) -> ov.Model
     return clone
 
 
-def quotient(graph: "OpGraph", affinity: Affinity) -> Quotient:
+def analyse_quotient(graph: "OpGraph", affinity: Affinity) -> Quotient:
     """Counts the parts that `affinity` cuts a graph into, and checks them for cycles.
 
     Args:
@@ -166,12 +166,15 @@ def _validate_affinity(model: ov.Model, affinity: Affinity, device_names: Sequen
     ops = ops_by_name(model)
     unknown_ops = [name for name in affinity if name not in ops]
     if unknown_ops:
-        raise UserError(f"the placement names {few(unknown_ops)}, not operations of the model")
+        raise UserError(
+            f"the placement names {quote_names(unknown_ops)}, not operations of the model"
+        )
     # HETERO itself would accept any device that is registered, even if it is not listed.
     unknown_devices = {device for device in affinity.values() if device not in device_names}
     if unknown_devices:
         raise UserError(
-            f"the placement uses {few(unknown_devices)}; its devices are {', '.join(device_names)}"
+            f"the placement uses {quote_names(unknown_devices)}; "
+            f"its devices are {', '.join(device_names)}"
         )
     constants = constant_names(model)
     missing_ops = [
@@ -181,13 +184,13 @@ def _validate_affinity(model: ov.Model, affinity: Affinity, device_names: Sequen
     ]
     if missing_ops:
         raise UserError(
-            f"the placement has no device for {few(missing_ops)}; give every operation one"
+            f"the placement has no device for {quote_names(missing_ops)}; give every operation one"
         )
-    for group in colocation.groups(model):
+    for group in colocation.colocated_groups(model):
         members = [name for i, name in enumerate(ops) if i in group and name in affinity]
         if len({affinity[name] for name in members}) > 1:
             raise UserError(
-                f"the placement separates {few(members)}, which HETERO runs correctly only "
+                f"the placement separates {quote_names(members)}, which HETERO runs correctly only "
                 "together; put them on one device"
             )
 

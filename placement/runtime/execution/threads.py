@@ -16,7 +16,7 @@ class ThreadTime(NamedTuple):
     read_ns: int  # when this was read
 
 
-def shares(request: Any, alive: Callable[[], None]) -> dict[str, float]:
+def measure_busy_shares(request: Any, alive: Callable[[], None]) -> dict[str, float]:
     """Returns for each thread the share of time, at most 1, in which it runs or waits for a core.
 
     Waiting counts, because on a busy machine two threads that share a core would otherwise look
@@ -45,7 +45,7 @@ def busy_share(first: ThreadTime, last: ThreadTime) -> float:
     return min(1.0, max(0.0, share))
 
 
-def at_once(shares: Iterable[float]) -> float:
+def count_active_threads(shares: Iterable[float]) -> float:
     """Returns how many threads with these busy shares compute at once, at most one per core.
 
     More threads than cores can only wait for one another.
@@ -53,7 +53,7 @@ def at_once(shares: Iterable[float]) -> float:
     return min(sum(shares), float(len(os.sched_getaffinity(0))))
 
 
-def settle(alive: Callable[[], None]) -> None:
+def wait_until_idle(alive: Callable[[], None]) -> None:
     """Waits, at most 2 s, until the threads of a compilation or another model stop spinning.
 
     They yield while they spin, so that on a busy machine this takes them long.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from placement.errors import UserError
 from placement.runtime.devices import Device
-from placement.runtime.errors import essence
+from placement.runtime.errors import summarise_error
 
 _STOP_PRIORITY = (float("inf"), -1)  # after every part of every request
 
@@ -33,7 +33,7 @@ class Workers:
 
     def __init__(self) -> None:
         """Makes no threads; `start` starts them, and `close` ends them."""
-        self.threads: dict[str, int] = {}  # device name -> the system's number of its thread
+        self.thread_ids: dict[str, int] = {}  # device name -> the system's number of its thread
         self._queues: dict[str, _JobQueue] = {}
         self._signals: dict[str, _SpinSignal] = {}  # of the devices whose threads spin
         self._devices_on_core: dict[int, list[str]] = {}
@@ -116,7 +116,7 @@ class Workers:
         self.stop()
         for thread in self._python_threads:
             thread.join()
-        self.threads.clear()
+        self.thread_ids.clear()
         self._queues.clear()
         self._signals.clear()
         self._devices_on_core.clear()
@@ -132,13 +132,15 @@ class Workers:
         try:
             if device.core is not None:
                 os.sched_setaffinity(0, {device.core})
-            self.threads[device.name] = threading.get_native_id()
+            self.thread_ids[device.name] = threading.get_native_id()
             is_started.release()
             while (job := self._next_job(device.name, jobs)) is not None:
                 job()
                 del job  # it refers to requests, which should be freed while the thread waits
         except BaseException as error:  # raised where the callers wait
-            failure = RuntimeError(f"the thread of {device.name} has ended: {essence(error)}")
+            failure = RuntimeError(
+                f"the thread of {device.name} has ended: {summarise_error(error)}"
+            )
             failure.__cause__ = error
             with self._lock:
                 self._error = self._error or failure

@@ -20,7 +20,7 @@ class Outcomes(NamedTuple):
 
     best: int  # index of the fastest single device; 0 if all failed
     singles: tuple[Outcome, ...]
-    others: tuple[Outcome, ...]  # of the candidates that are no single device
+    candidates: tuple[Outcome, ...]  # of the candidates that are no single device
 
 
 def measure(
@@ -65,7 +65,7 @@ def measure(
     return Outcomes(best, tuple(paired[:num_singles]), tuple(paired[num_singles:]))
 
 
-def ratio(outcome: Outcome) -> float:
+def ratio_or_latency(outcome: Outcome) -> float:
     """Returns the ratio to the baseline, or the latency if that failed; inf for a failure."""
     if isinstance(outcome, Failure):
         return math.inf

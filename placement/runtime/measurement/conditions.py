@@ -43,7 +43,7 @@ class Conditions(NamedTuple):
         """The share of the cores' time that other work had; nan if it is not known."""
         return self.other_work_s / self.cores_s if self.cores_s >= _MIN_CORES_S else np.nan
 
-    def busy(self) -> str:
+    def describe_disturbances(self) -> str:
         """Describes how the machine was disturbed; '' if no disturbance is known."""
         disturbances = []
         if self.other_work_share > BUSY:
@@ -61,7 +61,7 @@ class Conditions(NamedTuple):
             "seconds": self.seconds,
             "others_share": self.other_work_share,
             "interval_width": self.interval_width,
-            "busy": self.busy(),
+            "busy": self.describe_disturbances(),
             "left_out": list(self.left_out),
         }
 

@@ -31,8 +31,8 @@ from placement.types import Array
 _MIN_COMPILE_S = 15.0  # least limit on compiling the new placements of a call
 
 # The schemas of a candidate that was timed, and of one that failed.
-RECORD = (
-    {"key": str, "ratio": float, "latency_s": float, "wrong": files.Maybe(bool)},
+RECORD_SCHEMA = (
+    {"key": str, "ratio": float, "latency_s": float, "wrong": files.OptionalField(bool)},
     {"key": str, "stage": str, "cause": str},
 )
 
@@ -53,7 +53,9 @@ class MeasurementCache:
         self._records: dict[str, dict[str, Any]] = {}
         self._ratios: dict[str, list[float]] = {}
         remedy = "remove it, and placements are measured again"
-        for record in files.read_jsonl(self._path, RECORD, remedy=remedy) if self._path else ():
+        for record in (
+            files.read_jsonl(self._path, RECORD_SCHEMA, remedy=remedy) if self._path else ()
+        ):
             self._store(record)
 
     def __len__(self) -> int:
@@ -130,7 +132,7 @@ class MeasuredEvaluate:
           accept_wrong: whether to time placements with wrong outputs too. Such measurements need a
             cache of their own.
         """
-        self.measurements = 0
+        self.num_measurements = 0
         self._measurer = measurer
         self._num_ops = num_ops
         self._candidate = candidate
@@ -156,11 +158,11 @@ class MeasuredEvaluate:
         assert placements.shape[1] == self._num_ops
 
         def with_keys(rows: Array) -> list[tuple[str, Candidate]]:
-            return [(key(self._measurer, c), c) for c in map(self._candidate, rows)]
+            return [(cache_key(self._measurer, c), c) for c in map(self._candidate, rows)]
 
         requested = with_keys(placements)
         repeated = [] if repeats is None else with_keys(repeats)
-        baseline_key = key(self._measurer, self._baseline)
+        baseline_key = cache_key(self._measurer, self._baseline)
         new = {
             k: candidate
             for k, candidate in requested
@@ -182,12 +184,12 @@ class MeasuredEvaluate:
 
     def outputs_wrong(self, placement: np.ndarray) -> bool:
         """Returns whether the outputs of a timed placement int32 [N] differ from the reference."""
-        record = self._cache.get(key(self._measurer, self._candidate(placement)))
+        record = self._cache.get(cache_key(self._measurer, self._candidate(placement)))
         return record is not None and record.get("wrong", False)
 
     def is_known(self, placement: np.ndarray) -> bool:
         """Returns whether a placement int32 [N] was timed or failed, so that the cache has it."""
-        return self._cache.get(key(self._measurer, self._candidate(placement))) is not None
+        return self._cache.get(cache_key(self._measurer, self._candidate(placement))) is not None
 
     def _measure(self, baseline_key: str, candidates: dict[str, Candidate]) -> None:
         keys = (baseline_key, *candidates)
@@ -199,7 +201,7 @@ class MeasuredEvaluate:
             accept_wrong=self._accept_wrong,
         )
         for outcomes in self._measurer.measure_chunks(request):
-            self.measurements += len(outcomes.keys() - {0})
+            self.num_measurements += len(outcomes.keys() - {0})
             if isinstance(outcomes[0], Failure):
                 raise ChildProcessError(f"the baseline cannot be measured: {outcomes[0].cause}")
             for index, outcome in outcomes.items():
@@ -210,7 +212,7 @@ class MeasuredEvaluate:
                     self._cache.add(keys[index], outcome)
 
 
-def key(measurer: Measurer, candidate: Candidate) -> str:
+def cache_key(measurer: Measurer, candidate: Candidate) -> str:
     """Returns the SHA-256 of a measurement's dependencies: model, machine, devices, placement."""
     devices = [[device.name, dict(device.properties)] for device in candidate.devices]
     affinity = None if candidate.affinity is None else dict(candidate.affinity)

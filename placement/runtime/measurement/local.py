@@ -18,7 +18,7 @@ import numpy as np
 import openvino as ov
 
 from placement.runtime.devices import Device
-from placement.runtime.execution.hetero import quotient
+from placement.runtime.execution.hetero import analyse_quotient
 from placement.runtime.measurement import conditions
 from placement.runtime.measurement.conditions import Conditions
 from placement.runtime.measurement.process import Progress, WorkerDiedError, WorkerProcess
@@ -61,17 +61,17 @@ class LocalMeasurer:
         Args:
           model: static, folded, with unique friendly names (`frontend.prepare`).
           devices: in the order of the indices of a placement.
-          inputs: the inputs that the model runs with; None draws them (`inputs.find`).
+          inputs: the inputs that the model runs with; None draws them (`inputs.load_inputs`).
           timeout_s: limit on one compilation, or one inference.
 
         Raises:
           OSError: the model cannot be written.
         """
-        inputs = inputs_lib.find(model) if inputs is None else inputs
+        inputs = inputs_lib.load_inputs(model) if inputs is None else inputs
         self.devices = tuple(devices)
         self._timeout_s = timeout_s
         self._graph = extract.op_graph(model, name="model", constants=False).graph
-        self.computed = frozenset(
+        self.computed_ops = frozenset(
             name
             for name, kind in zip(self._graph.op_names, self._graph.op_types, strict=True)
             if kind not in ("Parameter", "Result")
@@ -79,8 +79,8 @@ class LocalMeasurer:
         self._tempdir = TempDir()
         directory = self._tempdir.path
         try:
-            serialization.write(model, directory)
-            with serialization.naming_free_space(directory):
+            serialization.write_model(model, directory)
+            with serialization.report_free_space(directory):
                 arrays = [array for sample in inputs.samples for array in sample]
                 np.savez(directory / "inputs.npz", *arrays)
         except OSError:
@@ -216,7 +216,7 @@ class LocalMeasurer:
         judged_intervals = []
         for i, samples_s in latencies_s.items():
             affinity = candidates[i].affinity
-            shape = None if affinity is None else quotient(self._graph, affinity)
+            shape = None if affinity is None else analyse_quotient(self._graph, affinity)
             latency = median_interval(samples_s)
             ratios = tuple(
                 median_interval(samples_s / latencies_s[baseline])
@@ -228,8 +228,8 @@ class LocalMeasurer:
                 latency=latency,
                 ratio=ratios[0],
                 ratios=ratios,
-                parts=shape.parts if shape else None,
-                acyclic=shape.acyclic if shape else None,
+                parts=shape.num_parts if shape else None,
+                acyclic=shape.is_acyclic if shape else None,
                 **facts[i],
             )
             if latency.n >= _MIN_JUDGED_SAMPLES:

@@ -12,7 +12,7 @@ class Measurer(Protocol):
     """A `local.LocalMeasurer`, or a `ClusterMeasurer` of several hosts."""
 
     devices: tuple[Device, ...]  # in the order of the indices of a placement
-    computed: frozenset[str]  # names of all operations but inputs and outputs
+    computed_ops: frozenset[str]  # names of all operations but inputs and outputs
     fingerprint: str  # of everything that measurements depend on but devices and placement
 
     def ask(self, request: Request[Answer]) -> Answer:

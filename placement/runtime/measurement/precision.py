@@ -7,7 +7,7 @@ on such a device can be used, so this is checked before any search.
 from collections.abc import Callable, Sequence
 
 from placement.errors import UserError
-from placement.runtime.devices import Device, in_f32, is_reference
+from placement.runtime.devices import Device, is_reference, replace_with_f32
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import OutputErrors
 
@@ -33,15 +33,17 @@ def choose(
     if not suspects:
         return devices
     errors = dict(zip(suspects, measurer.ask(OutputErrors(suspects)), strict=True))
-    wrong = [device for device in suspects if not errors[device].right]
+    wrong = [device for device in suspects if not errors[device].is_correct]
     if not wrong:
         return devices
-    f32_devices = dict(zip(devices, in_f32(devices, [d.name for d in wrong]), strict=True))
+    f32_devices = dict(
+        zip(devices, replace_with_f32(devices, [d.name for d in wrong]), strict=True)
+    )
     f32_request = OutputErrors(tuple(f32_devices[device] for device in wrong))
     f32_errors = dict(zip(wrong, measurer.ask(f32_request), strict=True))
     for device in wrong:
         problem = errors[device].describe()
-        if f32_errors[device].right:
+        if f32_errors[device].is_correct:
             say(f"{device.label}: {problem}; it computes in f32 instead")
         else:
             error = f32_errors[device].error
@@ -49,11 +51,11 @@ def choose(
     right = [
         f32_devices[device]
         for device in devices
-        if device not in f32_errors or f32_errors[device].right
+        if device not in f32_errors or f32_errors[device].is_correct
     ]
     if not right:
         raise UserError(
             f"no device computes right outputs: {errors[wrong[0]].describe()} on {wrong[0].label}; "
             "check them on real inputs: --config.inputs=FILE.npz"
         )
-    return in_f32(right, ())
+    return replace_with_f32(right, ())

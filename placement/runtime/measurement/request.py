@@ -28,7 +28,7 @@ import numpy as np
 from placement.runtime.devices import Device
 from placement.runtime.execution.hetero import Affinity
 from placement.runtime.execution.split import Segment
-from placement.runtime.models.outputs import Checked
+from placement.runtime.models.outputs import OutputCheck
 
 if TYPE_CHECKING:
     from placement.costs.tables import DeviceProfile
@@ -161,7 +161,7 @@ class Profile(Request["tuple[DeviceProfile, ...]"]):
 
 
 @dataclasses.dataclass(frozen=True)
-class OutputErrors(Request[list[Checked]]):
+class OutputErrors(Request[list[OutputCheck]]):
     """Asks for the error of each device's outputs on all inputs, against the reference device.
 
     Operations that a device does not support run on the plain CPU.
@@ -186,7 +186,7 @@ class Transfers(Request["tuple[TransferFit, ...]"]):
         from placement.costs import transfers
 
         return tuple(
-            transfers.fit(pair, samples, message.copy_s_per_byte)
+            transfers.fit_line(pair, samples, message.copy_s_per_byte)
             for pair, samples in message.samples.items()
         )
 
@@ -224,7 +224,7 @@ class ContentionTimes(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class SideBySide(Request[ContentionTimes]):
+class Contention(Request[ContentionTimes]):
     """Asks how long parts take while every other device runs the whole model too.
 
     The answer has no inferences if the time limit leaves room for none.
@@ -252,7 +252,7 @@ class SubmodelTimes(Request[list[tuple[tuple[str, ...], float]]]):
 
 
 @dataclasses.dataclass(frozen=True)
-class OwnChoice(Request[dict[str, str]]):
+class HeteroChoice(Request[dict[str, str]]):
     """Asks for HETERO's own placement, when nothing is labelled: operation name -> device name."""
 
     devices: tuple[Device, ...]

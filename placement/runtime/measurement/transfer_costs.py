@@ -22,7 +22,7 @@ from placement.costs.tables import SubmodelCosts
 from placement.costs.transfers import TransferFit
 from placement.runtime.execution.split import Segment
 from placement.runtime.measurement.measurer import Measurer
-from placement.runtime.measurement.request import SideBySide, Timeline, TransferShapes
+from placement.runtime.measurement.request import Contention, Timeline, TransferShapes
 from placement.runtime.measurement.worker.chains import CHAIN_OPS, relative_duration
 from placement.types import OpGraph
 
@@ -57,7 +57,7 @@ def measure(
       ChildProcessError: the parts cannot be run.
     """
     deadline_s = time.monotonic() + limit_s
-    computing = [i for i, group in enumerate(groups) if measurer.computed.intersection(group)]
+    computing = [i for i, group in enumerate(groups) if measurer.computed_ops.intersection(group)]
     names = tuple(tuple(groups[i]) for i in computing)
     supported = supported[computing]
     samples: dict[tuple[int, int], _Samples] = {
@@ -80,11 +80,12 @@ def measure(
     compute_s = _measure_parts(measurer, names, supported, samples, source_bytes, deadline_s)
     slowdown = _measure_slowdown(measurer, names, supported, deadline_s)
     fits = tuple(
-        transfers.fit(pair, pair_samples, copy_s_per_byte) for pair, pair_samples in samples.items()
+        transfers.fit_line(pair, pair_samples, copy_s_per_byte)
+        for pair, pair_samples in samples.items()
     )
     has_run = np.isfinite(compute_s).any(axis=1)
     parts = tuple(name for name, ran in zip(names, has_run, strict=True) if ran)
-    matrices = transfers.matrices(fits, len(measurer.devices))
+    matrices = transfers.make_matrices(fits, len(measurer.devices))
     return SubmodelCosts(parts, compute_s[has_run], slowdown[has_run], matrices), fits
 
 
@@ -216,7 +217,7 @@ def _measure_slowdown(
         for device in range(num_devices)
     )
     remaining_s = max(0.0, deadline_s - time.monotonic())
-    times = measurer.ask(SideBySide(measurer.devices, segments, _INFERENCES, remaining_s))
+    times = measurer.ask(Contention(measurer.devices, segments, _INFERENCES, remaining_s))
     for device, (isolated_s, concurrent_s) in enumerate(zip(*times, strict=True)):
         if len(isolated_s) and len(concurrent_s):
             ratio = np.median(concurrent_s, axis=0) / np.median(isolated_s, axis=0)

@@ -23,7 +23,7 @@ def is_stateful(model: ov.Model) -> bool:
     return any(op.get_type_name() in _STATE_TYPES for op in model.get_ops())
 
 
-def groups(model: ov.Model) -> list[frozenset[int]]:
+def colocated_groups(model: ov.Model) -> list[frozenset[int]]:
     """Returns disjoint sets of operations, as indices into `model.get_ordered_ops()`."""
     ops = model.get_ordered_ops()
     index = {op.get_instance_id(): i for i, op in enumerate(ops)}

@@ -10,7 +10,7 @@ import jax
 import openvino as ov
 
 from placement.errors import UserError
-from placement.runtime.errors import why
+from placement.runtime.errors import find_reason
 from placement.runtime.models import frontend, operations
 
 # A front end names an operation without a name by its type and a counter of this process.
@@ -52,7 +52,7 @@ def convert(source: Any, *, subject: str, mend: str, **options: Any) -> ov.Model
     except Exception as error:  # the source's own code runs, which may raise anything
         if error.__cause__ is not None:  # an error while a module was traced
             raise make_tracing_error(subject, error.__cause__) from error
-        reason = why(error, type(error).__name__)
+        reason = find_reason(error, type(error).__name__)
         for message, explanation in (
             ("No conversion rule found for operations", "OpenVINO has no rule for"),
             ("Conversion is failed for", "OpenVINO's rule fails for"),
@@ -76,7 +76,8 @@ def convert(source: Any, *, subject: str, mend: str, **options: Any) -> ov.Model
 def make_tracing_error(subject: str, error: BaseException) -> UserError:
     """Returns the error to raise if a model's code fails on its example inputs."""
     return UserError(
-        f"{subject} cannot be traced on its example inputs: {why(error, type(error).__name__)}; "
+        f"{subject} cannot be traced on its example inputs: "
+        f"{find_reason(error, type(error).__name__)}; "
         "give arguments that it takes"
     )
 
@@ -95,7 +96,7 @@ def set_inputs(model: ov.Model, inputs: Sequence[InputSpec], *, subject: str) ->
     except RuntimeError as error:
         raise UserError(
             f"{subject} does not work with the shapes of its example inputs: "
-            f"{why(error, 'its operations refuse them')}; give shapes that it was made for"
+            f"{find_reason(error, 'its operations refuse them')}; give shapes that it was made for"
         ) from error
 
 

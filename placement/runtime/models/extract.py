@@ -80,7 +80,7 @@ def op_graph(model: ov.Model, *, name: str, constants: bool = True) -> Extractio
         flop_counts[i] = count
 
     device_groups = np.arange(len(nodes))  # operations with equal numbers share a device
-    for group in colocation.groups(model):
+    for group in colocation.colocated_groups(model):
         device_groups[list(group)] = min(group)
     device_groups = device_groups[owners]
     for i, node in enumerate(nodes):
@@ -95,7 +95,7 @@ def op_graph(model: ov.Model, *, name: str, constants: bool = True) -> Extractio
         for sender, value in zip(producers[i], nodes[i].input_values(), strict=True)
         if sender in position
     ]
-    graph = opgraph.make(
+    graph = opgraph.make_graph(
         name=name,
         op_names=tuple(nodes[i].get_friendly_name() for i in listed),
         op_types=tuple(nodes[i].get_type_name() for i in listed),

@@ -27,7 +27,7 @@ _RELATIVE_TOLERANCE = 1e-5
 _CHUNK_ELEMENTS = 1 << 20  # processed at once, because a constant may be as large as the memory
 
 
-def of(model: ov.Model) -> dict[str, Any]:
+def compute_fingerprint(model: ov.Model) -> dict[str, Any]:
     """Returns the fingerprint of a model with unique friendly names (`frontend.prepare`)."""
     described_ops, weights = {}, {}
     for name, op in ops_by_name(model).items():
@@ -46,7 +46,7 @@ def of(model: ov.Model) -> dict[str, Any]:
         )
         listed = (f"{count} x {text}" if count > 1 else text for text, count in outputs.items())
         inputs = [(s.get_node().get_friendly_name(), s.get_index()) for s in op.input_values()]
-        bodies = [sorted(of(body)["ops"].values()) for body in op_bodies(op)]
+        bodies = [sorted(compute_fingerprint(body)["ops"].values()) for body in op_bodies(op)]
         rest = _digest_json([op.get_attributes(), inputs, bodies, values])
         described_ops[name] = f"{' '.join([op.get_type_name(), *listed])} #{rest[:8]}"
     return {"ops": described_ops, "weights": weights}
@@ -58,14 +58,14 @@ def digest(fingerprint: Fingerprint) -> str:
     return _digest_json([sorted(fingerprint["ops"].items()), sorted(weights.items())])
 
 
-def differences(earlier: Fingerprint, later: Fingerprint) -> list[str]:
+def describe_differences(earlier: Fingerprint, later: Fingerprint) -> list[str]:
     """Describes each way in which a model differs from an earlier one; [] if they are equal.
 
     Args:
       earlier: the fingerprint of the earlier model.
       later: the fingerprint of the later model.
     """
-    described = other_names(earlier["ops"], later["ops"])
+    described = describe_name_differences(earlier["ops"], later["ops"])
     changed_outputs, changed_rest = [], []
     for name, old_op in earlier["ops"].items():
         new_op = later["ops"].get(name, old_op)
@@ -78,7 +78,7 @@ def differences(earlier: Fingerprint, later: Fingerprint) -> list[str]:
     if num_more := len(changed_outputs[_MAX_LISTED:]):
         described.append(f"{num_more} more have other shapes or types")
     if changed_rest:
-        described.append(f"{few(changed_rest)} differ in attributes, inputs or values")
+        described.append(f"{quote_names(changed_rest)} differ in attributes, inputs or values")
     # An earlier version of the program wrote null for the mean of a constant with infinities.
     changed_weights = [
         name
@@ -87,18 +87,18 @@ def differences(earlier: Fingerprint, later: Fingerprint) -> list[str]:
         or not math.isclose(old, later["weights"].get(name, old), rel_tol=_RELATIVE_TOLERANCE)
     ]
     if changed_weights:
-        described.append(f"weights changed in {few(changed_weights)}")
+        described.append(f"weights changed in {quote_names(changed_weights)}")
     return described
 
 
-def other_names(earlier: Collection[str], later: Collection[str]) -> list[str]:
+def describe_name_differences(earlier: Collection[str], later: Collection[str]) -> list[str]:
     """Describes the names that are in only one of two collections."""
     lost, new = ([n for n in a if n not in b] for a, b in ((earlier, later), (later, earlier)))
-    described = [f"it lacks {few(lost)}"] if lost else []
-    return described + ([f"it has new {few(new)}"] if new else [])
+    described = [f"it lacks {quote_names(lost)}"] if lost else []
+    return described + ([f"it has new {quote_names(new)}"] if new else [])
 
 
-def few(names: Iterable[str]) -> str:
+def quote_names(names: Iterable[str]) -> str:
     """Lists the first names in quotes, such as "'a', 'b', 'c' and 7 more"."""
     quoted = [repr(name) for name in names]
     suffix = f" and {len(quoted) - _MAX_LISTED} more" if len(quoted) > _MAX_LISTED else ""

@@ -15,7 +15,7 @@ import openvino as ov
 from openvino import passes
 
 from placement.errors import UserError
-from placement.runtime.errors import raise_if_exhausted, silent_stderr, why
+from placement.runtime.errors import find_reason, raise_if_exhausted, silent_stderr
 from placement.runtime.models.operations import all_ops
 
 _FORMATS = {
@@ -104,7 +104,7 @@ def load(path: str) -> ov.Model:
             f"model {path!r} has names that are no UTF-8 ({error.reason}); export it with others"
         ) from error
     except RuntimeError as error:
-        reason = why(error, "its content is damaged or of another format")
+        reason = find_reason(error, "its content is damaged or of another format")
         raise UserError(
             f"model {path!r} cannot be read as {file_format}: {reason}; "
             f"{_advise_on_reading(str(error), file)}"
@@ -190,7 +190,7 @@ def prepare(model: ov.Model, input_shapes: str = "") -> ov.Model:
         try:
             prepared.reshape({i: ov.PartialShape(list(shape)) for i, shape in shapes.items()})
         except RuntimeError as error:
-            reason = why(error, "its operations refuse them")
+            reason = find_reason(error, "its operations refuse them")
             raise UserError(
                 f"the model does not work with input_shapes {input_shapes!r}: {reason}; "
                 "give shapes that it was made for"
@@ -235,7 +235,8 @@ def _fold_constants(model: ov.Model) -> None:
     except (RuntimeError, ValueError) as error:  # OpenVINO's std::domain_error is a ValueError
         raise_if_exhausted(error)
         raise UserError(
-            f"the model's constants cannot be computed: {why(error, 'OpenVINO refuses them')}; "
+            "the model's constants cannot be computed: "
+            f"{find_reason(error, 'OpenVINO refuses them')}; "
             "mend that operation and export the model again"
         ) from error
     for op in unpacking_ops:

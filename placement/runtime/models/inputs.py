@@ -27,7 +27,7 @@ class Inputs(NamedTuple):
     """Input samples of one model; the first is timed, all are checked."""
 
     samples: tuple[list[np.ndarray], ...]  # each has one array for each of the model's inputs
-    told: str  # a description for people
+    description: str  # a description for people
     key: str  # a digest of the values, unless all are drawn at random; then ''
 
 
@@ -39,7 +39,7 @@ class _InputValue(NamedTuple):
     is_range: bool
 
 
-def find(model: ov.Model, *, seed: int = 0, values: str = "", file: str = "") -> Inputs:
+def load_inputs(model: ov.Model, *, seed: int = 0, values: str = "", file: str = "") -> Inputs:
     """Returns the inputs to time and check a model with.
 
     Args:

@@ -30,14 +30,14 @@ class Comparison(NamedTuple):
     nan_share: float  # the share of output values that are NaN in both, which counts as equal
 
 
-class Checked(NamedTuple):
+class OutputCheck(NamedTuple):
     """The error of a device's outputs and the largest error that is accepted."""
 
     error: float
     tolerance: float
 
     @property
-    def right(self) -> bool:
+    def is_correct(self) -> bool:
         """Whether the error is within the tolerance."""
         return self.error <= self.tolerance
 

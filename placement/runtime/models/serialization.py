@@ -13,23 +13,23 @@ from pathlib import Path
 
 import openvino as ov
 
-from placement.runtime.errors import essence
+from placement.runtime.errors import summarise_error
 
 XML, WEIGHTS = "model.xml", "model.bin"
 
 
-def write(model: ov.Model, folder: Path) -> None:
+def write_model(model: ov.Model, folder: Path) -> None:
     """Writes `model.xml` and `model.bin` into a temporary folder.
 
     Raises:
-      OSError: the files cannot be written; see `naming_free_space`.
+      OSError: the files cannot be written; see `report_free_space`.
     """
-    with naming_free_space(folder):
+    with report_free_space(folder):
         ov.serialize(model, folder / XML, folder / WEIGHTS)
 
 
 @contextlib.contextmanager
-def naming_free_space(folder: Path) -> Iterator[None]:
+def report_free_space(folder: Path) -> Iterator[None]:
     """Turns the error of a failed write into an OSError with the folder and its free space.
 
     OpenVINO raises a RuntimeError that names no cause, such as 'iostream error'.
@@ -38,5 +38,5 @@ def naming_free_space(folder: Path) -> Iterator[None]:
         yield
     except (RuntimeError, OSError) as error:
         free = shutil.disk_usage(folder).free >> 20
-        cause = f"cannot write the model, {free} MiB are free: {essence(error)}"
+        cause = f"cannot write the model, {free} MiB are free: {summarise_error(error)}"
         raise OSError(errno.EIO, cause, str(folder)) from error

@@ -48,11 +48,11 @@ class Pigeonhole(NamedTuple):
     capacity: np.ndarray  # int [D]: how many members a device computes in less than `bound_s`
 
 
-def max_load(problem: Instance) -> float:
+def bound_max_load(problem: Instance) -> float:
     """Bounds the objective `max_load` from below; inf where no placement can be feasible."""
     classes = problem.classes
     capacity = np.asarray(problem.costs.capacity_bytes, np.float64)
-    first_equal = base.equal_devices(np.concatenate([capacity[None], classes.compute_s]))
+    first_equal = base.find_equal_devices(np.concatenate([capacity[None], classes.compute_s]))
     columns, group, size = np.unique(first_equal, return_inverse=True, return_counts=True)
     compute_s, is_allowed = classes.compute_s[:, columns], classes.allowed[:, columns]
     # Variable 0 is T; one share follows for each class and group of devices that can run it.
@@ -60,7 +60,7 @@ def max_load(problem: Instance) -> float:
     shares = np.arange(len(class_id))
     shape = (len(size), len(shares))
     load_s = sparse.coo_array((compute_s[is_allowed], (group_id, shares)), shape)
-    group_bytes = base.group_capacity_bytes(problem, group)
+    group_bytes = base.sum_group_capacity(problem, group)
     is_limited = np.isfinite(group_bytes)
     used = sparse.coo_array((classes.memory_bytes[class_id], (group_id, shares)), shape).tocsr()
     upper = sparse.block_array(
@@ -98,7 +98,7 @@ def pigeonhole(compute_s: np.ndarray) -> Pigeonhole:
     return best
 
 
-def subgraph(problem: Instance) -> float:
+def bound_subgraph(problem: Instance) -> float:
     """Bounds the objective `subgraph` from below; inf where no placement can be feasible."""
     classes, memory = problem.classes, problem.memory_limits
     is_host = np.asarray(problem.costs.accelerator) < 0

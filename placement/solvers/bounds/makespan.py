@@ -70,7 +70,7 @@ class Windows(NamedTuple):
     compute_s: np.ndarray  # float64 [N, D]
     tail_s: np.ndarray  # float64 [N, D]
 
-    def through_s(self) -> np.ndarray:
+    def compute_through_s(self) -> np.ndarray:
         """Returns float64 [N, D]: the least latency with the operation on the device."""
         return self.head_s + self.compute_s + self.tail_s
 
@@ -91,21 +91,21 @@ class _Rows(NamedTuple):
     limits: np.ndarray  # float64 [R]
 
 
-def makespan(problem: Instance, limits: SearchLimits) -> float:
+def bound_makespan(problem: Instance, limits: SearchLimits) -> float:
     """Bounds the latency of every placement from below, in seconds; inf if none is feasible.
 
     At the time limit it is the largest T refuted so far, and no less than the longest path.
     """
-    edges, compute_s = edges_of(problem), np.asarray(problem.costs.compute_s, np.float64)
-    unlimited = windows_of(edges, problem.allowed_compute_s)
-    path_s = float(unlimited.through_s().min(axis=1).max())
+    edges, compute_s = collect_edges(problem), np.asarray(problem.costs.compute_s, np.float64)
+    unlimited = compute_windows(edges, problem.allowed_compute_s)
+    path_s = float(unlimited.compute_through_s().min(axis=1).max())
 
     def is_refuted(latency_s: float) -> bool:
-        windows = closed(problem.classes, edges, unlimited, latency_s)
+        windows = close_windows(problem.classes, edges, unlimited, latency_s)
         has_closed_op = np.isinf(windows.compute_s).all(axis=1).any()
         return bool(has_closed_op) or _is_overloaded(problem, windows, latency_s)
 
-    low_s, high_s = path_s, longest_s(edges, compute_s)
+    low_s, high_s = path_s, compute_longest_s(edges, compute_s)
     if high_s == 0:  # nothing takes any time, so there is no interval to check
         return 0.0
     if not np.isfinite(low_s) or is_refuted(high_s):
@@ -113,13 +113,13 @@ def makespan(problem: Instance, limits: SearchLimits) -> float:
     low_s = max(low_s, _TOLERANCE * high_s)  # a lower bound would not be worth the search
     if low_s >= high_s or not is_refuted(low_s):
         return path_s
-    while high_s > low_s * (1 + _PRECISION) and not limits.over():
+    while high_s > low_s * (1 + _PRECISION) and not limits.is_over():
         middle_s = np.sqrt(low_s * high_s)
         low_s, high_s = (middle_s, high_s) if is_refuted(middle_s) else (low_s, middle_s)
     return float(low_s)
 
 
-def edges_of(problem: Instance) -> Edges:
+def collect_edges(problem: Instance) -> Edges:
     """Returns the pairs of operations that edges join, each once with its longest delay."""
     senders, receivers, delay_s, _ = problem.dependencies
     position = np.argsort(problem.topological_order)
@@ -128,7 +128,7 @@ def edges_of(problem: Instance) -> Edges:
     return Edges(senders[order].tolist(), receivers[order].tolist(), seconds)
 
 
-def windows_of(edges: Edges, compute_s: np.ndarray) -> Windows:
+def compute_windows(edges: Edges, compute_s: np.ndarray) -> Windows:
     """Computes the windows of operations.
 
     Args:
@@ -167,7 +167,7 @@ def _scan_heads_s(senders: Array, receivers: Array, delay_s: Array, compute_s: A
     return jax.lax.scan(step, jnp.zeros_like(compute_s), (senders, receivers, delay_s))[0]
 
 
-def longest_s(edges: Edges, compute_s: np.ndarray) -> float:
+def compute_longest_s(edges: Edges, compute_s: np.ndarray) -> float:
     """Sums all operations and delays at their slowest: no finite latency is longer.
 
     Args:
@@ -180,23 +180,25 @@ def longest_s(edges: Edges, compute_s: np.ndarray) -> float:
     return float(compute_s.max(axis=1).sum() + delay_s.max(axis=(1, 2)).sum())
 
 
-def closed(classes: ColocationClasses, edges: Edges, windows: Windows, latency_s: float) -> Windows:
+def close_windows(
+    classes: ColocationClasses, edges: Edges, windows: Windows, latency_s: float
+) -> Windows:
     """Closes all devices on which a class makes every placement slower than `latency_s`."""
     for _ in range(_MAX_PASSES):
-        is_late = windows.through_s() > latency_s * (1 + _TOLERANCE)
+        is_late = windows.compute_through_s() > latency_s * (1 + _TOLERANCE)
         is_late_class = np.zeros(classes.compute_s.shape, bool)
         np.logical_or.at(is_late_class, classes.ids, is_late)
         compute_s = np.where(is_late_class[classes.ids], np.inf, windows.compute_s)
         if (np.isinf(compute_s) == np.isinf(windows.compute_s)).all():
             break
-        windows = windows_of(edges, compute_s)
+        windows = compute_windows(edges, compute_s)
     return windows
 
 
 def _is_overloaded(problem: Instance, windows: Windows, latency_s: float) -> bool:
     """Whether the linear program has no shares: its least excess, in units of T, is positive."""
     classes = problem.classes
-    first_equal = base.equal_devices(np.concatenate(windows))
+    first_equal = base.find_equal_devices(np.concatenate(windows))
     devices, group = np.unique(first_equal, return_inverse=True)
     rows = _make_rows(problem, windows, latency_s, devices, group)
     if not len(rows.group):  # no operation takes time, and no memory is limited
@@ -255,7 +257,7 @@ def _make_rows(
                 groups.append(g)
                 loads.append(np.bincount(classes.ids, overlap_s, num_classes) / latency_s)
                 limits.append(sizes[g] * length_s / latency_s)
-    for g, capacity_bytes in enumerate(base.group_capacity_bytes(problem, group)):
+    for g, capacity_bytes in enumerate(base.sum_group_capacity(problem, group)):
         if np.isfinite(capacity_bytes):
             groups.append(g)
             loads.append(classes.memory_bytes / max(capacity_bytes, 1.0))

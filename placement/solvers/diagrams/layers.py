@@ -54,11 +54,11 @@ def make(problem: Instance, max_rows: int = MAX_ROWS) -> Diagram | None:
       None if a state has more than `max_rows` rows, or rows with thousands of remaining readers,
       all of which every layer would look at.
     """
-    edges = _with_colocation(makespan.edges_of(problem), problem)
+    edges = _with_colocation(makespan.collect_edges(problem), problem)
     layers = _layers(edges, problem.priority_order, max_rows)
     if layers is None:
         return None
-    windows = makespan.windows_of(edges, problem.allowed_compute_s)
+    windows = makespan.compute_windows(edges, problem.allowed_compute_s)
     return Diagram(problem, edges, windows, layers)
 
 

@@ -42,7 +42,7 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
             f"graph {problem.graph.name!r} has more than {layers.MAX_ROWS} tensors alive at a "
             "time; diagram is for narrower ones: give another method"
         )
-    max_s = makespan.longest_s(diagram.edges, diagram.windows.compute_s)
+    max_s = makespan.compute_longest_s(diagram.edges, diagram.windows.compute_s)
     best, value_s, bound_s, evaluations, width = None, np.inf, 0.0, 0, _INITIAL_WIDTH
     while True:
         swept = sweep(diagram, min(value_s, max_s), width, limits, relaxed=False)
@@ -51,7 +51,7 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
             swept_value_s = problem.value_s(swept.placement)
             if swept_value_s < value_s:
                 best, value_s = swept.placement, swept_value_s
-        limits.tell(evaluations, value_s, best)
+        limits.report(evaluations, value_s, best)
         if swept.exact:
             if best is None and swept.placement is None:
                 return Solution(None, status=Status.INFEASIBLE, evaluations=evaluations)
@@ -61,13 +61,13 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
                 diagram, bound_s, min(value_s, max_s), width, limits
             )
             evaluations += num_evaluations
-            limits.tell(evaluations, value_s, best)
+            limits.report(evaluations, value_s, best)
         if value_s <= bound_s * (1 + base.ROUNDING):
             return Solution(best, bound_s=bound_s, status=Status.OPTIMAL, evaluations=evaluations)
         # An exact sweep without the optimum: its placement exceeds the memory while tensors are
         # alive, which diagrams do not know. Wider ones would not help.
-        if limits.over() or evaluations >= limits.budget or swept.exact:
-            status = Status.TIME_LIMIT if limits.over() else Status.FINISHED
+        if limits.is_over() or evaluations >= limits.budget or swept.exact:
+            status = Status.TIME_LIMIT if limits.is_over() else Status.FINISHED
             return Solution(best, bound_s=bound_s, status=status, evaluations=evaluations)
         width *= _WIDTH_FACTOR
 
@@ -81,7 +81,7 @@ def start(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     diagram = layers.make(problem, _MAX_START_ROWS)
     if diagram is None:
         return Solution(None)
-    max_s = makespan.longest_s(diagram.edges, diagram.windows.compute_s)
+    max_s = makespan.compute_longest_s(diagram.edges, diagram.windows.compute_s)
     restricted = sweep(diagram, max_s, _INITIAL_WIDTH, limits, relaxed=False)
     if restricted.placement is None:
         return Solution(None)
@@ -96,9 +96,9 @@ def bound(problem: Instance, limits: SearchLimits) -> float:
     diagram = layers.make(problem)
     if diagram is None:
         return 0.0
-    best_s = makespan.longest_s(diagram.edges, diagram.windows.compute_s)
+    best_s = makespan.compute_longest_s(diagram.edges, diagram.windows.compute_s)
     bound_s, width = 0.0, _INITIAL_WIDTH
-    while width <= _MAX_BOUND_WIDTH and not limits.over():
+    while width <= _MAX_BOUND_WIDTH and not limits.is_over():
         swept = sweep(diagram, best_s, width, limits, relaxed=False)
         best_s = min(best_s, swept.latency_s)
         if swept.exact:
@@ -121,7 +121,7 @@ def _raise_bound(
         bound_s = max(bound_s, swept.bound_s)
         if swept.bound_s < attempt_s:
             open_s = attempt_s
-        if limits.over() or open_s <= bound_s * (1 + base.ROUNDING):
+        if limits.is_over() or open_s <= bound_s * (1 + base.ROUNDING):
             break
         attempt_s = float(np.sqrt(bound_s * open_s))
     return bound_s, evaluations

@@ -119,7 +119,7 @@ def sweep(
         survivors, states, is_complete = _shrink(states, bound_s, width, bounds, relaxed=relaxed)
         exact &= is_complete
         decisions.append((parent[fast[survivors]], device[fast[survivors]]))
-        if limits.over():
+        if limits.is_over():
             lower_bound_s = min(float(bound_s.min()), latency_s) if relaxed else -np.inf
             return SweepResult(lower_bound_s, np.inf, None, exact=False, evaluations=evaluations)
     end_s = states.time_s[:, 1, 0]
@@ -141,7 +141,7 @@ def _make_bounds(diagram: Diagram, latency_s: float, *, limited: bool) -> _Bound
       limited: whether limits of memory count, if any memory is too small for all operations.
     """
     classes, memory = diagram.problem.classes, diagram.problem.memory_limits
-    windows = makespan.closed(classes, diagram.edges, diagram.windows, latency_s)
+    windows = makespan.close_windows(classes, diagram.edges, diagram.windows, latency_s)
     compute_s, (num_ops, num_devices) = windows.compute_s, windows.compute_s.shape
     is_open = np.isfinite(compute_s)
     if not is_open.any(axis=1).all():

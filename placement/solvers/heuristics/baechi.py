@@ -92,7 +92,7 @@ def m_etf(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
 def m_sct(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Memory-constrained small communication times (Jeon et al. 2020, section 3.3)."""
     del seed
-    favourite = favourite_children(problem, _LP_SHARE * limits.left_s())
+    favourite = favourite_children(problem, _LP_SHARE * limits.remaining_s())
     return _earliest_first(problem, favourite, limits)
 
 
@@ -165,7 +165,7 @@ def _earliest_first(problem: Instance, favourite: np.ndarray, limits: SearchLimi
         del arrival_s[op]
         queued_ops = waiting.place(op)
         arrival_s |= {reader: schedule.arrival_s(reader) for reader in queued_ops}
-        child = -1 if limits.over() else int(favourite[op])
+        child = -1 if limits.is_over() else int(favourite[op])
         for device, awaited in enumerate(awaited_op):
             if device == choice.device and child >= 0:
                 # The device now awaits `child`, which alone may start sooner there.

@@ -36,18 +36,18 @@ class _Population(NamedTuple):
     latencies_s: Array  # float32 [B]: inf where infeasible
 
 
-def find(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def genetic_algorithm(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Searches with a genetic algorithm."""
     space, starts, evaluation = neighbourhood.make_space(problem)
     key, population = jax.random.PRNGKey(seed), _Population(starts, *evaluation)
     total_generations = max(0, limits.budget // neighbourhood.NUM_CHAINS - 1)
     num_done = 0
-    while num_done < total_generations and not limits.over():
+    while num_done < total_generations and not limits.is_over():
         count = min(_GENERATIONS_PER_CALL, total_generations - num_done)
         key, population = _evolve(problem.objective, space, key, population, count)
         num_done += count
         best = int(jnp.argmin(population.latencies_s))
-        limits.tell(
+        limits.report(
             (num_done + 1) * neighbourhood.NUM_CHAINS,
             float(population.latencies_s[best]),
             np.asarray(population.placements[best]),

@@ -8,8 +8,8 @@ from a seed, along the edges, against them or both ways, across all devices or w
 Every other seed is an end of a transfer edge, and the block moves to the device of the other end,
 so that boundaries move. Lengths are log-uniform.
 
-A round is a step of `placement.solvers.iterated_local_search` with one chain and `BATCH` proposals.
-The blocks that improve the placement are also joined, best first, and the joins are evaluated in
+A round is a step of `placement.solvers.iterated_local_search` with one chain and `BATCH_SIZE`
+proposals. The blocks that improve the placement are also joined, best first, and the joins are evaluated in
 the next round. A block that is already on its device counts as a proposal, so that a round without
 improvement stands still or drifts among equals. A restart moves a few blocks of the best placement.
 
@@ -35,7 +35,7 @@ from placement.solvers.heuristics import baechi, list_scheduling
 from placement.solvers.limits import SearchLimits
 from placement.types import Solution, Status
 
-BATCH = 64  # placements simulated at once: one compilation
+BATCH_SIZE = 64  # placements simulated at once: one compilation
 _MAX_JOINED = 8  # joins of a round's blocks, which are proposals of the next round
 _PATIENCE, _CLASSES_PER_ROUND = 10, 16  # rounds without improvement before a restart
 _MAX_KICKS = 4  # blocks that a restart moves
@@ -94,9 +94,9 @@ def polish(problem: Instance, placement: np.ndarray, seed: int, limits: SearchLi
     patience = _PATIENCE + len(current) // _CLASSES_PER_ROUND
     evaluations = 1
     best, best_s = current, float(current_s[0])
-    limits.tell(evaluations, best_s, best[classes.ids])
-    while not limits.over() and evaluations + BATCH <= limits.budget:
-        blocks = _draw_blocks(rng, space, current, BATCH - len(joined))
+    limits.report(evaluations, best_s, best[classes.ids])
+    while not limits.is_over() and evaluations + BATCH_SIZE <= limits.budget:
+        blocks = _draw_blocks(rng, space, current, BATCH_SIZE - len(joined))
         rows = np.concatenate([joined, _move_blocks(space, current, blocks)])
         rows_s = np.asarray(problem.evaluate(rows[:, classes.ids]))
         evaluations += len(rows)
@@ -113,7 +113,7 @@ def polish(problem: Instance, placement: np.ndarray, seed: int, limits: SearchLi
         chain = _move_chain(chain, ils.Proposals(rows.T), ils.Evaluation(rows_s, rows_s))
         current = np.asarray(chain.placements)[:, 0]
         best, best_s = np.asarray(chain.best_placement), float(chain.best_latency_s)
-        limits.tell(evaluations, best_s, best[classes.ids])
+        limits.report(evaluations, best_s, best[classes.ids])
         if chain.steps_since_improvement[0] > patience:
             current, joined = best, joined[:0]
             for _ in range(rng.integers(1, _MAX_KICKS + 1)):
@@ -123,7 +123,7 @@ def polish(problem: Instance, placement: np.ndarray, seed: int, limits: SearchLi
                 costs_s=jnp.full(1, jnp.inf, jnp.float32),
                 steps_since_improvement=jnp.zeros(1, jnp.int32),
             )
-    status = Status.TIME_LIMIT if limits.over() else Status.FINISHED
+    status = Status.TIME_LIMIT if limits.is_over() else Status.FINISHED
     return Solution(best[classes.ids], status=status, evaluations=evaluations)
 
 
@@ -132,8 +132,8 @@ _move_chain = jax.jit(partial(ils.move_chains, patience=None))
 
 
 def _pad_batch(rows: np.ndarray) -> np.ndarray:
-    """Returns `BATCH` rows, the last one repeated."""
-    return np.concatenate([rows, np.repeat(rows[-1:], BATCH - len(rows), axis=0)])
+    """Returns `BATCH_SIZE` rows, the last one repeated."""
+    return np.concatenate([rows, np.repeat(rows[-1:], BATCH_SIZE - len(rows), axis=0)])
 
 
 def _draw_blocks(

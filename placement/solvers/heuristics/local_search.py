@@ -59,8 +59,8 @@ def _search(problem: Instance, seed: int, limits: SearchLimits, *, annealed: boo
     while True:
         evaluations = (steps_done + 1) * NUM_CHAINS
         best, best_s = np.asarray(chains.best_placement), float(chains.best_latency_s)
-        limits.tell(evaluations, best_s, best)
-        if steps_done >= total_steps or limits.over():
+        limits.report(evaluations, best_s, best)
+        if steps_done >= total_steps or limits.is_over():
             return neighbourhood.make_result(best, best_s, evaluations, limits.budget)
         num_steps = min(_STEPS_PER_CALL, total_steps - steps_done)
         cooling = _Cooling(scale_s, steps_done, total_steps)

@@ -77,7 +77,8 @@ def scotch(problem: Instance, *, gmap: Callable[[str], str], seed: int = 0) -> n
 
     Args:
       problem: the problem.
-      gmap: the program, from standard input to standard output (`placement.runtime.scotch.gmap`).
+      gmap: the program, from standard input to standard output
+        (`placement.runtime.scotch.run_gmap`).
       seed: the seed of the shuffle.
 
     Raises:
@@ -209,7 +210,7 @@ def _metis(graph: WeightedGraph, shares: np.ndarray, seed: int) -> np.ndarray:
     try:
         import pymetis
     except ImportError as error:
-        raise base.missing("pymetis") from error
+        raise base.make_missing_error("pymetis") from error
     adjacency = graph.adjacency
     _, parts = pymetis.part_graph(
         len(shares),
@@ -226,7 +227,7 @@ def _kahip(graph: WeightedGraph, shares: np.ndarray, seed: int) -> np.ndarray:
     try:
         import kahip
     except ImportError as error:
-        raise base.missing("kahip") from error
+        raise base.make_missing_error("kahip") from error
     adjacency = graph.adjacency
     csr = (adjacency.indptr, adjacency.data, adjacency.indices)
     _, parts = kahip.kaffpa(graph.weights, *csr, len(shares), 0.03, True, seed, _ECO)

@@ -74,7 +74,7 @@ def brute_force(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
             f"and {_MAX_PLACEMENTS}: give a smaller graph, fewer devices or another method"
         )
     best, best_s, begin = None, np.inf, 0
-    while begin < total and not limits.over():
+    while begin < total and not limits.is_over():
         # The last batch wraps around, so that all have one size and compile once.
         rows = np.unravel_index(np.arange(begin, begin + _BATCH) % int(total), sizes)
         placements = np.stack([c[row] for c, row in zip(choices, rows, strict=True)], axis=1)
@@ -83,7 +83,7 @@ def brute_force(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
         if latency_s.min() < best_s:
             best, best_s = placements[latency_s.argmin()], float(latency_s.min())
         begin += _BATCH
-        limits.tell(min(begin, int(total)), best_s, best)
+        limits.report(min(begin, int(total)), best_s, best)
     evaluations = min(begin, int(total))
     if begin < total:
         return Solution(best, status=Status.TIME_LIMIT, evaluations=evaluations)

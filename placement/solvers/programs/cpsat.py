@@ -25,7 +25,7 @@ _HORIZON_UNITS = 2**30
 _NUM_WORKERS = 8
 
 
-def find(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def cpsat(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """A constraint program on CP-SAT, over all placements.
 
     Two runs may differ if the time limit ends them.

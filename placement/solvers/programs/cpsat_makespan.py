@@ -71,7 +71,7 @@ def solve_makespan(problem: Instance, seed: int, limits: SearchLimits) -> Soluti
         )
     start = warm_start.find_warm_start(problem, seed, limits)
     best, value_s, evaluations = start
-    bound_s = makespan_lib.makespan(problem, limits)
+    bound_s = makespan_lib.bound_makespan(problem, limits)
     if bound_s == inf:
         return Solution(None, status=Status.INFEASIBLE, evaluations=evaluations)
     if value_s <= bound_s * (1 + base.ROUNDING):
@@ -90,7 +90,7 @@ def solve_makespan(problem: Instance, seed: int, limits: SearchLimits) -> Soluti
 
     def report(value: Callable[[Any], Any]) -> None:
         placement, seconds = read_placement(value)
-        limits.tell(evaluations, seconds, placement)
+        limits.report(evaluations, seconds, placement)
 
     parameters = {"num_workers": 1, "random_seed": seed % 2**31, "linearization_level": 0}
     status, solver = cpsat_solver.solve(cp_model, model, limits, parameters, report)
@@ -123,14 +123,14 @@ def _build_model(
     class_ids = classes.ids.tolist()
 
     # The edges and windows in whole units; the windows are inf where a device is closed.
-    edges = makespan_lib.edges_of(problem)
+    edges = makespan_lib.collect_edges(problem)
     compute_s = np.asarray(problem.costs.compute_s, np.float64)
-    limit_s = value_s if value_s < inf else makespan_lib.longest_s(edges, compute_s)
+    limit_s = value_s if value_s < inf else makespan_lib.compute_longest_s(edges, compute_s)
     unit_s = limit_s * base.ROUNDING / (4 * len(compute_s)) or 1.0
     limit = ceil(limit_s / unit_s * (1 + base.ROUNDING))
     edges = edges._replace(delay_s=np.floor(edges.delay_s / unit_s))
-    windows = makespan_lib.windows_of(edges, np.floor(problem.allowed_compute_s / unit_s))
-    windows = makespan_lib.closed(classes, edges, windows, limit)
+    windows = makespan_lib.compute_windows(edges, np.floor(problem.allowed_compute_s / unit_s))
+    windows = makespan_lib.close_windows(classes, edges, windows, limit)
     head, compute, tail = windows
 
     # The variables x, s and w.
@@ -143,7 +143,7 @@ def _build_model(
         model.new_int_var(int(low), max(int(low), int(high)), "")
         for low, high in zip(earliest, latest, strict=True)
     ]
-    shortest = windows.through_s().min(axis=1).max()
+    shortest = windows.compute_through_s().min(axis=1).max()
     latency = model.new_int_var(int(shortest), limit, "")
     model.minimize(latency)
 

@@ -22,7 +22,7 @@ def import_cp_model() -> Any:
     try:
         from ortools.sat.python import cp_model
     except ImportError as error:
-        raise base.missing("ortools") from error
+        raise base.make_missing_error("ortools") from error
     return cp_model
 
 
@@ -52,7 +52,7 @@ def solve(
                 on_solution(self.value)
 
     solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = limits.left_s()
+    solver.parameters.max_time_in_seconds = limits.remaining_s()
     solver.parameters.catch_sigint_signal = False
     for name, value in parameters.items():
         setattr(solver.parameters, name, value)
@@ -97,7 +97,10 @@ def add_hint(
         for e, boolean in booleans.items():
             hint_model.add(boolean == is_renamed.get((d, e), 0))
     status, solver = solve(
-        cp_model, hint_model, limits.part(_HINT_SHARE, 0), {"num_workers": 1, "random_seed": 0}
+        cp_model,
+        hint_model,
+        limits.take_share(_HINT_SHARE, 0),
+        {"num_workers": 1, "random_seed": 0},
     )
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         for index in range(len(model.proto.variables)):

@@ -26,13 +26,13 @@ _HORIZON_UNITS = 100.0
 _GAP = 1e-7  # relative, at which a search may end
 
 
-def find(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def milp(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """An integer program on HiGHS; under max_load, over contiguous placements."""
     contiguous = problem.objective == "max_load"
     return program_search.search(problem, seed, limits, solve=solve, contiguous=contiguous)
 
 
-def find_noncontiguous(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def milp_noncontiguous(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """An integer program on HiGHS, over all placements."""
     return program_search.search(problem, seed, limits, solve=solve)
 
@@ -96,7 +96,7 @@ def solve(
         integrality=np.arange(num_variables) < first_time,
         bounds=optimize.Bounds(lower, upper),
         constraints=optimize.LinearConstraint(matrix, np.array(minima), np.inf),
-        options={"time_limit": max(limits.left_s(), 0.01), "mip_rel_gap": _GAP},
+        options={"time_limit": max(limits.remaining_s(), 0.01), "mip_rel_gap": _GAP},
     )
     result = native.call(run, limits)
     if result is None:

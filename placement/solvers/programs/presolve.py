@@ -76,7 +76,7 @@ def _build(problem: Instance, task_ids: np.ndarray) -> TaskGraph:
     graph, costs = problem.graph, problem.costs
     _, first = np.unique(task_ids, return_index=True)
     _, class_ids = np.unique(problem.classes.ids[first], return_inverse=True)  # merging left gaps
-    task_s = dag.part_sums(task_ids, np.asarray(costs.compute_s, np.float64))
+    task_s = dag.sum_by_part(task_ids, np.asarray(costs.compute_s, np.float64))
     memory_bytes = np.asarray(costs.memory_bytes, np.float64)
     if memory_bytes.sum() <= problem.memory_limits.capacity_bytes.min(initial=np.inf):
         memory_bytes = 0 * memory_bytes  # everything fits into any memory
@@ -110,8 +110,8 @@ def _build(problem: Instance, task_ids: np.ndarray) -> TaskGraph:
         edges=np.stack(dag.quotient(graph.senders, graph.receivers, task_ids)),
         backward=graph.backward[first],
         task_s=task_s,
-        compute_s=dag.part_sums(class_ids, task_s),
-        memory_bytes=dag.part_sums(class_ids, dag.part_sums(task_ids, memory_bytes)),
+        compute_s=dag.sum_by_part(class_ids, task_s),
+        memory_bytes=dag.sum_by_part(class_ids, dag.sum_by_part(task_ids, memory_bytes)),
         source=np.array([key[0] for key in source_and_readers], int),
         readers=tuple(np.array(key[1:], int) for key in source_and_readers),
         receive_s=total_receive_s,

@@ -98,7 +98,7 @@ class Program:
             tasks.receive_s,
             tasks.send_s,
         ]
-        self.first_equal_device = base.equal_devices(np.concatenate(rows))
+        self.first_equal_device = base.find_equal_devices(np.concatenate(rows))
         self.total = self.add_time(lower_s)
 
     def add_booleans(self, rows: int, columns: int) -> np.ndarray:

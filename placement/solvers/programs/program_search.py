@@ -36,8 +36,8 @@ class Formulation(NamedTuple):
 
 
 FORMULATIONS: dict[str, Formulation] = {
-    "max_load": Formulation(max_load_program.build, counting.max_load),
-    "subgraph": Formulation(subgraph_program.build, counting.subgraph),
+    "max_load": Formulation(max_load_program.build, counting.bound_max_load),
+    "subgraph": Formulation(subgraph_program.build, counting.bound_subgraph),
 }
 
 
@@ -82,7 +82,7 @@ def search(
 
     def report(assignment: np.ndarray) -> None:
         placement, seconds = evaluate(assignment)
-        limits.tell(start.evaluations, seconds, placement)
+        limits.report(start.evaluations, seconds, placement)
 
     outcome = solve(build(problem, tasks, horizon_s, lower_s), hint, seed, limits, report)
     if outcome.assignment is not None:
@@ -90,7 +90,7 @@ def search(
         evaluations += 1
         if seconds <= value_s:
             best, value_s = placement, seconds
-        limits.tell(evaluations, value_s, best)
+        limits.report(evaluations, value_s, best)
     if outcome.status == "infeasible" and best is not None:  # nothing is better than the horizon
         return Solution(
             best, bound_s=value_s, status=Status.OPTIMAL, evaluations=evaluations, scope=scope

@@ -25,7 +25,7 @@ from placement.solvers.limits import SearchLimits
 from placement.types import OpGraph
 
 _NUM_SHARES = 24
-_BATCH = large_neighbourhood.BATCH  # placements simulated at a time: one compilation for all
+_BATCH = large_neighbourhood.BATCH_SIZE  # placements simulated at a time: one compilation for all
 _CANDIDATES_SHARE, _IMPROVEMENT_SHARE = 0.06, 0.04  # of the remaining time
 _MIN_CANDIDATES_S = 1.0  # if so much remains: a short limit is no worse than the heuristics alone
 _EVALUATIONS_PER_CLASS = 128  # while improving
@@ -58,7 +58,7 @@ def find_warm_start(
         """Returns the best of a start and of as many candidates int [M, N] as time permits."""
         batches_s: list[np.ndarray] = []
         for first in range(0, len(candidates), _BATCH):
-            if batches_s and limits.over():
+            if batches_s and limits.is_over():
                 break
             rows = candidates[first : first + _BATCH]
             padded = np.concatenate([rows, np.repeat(rows[-1:], _BATCH - len(rows), axis=0)])
@@ -71,18 +71,18 @@ def find_warm_start(
             if reach is None or is_contiguous(candidates[row], reach):
                 placement, value_s = candidates[row], float(values_s[row])
         evaluations += len(values_s)
-        limits.tell(evaluations, value_s, placement)
+        limits.report(evaluations, value_s, placement)
         return WarmStart(placement, value_s, evaluations)
 
-    share = max(_CANDIDATES_SHARE, _MIN_CANDIDATES_S / max(_MIN_CANDIDATES_S, limits.left_s()))
-    results = starts.find(problem, seed, limits.part(share, limits.budget))
+    share = max(_CANDIDATES_SHARE, _MIN_CANDIDATES_S / max(_MIN_CANDIDATES_S, limits.remaining_s()))
+    results = starts.find_starts(problem, seed, limits.take_share(share, limits.budget))
     placements = [result.placement for result in results if result.placement is not None]
     candidates = np.stack([*placements, *_deal_classes(problem)[:, classes.ids]])
     start = take_best(WarmStart(None, np.inf, 0), candidates, limits)  # compiles
 
-    limits = limits.part(_IMPROVEMENT_SHARE, _EVALUATIONS_PER_CLASS * len(classes.compute_s))
+    limits = limits.take_share(_IMPROVEMENT_SHARE, _EVALUATIONS_PER_CLASS * len(classes.compute_s))
     rng, previous_s = np.random.default_rng(seed), np.inf
-    while start.placement is not None and start.value_s < previous_s and not limits.over():
+    while start.placement is not None and start.value_s < previous_s and not limits.is_over():
         previous_s = start.value_s
         class_devices, can_move = start.placement[classes.first_ops], classes.allowed.copy()
         can_move[np.arange(len(class_devices)), class_devices] = False
@@ -93,7 +93,7 @@ def find_warm_start(
     if contiguous:
         return start
     placement = candidates[0] if start.placement is None else start.placement
-    polish_limits = limits.part(1.0, limits.budget, start.evaluations)
+    polish_limits = limits.take_share(1.0, limits.budget, start.evaluations)
     polished = large_neighbourhood.polish(problem, placement, seed, polish_limits)
     assert polished.placement is not None
     start = start._replace(evaluations=start.evaluations + polished.evaluations)

@@ -154,7 +154,7 @@ def _contract(vertices: VertexGraph, labels: np.ndarray) -> VertexGraph:
         vertex_ids=labels[vertices.vertex_ids],
         predecessors=predecessors,
         successors=successors,
-        compute_s=dag.part_sums(labels, vertices.compute_s),
+        compute_s=dag.sum_by_part(labels, vertices.compute_s),
         memory_bytes=np.bincount(labels, vertices.memory_bytes, minlength=int(labels.max()) + 1),
         source=source[tensors],
         read_tensor=read_tensor,

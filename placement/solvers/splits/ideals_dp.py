@@ -206,7 +206,7 @@ def search(
     best_s = np.full((num_ideals, num_states), np.inf)  # dp(I, n)
     best_s[0] = 0.0
     for first, end in itertools.pairwise(lattice.level_starts[1:].tolist()):
-        if limits.over():
+        if limits.is_over():
             return Split(np.inf, None, is_complete=False)
         _fill_level(tables, best_s, np.arange(first, end), upper_s)
     value_s = float(best_s[-1, -1])

@@ -71,7 +71,7 @@ def pipedream(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
         pace_s[0] = 0.0
         stage_starts = []
         for _ in workers:
-            if limits.over():
+            if limits.is_over():
                 return Solution(placement, status=Status.TIME_LIMIT)
             values_s = np.maximum(np.maximum(pace_s, crossing_s)[:, None], stage_s)
             stage_starts.append(values_s.argmin(axis=0))

@@ -29,4 +29,4 @@ def test_a_cell_has_latencies_that_placements_can_have(monkeypatch):
 
 def test_large_members_are_large():
     graph = next(search.draw_large_members("layered"))
-    assert loading.without_weights(graph).graph.num_ops >= 1_000
+    assert loading.build_graph_network(graph).graph.num_ops >= 1_000

@@ -4,12 +4,12 @@ from experiments.reproduction import questions
 from placement.costs import roofline
 from placement.graphs import roles
 from placement.instance import Instance
-from placement.search import orders
+from placement.search import block_orders
 from tests import helpers
 
 
 def _described(devices: str) -> Instance:
-    graph, names = helpers.fork_join(4, 3), roofline.devices(devices)
+    graph, names = helpers.fork_join(4, 3), roofline.parse_devices(devices)
     return Instance(graph, roofline.cost_model(graph, names), "makespan", names)
 
 
@@ -38,12 +38,12 @@ def test_names_say_as_much_of_roles_as_their_title():
     sets = {
         title: {
             frozenset(role.tolist())
-            for role in orders._roles(list(graph.op_names), np.arange(graph.num_ops), 99)
+            for role in block_orders._roles(list(graph.op_names), np.arange(graph.num_ops), 99)
         }
         for title, graph in graphs.items()
     }
     assert not sets["no roles"]
-    colour = roles.by_neighbours(problem.graph)
+    colour = roles.find_roles_by_neighbours(problem.graph)
     alike = {frozenset(np.flatnonzero(colour == c).tolist()) for c in colour}
     assert sets["blocks of roles by neighbours"] == {role for role in alike if len(role) > 1}
     together = problem._replace(graph=graphs["one decision a role, by neighbours"])

@@ -26,7 +26,7 @@ def search(workdir, method="hsdag:variant=paper", *, first=1, last=3, **others) 
 
 
 def steps(workdir, method: str) -> list[int]:
-    result = metrics.read(workdir)
+    result = metrics.read_metrics(workdir)
     return [r["step"] for r in result if r["method"] == method]
 
 
@@ -36,7 +36,7 @@ def points(workdir, method: str, run: str) -> list[tuple[int, float]]:
 
 def test_records_name_their_search_and_events_have_the_same_numbers(tmp_path):
     search(tmp_path, loss=0.5)
-    first = metrics.read(tmp_path)[0]
+    first = metrics.read_metrics(tmp_path)[0]
     assert first == {"method": "hsdag:variant=paper", "seed": 0, "elapsed_s": 0.1} | record(
         1, loss=0.5
     )
@@ -86,7 +86,7 @@ def test_a_solvers_progress_is_logged_at_a_limited_rate_and_at_its_end(tmp_path,
             now[0] += 0.01
             told.observe(64 * step, 1 / step)
         told.finish(Solution(np.zeros(1), 1 / 100, np.nan, Status.FINISHED, 1.0, 6400))
-    result = metrics.read(tmp_path)
+    result = metrics.read_metrics(tmp_path)
     assert 5 <= len(result) <= 7
     assert result[0] == {"method": "lns", "seed": 0, "elapsed_s": 0.01, **result[0]}
     assert (result[0]["step"], result[0]["evaluations"]) == (1, 64)

@@ -122,11 +122,11 @@ def test_a_host_profiles_and_measures_in_this_machines_place(
     assert "requests answered by hosts: {'a': " in out
     assert err == ""
     assert hosts_record(tmp_path / "run")["used"] == ["a", "b"]
-    assert hosts_record(tmp_path / "run")["hardware"] == hosts.describe()
+    assert hosts_record(tmp_path / "run")["hardware"] == hosts.describe_host()
     # The profile is of this hardware too: here nothing is profiled again.
-    about = target_lib.find(dataclasses.replace(chain, measure_on="here"))
+    about = target_lib.find_target(dataclasses.replace(chain, measure_on="here"))
     before = (tmp_path / "run" / "profile.json").read_bytes()
-    with target_lib.opened(about, chain, tmp_path / "run", progress.NORMAL):
+    with target_lib.open_target(about, chain, tmp_path / "run", progress.DEFAULT_DISPLAY):
         pass
     assert (tmp_path / "run" / "profile.json").read_bytes() == before
     # A profile of other hardware, whatever its labels, is refused.

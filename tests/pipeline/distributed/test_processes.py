@@ -96,14 +96,14 @@ def test_a_broadcast_problem_is_unchanged(more):
     if more:
         tensors = np.float32(graph.edge_bytes)
         costs = costs._replace(
-            tensor_bytes=TensorBytes(made=2 * tensors, copied=tensors),
-            in_segments=SegmentCosts(
+            tensor_bytes=TensorBytes(produced=2 * tensors, copied=tensors),
+            segment_costs=SegmentCosts(
                 np.stack([tensors] * 3, axis=1), costs.compute_s[0], 0.1 * costs.compute_s
             ),
         )
     problem = helpers.as_problem(graph, costs, "makespan")
-    sent = flax.serialization.msgpack_serialize(processes.packed(problem))
-    received = processes.unpacked(flax.serialization.msgpack_restore(sent))
+    sent = flax.serialization.msgpack_serialize(processes.pack_problem(problem))
+    received = processes.unpack_problem(flax.serialization.msgpack_restore(sent))
     assert jax.tree.all(jax.tree.map(np.array_equal, received.costs, problem.costs))
     assert (received.objective, received.devices) == (problem.objective, problem.devices)
     assert received.graph.op_names == graph.op_names

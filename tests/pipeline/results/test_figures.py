@@ -44,8 +44,8 @@ def _console(capsys):
 
 
 def _draw(summary, workdir, console):
-    with faults.told_last() as kept:
-        figures.of_run(summary, workdir, details.read(workdir / details.FILE), console, kept)
+    with faults.raise_at_end() as kept:
+        figures.draw_run(summary, workdir, details.read(workdir / details.FILE), console, kept)
 
 
 def _drawn(workdir):
@@ -107,14 +107,14 @@ def test_a_comparison_and_a_calibration_have_figures(tmp_path, capsys):
         for row in summary["rows"]
     ]
     kept = faults.Faults()
-    over_all = report.compared(rows)[1]
-    found = figures.of_comparison(rows, over_all, ["hsdag"], tmp_path, console, kept)
+    over_all = report.compare_rows(rows)[1]
+    found = figures.draw_comparison(rows, over_all, ["hsdag"], tmp_path, console, kept)
     placements = [
         {"kind": "contiguous", "predicted_s": x, "measured_s": 1.1 * x, "wrong_output": False}
         for x in (0.1, 0.2)
     ]
     fidelity = {"graph": "diamond", "placements": placements}
-    figures.of_fidelity(fidelity, tmp_path, console, kept)
+    figures.draw_fidelity(fidelity, tmp_path, console, kept)
     kept.raise_all()
     names = ("ratios", "profiles", "front-of-a", "front-of-b_c=1")
     assert _drawn(tmp_path) == _both(*names, "errors")

@@ -49,12 +49,12 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _methods(text: str) -> list[str]:
-    return list(arguments.entries(text))
+    return list(arguments.split_list(text))
 
 
 def test_the_audit_is_of_methods_and_graphs_that_there_are():
     settings = Settings.from_mapping(audit.get_config())
-    methods, _ = compare._methods(settings, progress.NORMAL)
+    methods, _ = compare._methods(settings, progress.DEFAULT_DISPLAY)
     assert set(methods) == {m for m in _methods(settings.methods) if _is_installed(m)} - {"single"}
     assert len(methods) == len(set(methods))
     assert settings.evaluate == "simulate"
@@ -62,7 +62,7 @@ def test_the_audit_is_of_methods_and_graphs_that_there_are():
 
 def test_methods_of_the_audit_that_no_seed_changes_run_once(tmp_path):
     settings = Settings.from_mapping({**audit.get_config(), "graphs": _GRAPHS[0], "seeds": 2})
-    methods = compare._methods(settings, progress.NORMAL)
+    methods = compare._methods(settings, progress.DEFAULT_DISPLAY)
     first, second = compare._cells(settings, tmp_path, *methods)
     installed = {method for method in _methods(settings.methods) if _is_installed(method)}
     assert set(first.methods) == installed - {"single"}

@@ -49,7 +49,7 @@ def prepared(workdir: Path, model: ov.Model, *, segments=(), **others: str) -> P
     provenance = {
         "graph": {"name": "model"},
         "devices": {d.name: {"label": d.label, "properties": dict(d.properties)} for d in HOST},
-        "model": fingerprint.of(read),
+        "model": fingerprint.compute_fingerprint(read),
     }
     data = {"method": "by hand", "placement": small.everywhere(read, A, **others)}
     data |= {"provenance": provenance} | ({"segments": segments} if segments else {})
@@ -303,19 +303,19 @@ def unmeasured() -> None:
 
 def killed_before_the_exchange() -> None:
     unmeasured()
-    files.exchange = lambda *_: os._exit(9)
+    files.exchange_paths = lambda *_: os._exit(9)
 
 
 def killed_after_the_exchange() -> None:
     unmeasured()
-    exchange = files.exchange
-    files.exchange = lambda *paths: exchange(*paths) and os._exit(9)
+    exchange = files.exchange_paths
+    files.exchange_paths = lambda *paths: exchange(*paths) and os._exit(9)
 
 
 def killed_between_files() -> None:
     """Simulates a kill on a file system without exchange: model.xml is gone, two files are new."""
     unmeasured()
-    files.exchange = lambda *_: False
+    files.exchange_paths = lambda *_: False
     replace = os.replace
     count = 0
 
@@ -388,7 +388,7 @@ def test_a_reader_is_served_while_another_process_deploys(tmp_path, monkeypatch,
     monkeypatch.setattr(decision, "measure", None)
     unmeasured()
     if not exchanged:
-        monkeypatch.setattr(files, "exchange", lambda *_: False)
+        monkeypatch.setattr(files, "exchange_paths", lambda *_: False)
     file = prepared(tmp_path, small.diamond())
     task.run(config(file), tmp_path)
     ready, done = tmp_path / "ready", tmp_path / "done"

@@ -142,7 +142,7 @@ def test_calibrating_ends_with_the_time_limit(
     placements = np.arange(40, dtype=np.int32)[:, None]
     problem = types.SimpleNamespace(coarse=types.SimpleNamespace(graph=helpers.chain(1)))
     seconds, known, wrong = profile._measure(
-        config, tmp_path, problem, None, placements, "calibrating", progress.NORMAL
+        config, tmp_path, problem, None, placements, "calibrating", progress.DEFAULT_DISPLAY
     )
     assert known.tolist() == [True] * count + [False] * (40 - count)
     assert np.isfinite(seconds).tolist() == known.tolist()

@@ -77,7 +77,7 @@ def test_what_solvers_tell_is_logged_once_however_often_they_run(tmp_path, monke
     solve.run(wanted, tmp_path / "run")
     monkeypatch.undo()  # The second run draws its figures.
     found = rows(solve.run(wanted, tmp_path / "run"))
-    logged = metrics.read(tmp_path / "run")
+    logged = metrics.read_metrics(tmp_path / "run")
     assert list(dict.fromkeys(record["method"] for record in logged)) == [*methods_[:3]]
     for method in methods_[:3]:
         mine = [record for record in logged if record["method"] == method]
@@ -155,7 +155,7 @@ def test_the_best_of_an_interrupted_comparison_is_one_of_all_its_graphs(tmp_path
 def test_parts_of_an_accelerator_are_an_argument_of_the_workload(tmp_path):
     wanted = config(tmp_path)
     wanted = dataclasses.replace(wanted, objective="subgraph", graph=f"{wanted.graph}:parts=2")
-    assert loading.network(wanted).workload.devices == (
+    assert loading.load_network(wanted).workload.devices == (
         "acc0.0",
         "acc0.1",
         "acc1.0",
@@ -164,7 +164,7 @@ def test_parts_of_an_accelerator_are_an_argument_of_the_workload(tmp_path):
     )
     wanted = dataclasses.replace(wanted, graph=f"{wanted.graph},quarters=1")
     with pytest.raises(UserError, match="quarters"):
-        loading.network(wanted)
+        loading.load_network(wanted)
 
 
 def test_a_comparison_keeps_one_file_of_bounds_and_prints_the_gap(tmp_path):

@@ -30,7 +30,7 @@ def test_labels_beside_the_axes_keep_the_order_of_their_points():
     axes = figure.subplots()
     axes.set(xlim=(0, 1), ylim=(0, 1))
     heights = [0.5, 0.51, 0.49, 0.9]
-    labels.beside(axes, [(1.0, y) for y in heights], [f"at {y}" for y in heights])
+    labels.label_margin(axes, [(1.0, y) for y in heights], [f"at {y}" for y in heights])
     looks.assert_legible(figure)
     upwards = sorted(axes.texts, key=lambda text: looks.box(text).y0)
     assert [text.get_text() for text in upwards] == ["at 0.49", "at 0.5", "at 0.51", "at 0.9"]
@@ -43,7 +43,7 @@ def test_labels_near_points_touch_neither_each_other_nor_points():
     axes = figure.subplots()
     axes.plot(*points.T, "o")
     texts = [f"method {i}" for i in range(20)]
-    labels.near(axes, points, texts, np.full(20, 3.0))
+    labels.label_points(axes, points, texts, np.full(20, 3.0))
     looks.assert_legible(figure)
     assert looks.words(figure) == texts
     spots = axes.transData.transform(points)

@@ -381,7 +381,7 @@ def test_a_block_lists_its_members(show):
 
 def test_operations_that_were_merged_name_what_they_are_in(show):
     names = ["input", "weight", "convert", "matmul"]
-    graph = opgraph.make(
+    graph = opgraph.make_graph(
         name="merged",
         op_names=names,
         op_types=["Parameter", "Constant", "Convert", "MatMul"],

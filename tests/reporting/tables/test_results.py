@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from placement.reporting import words
+from placement.reporting import wrapped_text
 from placement.reporting.tables import results
 
 
@@ -55,7 +55,7 @@ def _rendered(summary, width, *, color=False, terminal=True):
     console = Console(
         file=file, width=width, force_terminal=terminal, color_system=system, no_color=not color
     )
-    words.show(results.rich_table(summary), console)
+    wrapped_text.print_table(results.rich_table(summary), console)
     return file.getvalue()
 
 
@@ -224,4 +224,4 @@ def test_elsewhere_a_row_is_a_line_however_long_it_is():
     ],
 )
 def test_lines_fold_between_words_and_in_one_only_where_it_is_wider(line, width, folded):
-    assert words.fold(line, width) == folded
+    assert wrapped_text.wrap(line, width) == folded

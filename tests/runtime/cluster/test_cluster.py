@@ -84,7 +84,7 @@ def test_of_groups_of_one_size_the_first_name_decides_and_the_rest_is_told_why()
 def test_ray_that_is_not_installed_is_one_line_that_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UserError, match=r"-e '\.\[distributed\]"):
-        hosts_lib.survey(devices.hardware)
+        hosts_lib.survey(devices.describe_hardware)
 
 
 def test_hosts_tell_their_hardware_and_those_of_a_kind_measure(running, said):
@@ -95,9 +95,9 @@ def test_hosts_tell_their_hardware_and_those_of_a_kind_measure(running, said):
 
         return OLD if ray.get_runtime_context().get_node_id() == odd else NEW
 
-    here = hosts_lib.survey(devices.hardware)
+    here = hosts_lib.survey(devices.describe_hardware)
     assert [(host.name, host.hardware) for host in here.hosts] == [
-        (name, devices.hardware()) for name in ("a", "b")
+        (name, devices.describe_hardware()) for name in ("a", "b")
     ]
     choice = hosts_lib.survey(describe)
     assert [host.name for host in choice.hosts] == ["a"]
@@ -292,7 +292,7 @@ def test_a_host_that_dies_while_it_measures_loses_nothing(running, said, tmp_pat
         assert np.isfinite(seconds).all()
         assert measurer.losses == 1
         assert set(measurer.answers) == {"a"}
-        assert measured.measurements == 8
+        assert measured.num_measurements == 8
     assert [line for line in said if "host b: has left the cluster" in line] == said
     assert "5 placements given to another" in said[0]  # four and the baseline
     records = [json.loads(line) for line in path.read_text().splitlines()]
@@ -300,4 +300,4 @@ def test_a_host_that_dies_while_it_measures_loses_nothing(running, said, tmp_pat
     with local_lib.LocalMeasurer(model, devices.resolve("host")) as local:
         again = evaluating(model, local, evaluate.MeasurementCache(path))
         np.testing.assert_array_equal(again(placements(8)), seconds)
-        assert again.measurements == 0  # this machine's are the same measurements
+        assert again.num_measurements == 0  # this machine's are the same measurements

@@ -19,9 +19,9 @@ A, B = (device.name for device in HOST)
 HAS_BF16 = "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 
 
-def placed(model: ov.Model, segments=(), **others: str) -> preflight.Placed:
+def placed(model: ov.Model, segments=(), **others: str) -> preflight.PlacementFile:
     affinity = small.everywhere(model, A, **others)
-    return preflight.Placed("by hand", affinity, segments, (A, B), "", "model", None)
+    return preflight.PlacementFile("by hand", affinity, segments, (A, B), "", "model", None)
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +48,9 @@ def test_a_placement_that_cuts_a_small_model_falls_back(measurer, model):
         assert row.latency.n >= decision.MIN_ROUNDS
     assert rows[0].ratio.median == 1
     assert all(row.ratio.low > 1 for row in rows[2:4])  # three submodels for one
-    found = decision.decide(cut, decision.deployable(cut, rows), rows[0].name, "why")
-    assert found.fallback
-    assert f"single:{found.alone}" == rows[0].name
+    found = decision.decide(cut, decision.deployable_rows(cut, rows), rows[0].name, "why")
+    assert found.is_fallback
+    assert f"single:{found.single_device}" == rows[0].name
 
 
 @pytest.mark.skipif(not HAS_BF16, reason="needs a processor that computes in bf16")

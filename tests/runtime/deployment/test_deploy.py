@@ -212,7 +212,7 @@ def test_a_folder_that_is_replaced_while_it_is_read_is_read_again(tmp_path, monk
         if others:
             new = tmp_path / f"new-{len(others)}"
             shutil.copytree(others.pop(), new)
-            assert files.exchange(new, folder)
+            assert files.exchange_paths(new, folder)
         return data
 
     monkeypatch.setattr(files, "read_bytes", replacing)

@@ -87,8 +87,8 @@ def test_the_properties_of_the_devices_count_and_no_others(folder, tmp_path):
 
 @pytest.mark.parametrize("spec", ["auto", "host", "CPU"])
 def test_devices_that_are_made_are_believed(spec):
-    for device in (*devices.resolve(spec), *devices.all_threads(devices.resolve(spec))):
-        assert devices.what_is_wrong(device) == ""
+    for device in (*devices.resolve(spec), *devices.list_references(devices.resolve(spec))):
+        assert devices.describe_invalid_device(device) == ""
 
 
 def test_other_weights_of_the_same_size_are_refused(folder, tmp_path):

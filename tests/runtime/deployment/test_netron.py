@@ -35,7 +35,7 @@ def test_every_layer_shows_its_device_and_the_file_computes_what_it_did(tmp_path
 
 def test_a_model_for_viewers_has_devices_and_no_weights():
     model = small.convolutions(length=1)
-    shown = _shown(netron.placed_xml(model, {"conv_0": "GPU.0", "relu_0": "CPU"}))
+    shown = _shown(netron.annotated_xml(model, {"conv_0": "GPU.0", "relu_0": "CPU"}))
     assert (shown["conv_0"], shown["relu_0"], shown["x"]) == ("GPU.0", "CPU", None)
 
 
@@ -45,7 +45,7 @@ def test_what_is_deployed_shows_its_devices(tmp_path):
         folder.mkdir()
         alone = A if name == "one" else None
         saved(folder, small.diamond(), alone=alone, left=B, **asked)
-        shown = _shown((folder / artifact.MODEL).read_bytes())
+        shown = _shown((folder / artifact.MODEL_FILE).read_bytes())
         assert shown["left"] == (A if alone else B)
         assert shown["right"] == A
 
@@ -63,7 +63,7 @@ def test_a_model_for_viewers_is_written_to_regular_files_of_a_temporary_folder(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(ov, "serialize", failing)
     with pytest.raises(OSError, match="MiB are free") as raised:
-        netron.placed_xml(small.convolutions(length=1), {})
+        netron.annotated_xml(small.convolutions(length=1), {})
     assert len(outputs) == 2
     assert {Path(output).parent.parent for output in outputs} == {tmp_path}
     assert Path(raised.value.filename).parent == tmp_path

@@ -19,10 +19,10 @@ HOST = devices.resolve("host")
 A, B = (device.name for device in HOST)
 
 
-def placed(**kwargs) -> preflight.Placed:
+def placed(**kwargs) -> preflight.PlacementFile:
     given = {"method": "m", "affinity": {"a": A, "b": B}, "segments": (), "devices": (A, B)}
     rest = {"host": "host:f32,bf16" if "BF16" in B else "host:f32,f32", "graph": "g", "model": None}
-    return preflight.Placed(**(given | rest | kwargs))
+    return preflight.PlacementFile(**(given | rest | kwargs))
 
 
 def told(*made: devices.Device) -> dict:
@@ -36,7 +36,7 @@ def test_a_placement_is_read_with_or_without_segments_and_model(tmp_path):
     file.write_text(json.dumps(data))
     f32 = frozenset(device.name for device in HOST if device.precision == "f32")
     assert preflight.read(file) == placed(f32=f32)
-    model = fingerprint.of(small.diamond())
+    model = fingerprint.compute_fingerprint(small.diamond())
     segments = [[A, ["a"]], [B, ["b"]]]
     file.write_text(
         json.dumps(data | {"segments": segments, "provenance": provenance | {"model": model}})
@@ -82,7 +82,7 @@ def test_devices_are_those_placed_on_unless_others_are_given():
 
 def test_devices_that_had_to_compute_in_f32_do_so_again():
     """Whatever they choose: host devices are others by name then."""
-    fallen = devices.in_f32(devices.resolve("host"), [B])
+    fallen = devices.replace_with_f32(devices.resolve("host"), [B])
     names = tuple(device.name for device in fallen)
     spec = f"host:{','.join(['f32'] * len(fallen))}"
     on = placed(affinity={"a": names[1]}, devices=names, host=spec, f32=frozenset(names))
@@ -156,7 +156,7 @@ def rows(hetero: float | None = None, concurrent: float | None = None) -> list[R
 )
 def test_the_row_to_use_is_written_with_what_openvino_runs_alone(hetero, concurrent, winner, alone):
     measured = rows(hetero, concurrent)
-    assert winner in [row.name for row in decision.deployable(placed(), measured)]
+    assert winner in [row.name for row in decision.deployable_rows(placed(), measured)]
     found = decision.decide(placed(), measured, winner, "why")
     form = next(row.form for row in measured if row.name == winner)
     fallback = form == artifact_lib.SINGLE
@@ -172,19 +172,23 @@ def test_a_device_outside_the_placement_may_be_written():
 
 def test_a_placement_on_one_device_is_no_fallback_to_it():
     on_b = placed(affinity={"a": B})
-    assert (decision.preferred(on_b), decision.preferred(placed())) == (f"single:{B}", "")
-    assert not decision.decide(on_b, rows()[:2], f"single:{B}", "why").fallback
-    assert decision.decide(on_b, rows()[:2], f"single:{A}", "why").fallback
+    assert (decision.preferred_row(on_b), decision.preferred_row(placed())) == (f"single:{B}", "")
+    assert not decision.decide(on_b, rows()[:2], f"single:{B}", "why").is_fallback
+    assert decision.decide(on_b, rows()[:2], f"single:{A}", "why").is_fallback
 
 
 def test_where_no_single_device_works_a_placement_may_be_written():
     broken = [row(f"single:{name}", artifact_lib.SINGLE, None) for name in (A, B)]
     works = row("placement", artifact_lib.HETERO, 1.0)._replace(ratio=None)
-    assert decision.deployable(placed(), [*broken, works]) == [works]
+    assert decision.deployable_rows(placed(), [*broken, works]) == [works]
     found = decision.decide(placed(), [*broken, works], "placement", "why")
-    assert (found.form, found.alone, found.fallback) == (artifact_lib.HETERO, None, False)
+    assert (found.form, found.single_device, found.is_fallback) == (
+        artifact_lib.HETERO,
+        None,
+        False,
+    )
     with pytest.raises(UserError, match="it broke"):
-        decision.deployable(placed(), [*broken, row("placement", artifact_lib.HETERO, None)])
+        decision.deployable_rows(placed(), [*broken, row("placement", artifact_lib.HETERO, None)])
 
 
 def test_a_concurrent_form_needs_another_that_openvino_runs_alone():
@@ -195,8 +199,10 @@ def test_a_concurrent_form_needs_another_that_openvino_runs_alone():
         timed.append(row("placement, concurrent", artifact_lib.CONCURRENT, 0.1))
         timed.append(row(on.label, REFERENCE, 0.2)._replace(device=on))
         measured = [row(f"single:{name}", artifact_lib.SINGLE, None) for name in (A, B)] + timed
-        assert "placement, concurrent" in [r.name for r in decision.deployable(placed(), measured)]
-        return decision.decide(placed(), measured, "placement, concurrent", "why").alone
+        assert "placement, concurrent" in [
+            r.name for r in decision.deployable_rows(placed(), measured)
+        ]
+        return decision.decide(placed(), measured, "placement, concurrent", "why").single_device
 
     assert written(0.3) == "CPU"
     assert written(0.15) is None  # HETERO is faster than the CPU
@@ -205,7 +211,7 @@ def test_a_concurrent_form_needs_another_that_openvino_runs_alone():
     same = dataclasses.replace(cpu, name=A)
     measured = [*rows(None, 0.1)[2:-1], row(same.label, REFERENCE, 0.2)._replace(device=same)]
     broken = [row(f"single:{name}", artifact_lib.SINGLE, None) for name in (A, B)]
-    kept = decision.deployable(placed(), broken + measured)
+    kept = decision.deployable_rows(placed(), broken + measured)
     assert [row.name for row in kept] == [same.label]
 
 

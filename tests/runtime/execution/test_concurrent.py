@@ -13,10 +13,10 @@ from placement.runtime.execution.split import Segment
 from placement.runtime.measurement import evaluate, local, transfer_costs
 from placement.runtime.measurement.request import (
     Candidate,
+    Contention,
     Failure,
     Measure,
     Measurement,
-    SideBySide,
     Timeline,
 )
 from placement.runtime.models import extract, outputs
@@ -189,8 +189,10 @@ def test_the_key_depends_on_the_segments(measurer, model):
         at_once(model, (CUT[1], CUT[0], CUT[2])),  # another priority
         at_once(model, finer),
     ]
-    assert len({evaluate.key(measurer, candidate) for candidate in candidates}) == 4
-    assert evaluate.key(measurer, at_once(model)) == evaluate.key(measurer, candidates[1])
+    assert len({evaluate.cache_key(measurer, candidate) for candidate in candidates}) == 4
+    assert evaluate.cache_key(measurer, at_once(model)) == evaluate.cache_key(
+        measurer, candidates[1]
+    )
 
 
 def test_evaluate_measures_placements_that_run_at_once(measurer, model):
@@ -205,7 +207,7 @@ def test_evaluate_measures_placements_that_run_at_once(measurer, model):
     seconds = run(np.array([[0, 0], [0, 1], [1, 0], [0, 1]]))
     assert np.isfinite(seconds).all()
     assert seconds[1] == seconds[3]
-    assert run.measurements == 2
+    assert run.num_measurements == 2
 
 
 def test_the_timeline_tells_when_parts_run(measurer):
@@ -230,14 +232,14 @@ def test_the_timeline_tells_when_parts_run(measurer):
 
 def test_parts_are_timed_alone_and_beside_another_device(measurer, model):
     segments = tuple(tuple(Segment(name, ops) for _, ops in CUT) for name in (A, B))
-    found = measurer.ask(SideBySide(measurer.devices, segments, inferences=8))
+    found = measurer.ask(Contention(measurer.devices, segments, inferences=8))
     for of_devices in found:
         assert len(of_devices) == 2
         for taken_s in of_devices:
             assert taken_s.shape[0] >= 8
             assert taken_s.shape[1] == 3
             assert ((taken_s > 0) & (taken_s < 1)).all()
-    none = measurer.ask(SideBySide(measurer.devices, segments, inferences=8, limit_s=0.0))
+    none = measurer.ask(Contention(measurer.devices, segments, inferences=8, limit_s=0.0))
     assert [len(taken_s) for of_devices in none for taken_s in of_devices] == [0] * 4
     assert "how devices disturb each other" in measurer.conditions()["profile"].left_out
 

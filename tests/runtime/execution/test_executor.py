@@ -165,11 +165,12 @@ def test_what_was_used_the_longest_ago_is_dropped_first(core, workers, monkeypat
 
 
 def test_overlap_by_hand():
-    assert executor_lib.overlap([Span(0, 0.0, 4.0)]) == 0
-    assert executor_lib.overlap([Span(0, 0.0, 4.0), Span(1, 4.0, 8.0)]) == 0
-    assert executor_lib.overlap([Span(0, 0.0, 4.0), Span(1, 3.0, 8.0)]) == 1 / 8
+    assert executor_lib.compute_overlap([Span(0, 0.0, 4.0)]) == 0
+    assert executor_lib.compute_overlap([Span(0, 0.0, 4.0), Span(1, 4.0, 8.0)]) == 0
+    assert executor_lib.compute_overlap([Span(0, 0.0, 4.0), Span(1, 3.0, 8.0)]) == 1 / 8
     assert (
-        executor_lib.overlap([Span(0, 1.0, 5.0), Span(1, 2.0, 4.0), Span(2, 3.0, 4.5)]) == 2.5 / 4
+        executor_lib.compute_overlap([Span(0, 1.0, 5.0), Span(1, 2.0, 4.0), Span(2, 3.0, 4.5)])
+        == 2.5 / 4
     )
 
 
@@ -184,7 +185,7 @@ def test_branches_overlap_each_on_a_core_of_its_own(core, workers):
     shares, end = [0.0], time.monotonic() + 60
     while max(shares) <= 0.5 and time.monotonic() < end:
         executor.infer()
-        shares.append(executor_lib.overlap(executor.spans))
+        shares.append(executor_lib.compute_overlap(executor.spans))
     assert max(shares) > 0.5
     cores = [os.sched_getaffinity(workers.threads[name]) for name in (A, B)]
     assert cores == [{HOST[0].core}, {HOST[1].core}]
@@ -378,7 +379,7 @@ def test_requests_are_under_way_at_the_same_time(core, workers):
     end, together = time.monotonic() + 60, 0.0
     while together < 0.2 and time.monotonic() < end:
         executor.stream(6)
-        together = executor_lib.overlap(
+        together = executor_lib.compute_overlap(
             [span for request in executor.requests for span in request.spans]
         )
     assert together >= 0.2
@@ -445,7 +446,7 @@ def test_closing_ends_the_threads(core):
     executor = Executor(Submodels(core, model), small.in_two(3, A, B), HOST, own)
     inputs = frontend.example_inputs(model, 0)
     (expected,) = small.expected(model, inputs)
-    threads = dict(own.threads)
+    threads = dict(own.thread_ids)
     assert threads.keys() == {A, B}
     assert set(map(str, threads.values())) <= set(os.listdir("/proc/self/task"))
     executor.infer()

@@ -34,7 +34,7 @@ def submodels(compiled: ov.CompiledModel) -> int:
 def test_every_operation_is_labelled_and_the_model_left_alone():
     model = small.convolutions(length=2)
     affinity = small.everywhere(model, A, conv_1=B)
-    found = labels(hetero.label(model, affinity, [A, B]))
+    found = labels(hetero.label_devices(model, affinity, [A, B]))
     assert {name: found[name] for name in affinity} == affinity
     assert found["weights_0"] == A
     assert found[f"weights_1@{B}"] == B
@@ -45,13 +45,13 @@ def test_every_operation_is_labelled_and_the_model_left_alone():
 def test_constants_are_where_they_are_read_whatever_the_mapping_says():
     model = small.convolutions(length=2)
     affinity = small.everywhere(model, A, weights_0=B)
-    assert labels(hetero.label(model, affinity, [A, B]))["weights_0"] == A
+    assert labels(hetero.label_devices(model, affinity, [A, B]))["weights_0"] == A
 
 
 def test_a_constant_read_on_two_devices_is_given_to_each(core):
     model = small.shared_constant()
     affinity = small.everywhere(model, A, second=B)
-    labelled = hetero.label(model, affinity, [A, B])
+    labelled = hetero.label_devices(model, affinity, [A, B])
     found = labels(labelled)
     assert found["unpack"] == found["matrix"] == A
     assert found[f"unpack@{B}"] == found[f"matrix@{B}"] == B
@@ -68,7 +68,7 @@ def test_a_result_of_a_constant_is_labelled(core):
     constant = ov.opset13.constant(np.ones(3, np.float32), name="fixed")
     model.add_results([ov.opset13.result(constant, name="z")])
     affinity = small.everywhere(model, B)
-    assert labels(hetero.label(model, affinity, [A, B]))["z"] == A
+    assert labels(hetero.label_devices(model, affinity, [A, B]))["z"] == A
     compiled = hetero.compile_placement(core, model, affinity, HOST)
     outputs = compiled(np.ones((4, 8), np.float32))
     np.testing.assert_array_equal(outputs[1], np.ones(3, np.float32))
@@ -150,7 +150,7 @@ def test_quotient_counts_parts_and_finds_cycles(core):
         ({"left": B, "right": B}, hetero.Quotient(4, True)),
         ({"left": B}, hetero.Quotient(2, False)),  # top, right and bottom are one part
     ):
-        assert hetero.quotient(graph, small.everywhere(model, A, **others)) == expected
+        assert hetero.analyse_quotient(graph, small.everywhere(model, A, **others)) == expected
 
 
 def test_a_cyclic_placement_runs_in_more_submodels_than_parts(core):

@@ -44,7 +44,7 @@ def random_placements(graph) -> list[np.ndarray]:
     cut = np.arange(size) * 2 // size
     picked = generator.random(size) < min(0.5, 12 / size)
     placements = [picked.astype(int), cut] if size < 100 else [picked.astype(int)]
-    return [placement[opgraph.representatives(graph)] for placement in placements]
+    return [placement[opgraph.find_leaders(graph)] for placement in placements]
 
 
 def candidate(graph, placement: np.ndarray) -> Candidate:
@@ -94,12 +94,12 @@ def test_a_body_is_one_operation():
 def test_what_is_between_a_variables_operations_is_on_their_device(name):
     model = prepared(name)
     kinds = [op.get_type_name() for op in model.get_ordered_ops()]
-    (group,) = colocation.groups(model)
+    (group,) = colocation.colocated_groups(model)
     together = {kinds[i] for i in group}
     assert {"ReadValue", "Assign", "Tanh"} < together
     assert ("Softmax" in together) == (name == "cache")  # of what the cache has grown to
     graph = extract.op_graph(model, name=name, constants=False).graph
-    first = opgraph.representatives(graph)
+    first = opgraph.find_leaders(graph)
     names = {op.get_friendly_name() for i, op in enumerate(model.get_ordered_ops()) if i in group}
     assert len({first[graph.op_names.index(op)] for op in names}) == 1
 
@@ -143,7 +143,7 @@ def test_a_model_that_cannot_run_with_its_inputs_is_refused_in_one_line():
         with pytest.raises(UserError, match=r"input_values") as caught:
             measurer.ask(Measure([Candidate(affinity, HOST)], min_rounds=6, time_limit_s=0.0))
         assert "\n" not in str(caught.value)
-    given = inputs_lib.find(model, values="shape:3,4")
+    given = inputs_lib.load_inputs(model, values="shape:3,4")
     with local.LocalMeasurer(model, HOST, inputs=given) as measurer:
         (found,) = measurer.ask(
             Measure([Candidate(affinity, HOST)], min_rounds=6, time_limit_s=0.0)

@@ -78,7 +78,7 @@ def cuts(model: ov.Model, *, constants: bool = False) -> list[list[Segment]]:
         helpers.random_costs(rng, graph, 2), coarse.assignment, coarse.edges
     )
     problem = helpers.as_problem(coarse.graph, costs, "makespan")
-    members = coarsen.members(graph, coarse.assignment)
+    members = coarsen.list_member_names(graph, coarse.assignment)
     placements = [
         rng.random(size) < min(0.5, 12 / size),
         np.arange(size) * 4 // size % 2,
@@ -336,7 +336,7 @@ def test_tensors_are_handed_over_as_the_plug_in_keeps_them(core, workers, precis
         dataclasses.replace(device, properties={**device.properties, "PERF_COUNT": True})
         for device in host
     )
-    devices.register(core, host)
+    devices.register_devices(core, host)
     model = joined()
     submodels = Submodels(core, model)
     # A sum of a convolution in the same part the plug-in fuses with it.

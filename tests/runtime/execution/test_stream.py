@@ -44,10 +44,10 @@ def _ratio(ours: Callable[[], float], theirs: Callable[[], float]) -> float:
 def test_a_stream_computes_what_one_request_computes():
     model = small.convolutions()
     inputs = _drawn(model)
-    alone = inference.request(_compiled(model, devices.all_threads), inputs)
-    stream = inference.stream(_compiled(model, devices.streaming), inputs)
+    alone = inference.create_request(_compiled(model, devices.list_references), inputs)
+    stream = inference.create_stream(_compiled(model, devices.list_throughput_references), inputs)
     np.testing.assert_allclose(
-        inference.outputs(stream)[0], inference.outputs(alone)[0], rtol=1e-4, atol=1e-5
+        inference.infer_outputs(stream)[0], inference.infer_outputs(alone)[0], rtol=1e-4, atol=1e-5
     )
     assert stream.num_requests >= 1
     assert stream.stream(4 * stream.num_requests) > 0
@@ -62,8 +62,11 @@ def test_latency_and_throughput_are_those_of_benchmark_app():
     """
     model = small.convolutions(channels=32, size=28)
     inputs = _drawn(model)
-    plain = _compiled(model, devices.all_threads)
-    request, theirs = inference.request(plain, inputs), inference.request(plain, inputs)
+    plain = _compiled(model, devices.list_references)
+    request, theirs = (
+        inference.create_request(plain, inputs),
+        inference.create_request(plain, inputs),
+    )
     one_by_one = Benchmark("CPU", number_iterations=10, api_type="sync", inference_only=True)
 
     def latency_s() -> float:
@@ -73,8 +76,8 @@ def test_latency_and_throughput_are_those_of_benchmark_app():
     latency = _ratio(lambda: min(inference.infer_s(request) for _ in range(10)), latency_s)
     assert 1 / _FACTOR < latency < _FACTOR
 
-    served = _compiled(model, devices.streaming)
-    stream = inference.stream(served, inputs)
+    served = _compiled(model, devices.list_throughput_references)
+    stream = inference.create_stream(served, inputs)
     count = 8 * stream.num_requests
     many = Benchmark("CPU", 0, count, api_type="async", inference_only=True)
     queue = many.create_infer_requests(served)

@@ -9,7 +9,7 @@ from placement.runtime import devices
 from placement.runtime.execution import threads
 from placement.runtime.execution.threads import ThreadTime
 from placement.runtime.measurement import local
-from placement.runtime.measurement.request import Candidate, Measure, Measurement, OwnChoice
+from placement.runtime.measurement.request import Candidate, HeteroChoice, Measure, Measurement
 from tests.runtime import small
 
 CORES = len(os.sched_getaffinity(0))
@@ -45,8 +45,8 @@ def test_a_thread_runs_or_waits_no_longer_than_there_is_time(after, share):
 
 
 def test_no_more_threads_compute_at_once_than_there_are_cores():
-    assert threads.at_once([0.25, 0.5]) == 0.75
-    assert threads.at_once([1.0] * (CORES + 1)) == CORES
+    assert threads.count_active_threads([0.25, 0.5]) == 0.75
+    assert threads.count_active_threads([1.0] * (CORES + 1)) == CORES
 
 
 @pytest.mark.alone
@@ -54,7 +54,7 @@ def test_a_busy_machine_is_not_taken_for_too_many_threads():
     model = small.convolutions(channels=32, size=28)
     whole = Candidate(None, (devices.reference_device(),))
     with local.LocalMeasurer(model, whole.devices) as opened:
-        opened.ask(OwnChoice(opened.devices))  # the worker starts before the machine is busy
+        opened.ask(HeteroChoice(opened.devices))  # the worker starts before the machine is busy
         with busy(2 * CORES):
             (outcome,) = opened.ask(Measure([whole], min_rounds=6, time_limit_s=0.0))
             assert isinstance(outcome, Measurement), outcome

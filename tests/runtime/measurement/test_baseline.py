@@ -37,17 +37,17 @@ def measured(**latencies_s: float | None) -> baseline.Outcomes:
 def test_ratios_are_to_the_device_that_is_measured_as_the_fastest(fastest, slowest):
     found = measured(**{fastest: 1.0, slowest: 2.0, "mixed": 0.5})
     assert found.best == "AB".index(fastest)
-    ratios = dict(zip("AB", map(baseline.ratio, found.singles), strict=True))
+    ratios = dict(zip("AB", map(baseline.ratio_or_latency, found.singles), strict=True))
     assert ratios == {fastest: 1.0, slowest: 2.0}
-    assert [baseline.ratio(each) for each in found.others] == [0.5]
+    assert [baseline.ratio_or_latency(each) for each in found.candidates] == [0.5]
 
 
 def test_a_device_that_fails_is_the_baseline_only_if_all_fail():
     found = measured(A=None, B=2.0, mixed=1.0)
     assert found.best == 1
-    assert math.isinf(baseline.ratio(found.singles[0]))
-    assert baseline.ratio(found.others[0]) == 0.5
-    (mixed,) = measured(A=None, B=None, mixed=0.25).others
+    assert math.isinf(baseline.ratio_or_latency(found.singles[0]))
+    assert baseline.ratio_or_latency(found.candidates[0]) == 0.5
+    (mixed,) = measured(A=None, B=None, mixed=0.25).candidates
     assert isinstance(mixed, Measurement)
     assert math.isnan(mixed.ratio.median)
-    assert baseline.ratio(mixed) == 0.25  # its latency
+    assert baseline.ratio_or_latency(mixed) == 0.25  # its latency

@@ -34,7 +34,7 @@ def test_another_process_on_the_same_core_is_found():
         os.sched_setaffinity(0, allowed)
     assert found.cores_s == pytest.approx(found.seconds)
     assert 0.3 < found.other_work_share <= 1.05
-    assert "other programs took" in found.busy()
+    assert "other programs took" in found.describe_disturbances()
 
 
 @pytest.mark.alone
@@ -49,7 +49,7 @@ def test_a_measurement_beside_busy_loops_says_so():
                 opened.ask(Profile(opened.devices, seconds=0.5))
                 found = opened.conditions()["profile"]
     assert found.other_work_share > conditions.BUSY
-    assert "other programs took" in found.busy()
+    assert "other programs took" in found.describe_disturbances()
 
 
 @pytest.mark.alone
@@ -63,8 +63,11 @@ def test_own_work_is_no_other_work():
 
 
 def test_too_short_a_look_and_an_unknown_process_tell_nothing():
-    assert not Conditions(0.1, 0.2, 0.2).busy()
-    assert Conditions(1.0, 0.4, 2.0).busy() == "other programs took 20% of the processor's time"
+    assert not Conditions(0.1, 0.2, 0.2).describe_disturbances()
+    assert (
+        Conditions(1.0, 0.4, 2.0).describe_disturbances()
+        == "other programs took 20% of the processor's time"
+    )
     gone = WorkClock([2**22 + 1])
     assert gone.conditions().cores_s == 0
 
@@ -72,8 +75,8 @@ def test_too_short_a_look_and_an_unknown_process_tell_nothing():
 def test_intervals_are_told_where_they_are_wide():
     assert conditions.median_width([]) == 1.0
     assert conditions.median_width([(1.0, 1.2), (2.0, 5.0), (1.0, 3.0)]) == 2.5
-    assert not Conditions(interval_width=1.2).busy()
-    assert "a factor of 2.5" in Conditions(interval_width=2.5).busy()
+    assert not Conditions(interval_width=1.2).describe_disturbances()
+    assert "a factor of 2.5" in Conditions(interval_width=2.5).describe_disturbances()
 
 
 def test_conditions_add_up():

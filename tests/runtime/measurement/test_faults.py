@@ -21,9 +21,9 @@ from placement.runtime.measurement import evaluate, local, process
 from placement.runtime.measurement.request import (
     Candidate,
     Failure,
+    HeteroChoice,
     Measure,
     Measurement,
-    OwnChoice,
     Profile,
 )
 from tests.runtime import small
@@ -142,7 +142,7 @@ def test_a_worker_that_dies_while_nothing_is_asked_is_replaced(measurer, model):
     pid = measurer.progress().pid
     os.kill(pid, signal.SIGSEGV)
     assert wait_until(lambda: not is_running(pid))
-    assert set(measurer.ask(OwnChoice(measurer.devices)).values()) == {A}
+    assert set(measurer.ask(HeteroChoice(measurer.devices)).values()) == {A}
     assert measurer.progress().pid != pid
 
 

@@ -368,7 +368,7 @@ def test_a_placement_that_cannot_run_evaluates_to_infinity():
 
 def test_the_key_depends_on_all_that_a_measurement_depends_on(measurer, model):
     keys = {
-        evaluate.key(measurer, candidate)
+        evaluate.cache_key(measurer, candidate)
         for candidate in (
             on(model, A),
             on(model, B),
@@ -379,7 +379,7 @@ def test_the_key_depends_on_all_that_a_measurement_depends_on(measurer, model):
     }
     assert len(keys) == 5
     reordered = Candidate(dict(reversed(small.everywhere(model, A).items())), HOST)
-    assert evaluate.key(measurer, reordered) == evaluate.key(measurer, on(model, A))
+    assert evaluate.cache_key(measurer, reordered) == evaluate.cache_key(measurer, on(model, A))
     with local.LocalMeasurer(small.convolutions(length=3), HOST) as other:
         assert other.fingerprint != measurer.fingerprint
     with local.LocalMeasurer(small.convolutions(), HOST) as same:
@@ -415,8 +415,8 @@ def test_a_placement_that_had_no_time_is_measured_when_it_is_asked_for_again(
 
 
 def test_a_model_is_compiled_once_for_a_device(model, tmp_path, monkeypatch):
-    serialization.write(model, tmp_path)
-    np.savez(tmp_path / "inputs.npz", *inputs.find(model).samples[0])
+    serialization.write_model(model, tmp_path)
+    np.savez(tmp_path / "inputs.npz", *inputs.load_inputs(model).samples[0])
     compiled: list[list[str]] = []
 
     def counted(core, model, affinity, devices):
@@ -425,7 +425,7 @@ def test_a_model_is_compiled_once_for_a_device(model, tmp_path, monkeypatch):
 
     monkeypatch.setattr(loaded, "compile_placement", counted)
     opened = loaded.LoadedModel(tmp_path, Heartbeat(tmp_path, create=True))
-    devices.register(opened.core, HOST)
+    devices.register_devices(opened.core, HOST)
     for device in (devices.reference_device(), *HOST, *HOST):
         opened.compiled(None, [device])
     assert compiled == [[devices.reference_device().name], [A], [B]]

@@ -7,7 +7,7 @@ from placement.errors import UserError
 from placement.runtime import devices
 from placement.runtime.measurement import local, precision
 from placement.runtime.measurement.request import OutputErrors
-from placement.runtime.models.outputs import Checked
+from placement.runtime.models.outputs import OutputCheck
 from tests.runtime import small
 
 needs_bf16 = pytest.mark.skipif(
@@ -44,7 +44,7 @@ def test_what_was_chosen_is_right_and_has_the_names_that_a_placement_is_read_wit
     found, _ = chosen(small.rounded(), "host:bf16,bf16")
     assert [d.name for d in found] == [d.name for d in devices.resolve("host:f32,f32")]
     with local.LocalMeasurer(small.rounded(), found) as measurer:
-        assert all(checked.right for checked in measurer.ask(OutputErrors(found)))
+        assert all(checked.is_correct for checked in measurer.ask(OutputErrors(found)))
         assert precision.choose(measurer, found, pytest.fail) == found
 
 
@@ -64,7 +64,7 @@ class Wrong:
 
     def ask(self, request):
         wrong = [device.name in self._names for device in request.devices]
-        return [Checked(0.5 if each else 0.0, 1e-3) for each in wrong]
+        return [OutputCheck(0.5 if each else 0.0, 1e-3) for each in wrong]
 
 
 def gpu(name: str) -> devices.Device:
@@ -81,6 +81,6 @@ def test_what_is_wrong_in_f32_too_is_left_out_and_said():
 
 
 def test_labels_of_real_devices_say_it_too():
-    (changed,) = devices.in_f32([gpu("GPU.0")], ["GPU.0"])
+    (changed,) = devices.replace_with_f32([gpu("GPU.0")], ["GPU.0"])
     assert changed.label == "GPU.0 [Some f16 Card, f32 as f16 is wrong]"
-    assert devices.in_f32([gpu("GPU.0")], []) == (gpu("GPU.0"),)
+    assert devices.replace_with_f32([gpu("GPU.0")], []) == (gpu("GPU.0"),)

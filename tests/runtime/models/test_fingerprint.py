@@ -20,7 +20,9 @@ def product(*, factor: float = 1.0, axis: int = 1, transpose: bool = False) -> o
 
 
 def differences(then: ov.Model, now: ov.Model) -> list[str]:
-    return fingerprint.differences(fingerprint.of(then), fingerprint.of(now))
+    return fingerprint.describe_differences(
+        fingerprint.compute_fingerprint(then), fingerprint.compute_fingerprint(now)
+    )
 
 
 def test_the_same_model_does_not_differ_in_a_file_either(tmp_path):
@@ -28,7 +30,7 @@ def test_the_same_model_does_not_differ_in_a_file_either(tmp_path):
     ov.save_model(model, tmp_path / "model.xml", compress_to_fp16=False)
     again = frontend.prepare(frontend.load(str(tmp_path / "model.xml")))
     assert differences(model, again) == []
-    digests = {fingerprint.digest(fingerprint.of(m)) for m in (model, again)}
+    digests = {fingerprint.digest(fingerprint.compute_fingerprint(m)) for m in (model, again)}
     assert len(digests) == 1
 
 
@@ -78,18 +80,20 @@ def masked(*, below: float = 0.0, above: float = -np.inf, dtype: type = np.float
 @pytest.mark.parametrize("above", [-np.inf, np.inf, np.nan, np.finfo(np.float64).min])
 def test_a_mask_is_the_same_when_it_is_read_from_a_file_and_no_other(above, tmp_path):
     model = masked(above=above, dtype=np.float64)
-    runs.write_json(tmp_path / "then.json", fingerprint.of(model))
+    runs.write_json(tmp_path / "then.json", fingerprint.compute_fingerprint(model))
     then = json.loads((tmp_path / "then.json").read_text())
-    assert fingerprint.differences(then, fingerprint.of(model)) == []
-    assert fingerprint.digest(then) == fingerprint.digest(fingerprint.of(model))
-    moved = fingerprint.of(masked(below=above, above=0.0, dtype=np.float64))
-    assert len(fingerprint.differences(then, moved)) == 1
+    assert fingerprint.describe_differences(then, fingerprint.compute_fingerprint(model)) == []
+    assert fingerprint.digest(then) == fingerprint.digest(fingerprint.compute_fingerprint(model))
+    moved = fingerprint.compute_fingerprint(masked(below=above, above=0.0, dtype=np.float64))
+    assert len(fingerprint.describe_differences(then, moved)) == 1
 
 
 def test_a_mask_without_a_number_in_an_old_file_is_told_as_changed():
-    then = fingerprint.of(masked())
+    then = fingerprint.compute_fingerprint(masked())
     then["weights"]["mask"] = None
-    assert fingerprint.differences(then, fingerprint.of(masked())) == ["weights changed in 'mask'"]
+    assert fingerprint.describe_differences(then, fingerprint.compute_fingerprint(masked())) == [
+        "weights changed in 'mask'"
+    ]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])
@@ -98,7 +102,7 @@ def test_a_large_constant_is_read_without_a_copy_of_it(dtype):
     constant = ops.constant(large, shared_memory=True)
     model = ov.Model([ops.result(constant)], [], "large")
     tracemalloc.start()
-    fingerprint.of(model)
+    fingerprint.compute_fingerprint(model)
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < large.nbytes / 4

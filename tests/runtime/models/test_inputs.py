@@ -27,43 +27,48 @@ def takes(**types: type) -> ov.Model:
 
 def refusal(*args, **how) -> str:
     with pytest.raises(UserError) as caught:
-        inputs.find(*args, **how)
+        inputs.load_inputs(*args, **how)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
 def test_several_kinds_are_drawn_the_first_as_ever():
     model = takes(x=np.float32)
-    found = inputs.find(model, seed=3)
+    found = inputs.load_inputs(model, seed=3)
     assert len(found.samples) == len(frontend.FLOATS)
     np.testing.assert_array_equal(found.samples[0], frontend.example_inputs(model, 3))
-    assert found.told == "3 draws of seed 3: floats normal, uniform in [0, 1), uniform in [-1, 1)"
+    assert (
+        found.description
+        == "3 draws of seed 3: floats normal, uniform in [0, 1), uniform in [-1, 1)"
+    )
     assert found.key == ""
 
 
 def test_given_values_take_the_place_of_drawn_ones():
     model = takes(x=np.float32, n=np.int64, s=ov.Type.string)
-    drawn = inputs.find(model)
-    found = inputs.find(model, values="n:3,4,5,6; s:ab")
+    drawn = inputs.load_inputs(model)
+    found = inputs.load_inputs(model, values="n:3,4,5,6; s:ab")
     for (number, counts, words), before in zip(found.samples, drawn.samples, strict=True):
         np.testing.assert_array_equal(number, before[0])
         np.testing.assert_array_equal(counts, [[3, 4], [5, 6]])
         assert counts.dtype == np.int64
         assert words.tolist() == [["ab", "ab"], ["ab", "ab"]]
-    assert found.key != inputs.find(model, values="n:3;s:ab").key
-    assert "input_values n:3,4,5,6; s:ab" in found.told
+    assert found.key != inputs.load_inputs(model, values="n:3;s:ab").key
+    assert "input_values n:3,4,5,6; s:ab" in found.description
 
 
 def test_values_are_ranges_too_and_an_only_input_needs_no_name():
     wide = ops.parameter([40, 40], np.float32, name="x")
     model = ov.Model([ops.result(wide)], [wide], "wide")
     for values in ("x:-2..254.5", "-2..254.5"):
-        for (array,) in inputs.find(model, values=values).samples:
+        for (array,) in inputs.load_inputs(model, values=values).samples:
             assert -2 <= array.min() < 0
             assert 250 < array.max() < 254.5
-    (first, *_), *_ = inputs.find(takes(n=np.int8), values="3..4").samples
+    (first, *_), *_ = inputs.load_inputs(takes(n=np.int8), values="3..4").samples
     assert set(first.flat) <= {3, 4}
-    assert inputs.find(takes(n=np.int64), values="12").samples[0][0].tolist() == [[12, 12]] * 2
+    assert (
+        inputs.load_inputs(takes(n=np.int64), values="12").samples[0][0].tolist() == [[12, 12]] * 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,14 +90,14 @@ def test_real_inputs_are_read_one_or_several_of_each(tmp_path):
     model, file = takes(x=np.float32, n=np.int64), str(tmp_path / "real.npz")
     images = np.arange(12, dtype=np.float64).reshape(3, 2, 2)
     np.savez(file, x=images, n=np.full((2, 2), 7, np.int32))
-    found = inputs.find(model, file=file)
-    assert found.told == f"3 of {file}"
+    found = inputs.load_inputs(model, file=file)
+    assert found.description == f"3 of {file}"
     for sample, image in zip(found.samples, images, strict=True):
         np.testing.assert_array_equal(sample[0], image)
         np.testing.assert_array_equal(sample[1], np.full((2, 2), 7))
         assert [array.dtype for array in sample] == [np.float32, np.int64]
     np.savez(file, x=np.zeros((20, 2, 2)))
-    rest = inputs.find(model, file=file, values="n:5")
+    rest = inputs.load_inputs(model, file=file, values="n:5")
     assert len(rest.samples) == inputs.MAX_SAMPLES
     assert rest.samples[0][1].tolist() == [[5, 5]] * 2
 
@@ -133,13 +138,13 @@ def test_outputs_are_checked_on_all_inputs():
     model = small.rounded()
     (device,) = devices.resolve("host:bf16")
     for values, right in (("-99..99", True), ("0..1", False)):
-        given = inputs.find(model, values=values)
+        given = inputs.load_inputs(model, values=values)
         with local.LocalMeasurer(model, [device], inputs=given) as measurer:
             (found,) = measurer.ask(
                 Measure([Candidate(None, (device,))], min_rounds=6, time_limit_s=0.0)
             )
         assert isinstance(found, Measurement if right else Failure)
-    mixed = (*inputs.find(model, values="-99..99").samples, *given.samples[:1])
+    mixed = (*inputs.load_inputs(model, values="-99..99").samples, *given.samples[:1])
     with local.LocalMeasurer(model, [device], inputs=given._replace(samples=mixed)) as measurer:
         (found,) = measurer.ask(
             Measure([Candidate(None, (device,))], min_rounds=6, time_limit_s=0.0)
@@ -152,7 +157,7 @@ def test_given_inputs_are_told_apart_in_what_was_measured():
     model = takes(x=np.float32)
     prints = []
     for values in ("", "", "0..1", "0..2"):
-        given = inputs.find(model, values=values)
+        given = inputs.load_inputs(model, values=values)
         with local.LocalMeasurer(model, HOST, inputs=given) as measurer:
             prints.append(measurer.fingerprint)
     assert prints[0] == prints[1]

@@ -9,7 +9,7 @@ from tests.solvers import exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize(("objective", "shared"), [("max_load", False), ("subgraph", True)])
 def test_no_placement_is_below(objective, shared):
-    bound = {"max_load": counting.max_load, "subgraph": counting.subgraph}[objective]
+    bound = {"max_load": counting.bound_max_load, "subgraph": counting.bound_subgraph}[objective]
     tight = 0
     for problem in exhaustive.problems(objective, 60, shared=shared):
         bound_s = bound(problem)
@@ -23,7 +23,7 @@ def test_total_load_is_shared():
     graph = helpers.chain(6)
     costs = helpers.unit_costs(graph, 2)
     # 6 operations at 1 or 2 seconds: 4 on the first device, 2 on the second.
-    bound_s = counting.max_load(helpers.as_problem(graph, costs, "max_load"))
+    bound_s = counting.bound_max_load(helpers.as_problem(graph, costs, "max_load"))
     np.testing.assert_allclose(bound_s, 4.0, rtol=1e-6)
 
 
@@ -38,7 +38,7 @@ def test_path_is_computed_at_the_fastest():
     graph = helpers.fork_join(2, 3)
     costs = helpers.unit_costs(graph, 3)
     costs.compute_s[1] = 7.0
-    assert counting.subgraph(helpers.as_problem(graph, costs, "subgraph")) == 1 + 7 + 3
+    assert counting.bound_subgraph(helpers.as_problem(graph, costs, "subgraph")) == 1 + 7 + 3
 
 
 def test_what_accelerators_cannot_hold_is_on_the_host():
@@ -51,7 +51,7 @@ def test_what_accelerators_cannot_hold_is_on_the_host():
         capacity_bytes=np.array([25, np.inf], np.float32),
     )
     # At 10 bytes each, 2.5 of 4 operations take 1 second, the others 2 seconds.
-    bound_s = counting.subgraph(helpers.as_problem(graph, costs, "subgraph"))
+    bound_s = counting.bound_subgraph(helpers.as_problem(graph, costs, "subgraph"))
     np.testing.assert_allclose(bound_s, 2.5 + 3, rtol=1e-6)
 
 
@@ -60,5 +60,5 @@ def test_thousands_of_operations():
     graph = helpers.random_dag_of_size(rng, 2000, 4000, 2500)
     costs = helpers.random_costs(rng, graph, 4)
     fastest_s = costs.compute_s.min(axis=1)
-    bound_s = counting.max_load(helpers.as_problem(graph, costs, "max_load"))
+    bound_s = counting.bound_max_load(helpers.as_problem(graph, costs, "max_load"))
     assert bound_s >= max(fastest_s.sum() / 4 * (1 - 1e-6), fastest_s.max())

@@ -34,7 +34,7 @@ def test_relaxed_diagrams_refute_no_latency_that_a_placement_has(num_devices):
     for number, problem in enumerate(problems):
         best_s = exhaustive.optimum(problem)
         diagram = _diagram(problem)
-        max_s = makespan.longest_s(diagram.edges, diagram.windows.compute_s)
+        max_s = makespan.compute_longest_s(diagram.edges, diagram.windows.compute_s)
         for latency_s in (max_s, 1.1 * best_s, best_s, 0.9 * best_s):
             if not 0 < latency_s < np.inf:
                 continue
@@ -49,7 +49,7 @@ def test_relaxed_diagrams_refute_no_latency_that_a_placement_has(num_devices):
 def test_restricted_diagrams_know_the_latency_of_their_placements():
     for number, problem in enumerate(exhaustive.problems("makespan", 100)):
         diagram = _diagram(problem)
-        max_s = makespan.longest_s(diagram.edges, diagram.windows.compute_s)
+        max_s = makespan.compute_longest_s(diagram.edges, diagram.windows.compute_s)
         if max_s == 0:
             continue
         swept = sweep(diagram, max_s, 1 + number % 5, _limits(), relaxed=False)
@@ -78,7 +78,7 @@ def test_equal_devices_are_one_state():
     costs.compute_s[:] = 1.0
     diagram = _diagram(helpers.as_problem(graph, costs, "makespan"))
     assert diagram.problem.interchangeable_devices.tolist() == [0, 0, 0, 0]
-    max_s = makespan.longest_s(diagram.edges, diagram.windows.compute_s)
+    max_s = makespan.compute_longest_s(diagram.edges, diagram.windows.compute_s)
     swept = sweep(diagram, max_s, 10**6, _limits(), relaxed=True)
     assert swept.exact
     assert swept.placement is not None

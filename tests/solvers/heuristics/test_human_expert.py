@@ -27,7 +27,7 @@ def _graph(text: str, constants: bool) -> OpGraph:
 
 def _named(names: list[str], edges: list[tuple[int, int]], **fields: object) -> OpGraph:
     senders, receivers = np.array(edges, np.int32).reshape(-1, 2).T
-    return opgraph.make(
+    return opgraph.make_graph(
         name="named",
         op_names=names,
         op_types=["MatMul"] * len(names),
@@ -98,7 +98,7 @@ def test_layers_go_round_when_there_are_fewer_accelerators():
 def test_constants_are_where_they_are_read_and_colocation_is_kept():
     graph = _graph(f"nmt:layers=4,{TINY}", True)
     placement = _place(graph, range(4), None)
-    np.testing.assert_array_equal(placement, placement[opgraph.representatives(graph)])
+    np.testing.assert_array_equal(placement, placement[opgraph.find_leaders(graph)])
     shared = {"zero_state", "zero_state/convert"}
     for op, kind in enumerate(graph.op_types):
         if kind == "Constant" and graph.op_names[op] not in shared:

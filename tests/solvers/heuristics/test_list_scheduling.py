@@ -23,7 +23,7 @@ SIZE = (8, 12, 6, 3)
 def _problem(seconds: list[list[float]], edges: list[tuple[int, int, int]]) -> Instance:
     """Operations 1, 2, ... and edges (sender, receiver, delay between any two devices)."""
     senders, receivers, delays = np.array(edges, np.int32).reshape(-1, 3).T
-    graph = opgraph.make(
+    graph = opgraph.make_graph(
         name="example",
         op_names=[f"task{i + 1}" for i in range(len(seconds))],
         op_types=["MatMul"] * len(seconds),
@@ -249,7 +249,7 @@ def test_a_lone_operation_goes_where_it_is_fastest(method):
 @pytest.mark.parametrize("method", METHODS)
 def test_full_memory_is_reported_and_not_overrun(method):
     # Each of three equal operations fits, on either device one, so that the third does not.
-    graph = opgraph.make(
+    graph = opgraph.make_graph(
         name="three",
         op_names=["a", "b", "c"],
         op_types=["MatMul"] * 3,

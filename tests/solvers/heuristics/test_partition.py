@@ -25,7 +25,7 @@ Method = Callable[..., np.ndarray]
 METHODS: dict[str, Method] = {
     "metis": partition.metis,
     "kahip": partition.kahip,
-    "scotch": lambda problem, seed: partition.scotch(problem, gmap=program.gmap, seed=seed),
+    "scotch": lambda problem, seed: partition.scotch(problem, gmap=program.run_gmap, seed=seed),
     "min_cut": partition.min_cut,
 }
 _NO_SCOTCH = not (shutil.which("scotch_gmap") or shutil.which("gmap"))
@@ -47,7 +47,7 @@ def methods(*names: str) -> pytest.MarkDecorator:
 def _graph(num_ops: int, edges: list[tuple[int, int]], **fields: object) -> OpGraph:
     senders, receivers = np.array(edges, np.int32).reshape(-1, 2).T
     given: dict = {"edge_bytes": np.full(len(edges), 100), **fields}
-    return opgraph.make(
+    return opgraph.make_graph(
         name="hand-made",
         op_names=[f"op{i}" for i in range(num_ops)],
         op_types=["MatMul"] * num_ops,
@@ -146,7 +146,7 @@ def test_colocation_is_kept_and_what_a_device_cannot_run_goes_elsewhere(method, 
     costs = helpers.random_costs(rng, graph, 3, unsupported=0.2)
     problem = helpers.as_problem(graph, costs, "serial")
     placement = method(problem, seed=seed)
-    same = opgraph.representatives(graph)
+    same = opgraph.find_leaders(graph)
     np.testing.assert_array_equal(placement, placement[same])
     # A class is supported where all its members are.
     seconds = np.zeros((60, 3))

@@ -91,7 +91,7 @@ def test_a_program_that_would_take_gigabytes_is_refused(monkeypatch):
 def test_the_bound_is_never_above_the_optimum_and_often_close():
     tight = 0
     for problem, optimum in _problems():
-        bound = makespan.makespan(problem, SearchLimits(60, 1))
+        bound = makespan.bound_makespan(problem, SearchLimits(60, 1))
         assert bound <= optimum * (1 + base.ROUNDING)
         tight += bound > 0.9 * optimum
     assert tight > 6
@@ -100,26 +100,26 @@ def test_the_bound_is_never_above_the_optimum_and_often_close():
 def test_the_bound_by_hand():
     graph = helpers.chain(3)
     problem = helpers.as_problem(graph, helpers.unit_costs(graph), "makespan")
-    assert makespan.makespan(problem, SearchLimits(60, 1)) == 3  # the critical path
+    assert makespan.bound_makespan(problem, SearchLimits(60, 1)) == 3  # the critical path
     # op1 must be on device 1: leaving it or coming to it takes more than 100.
     compute_s = np.array([[1, 2], [np.inf, 2], [1, 2]], np.float32)
     costs = helpers.unit_costs(graph, compute_s=compute_s)
     problem = helpers.as_problem(graph, costs, "makespan")
-    assert makespan.makespan(problem, SearchLimits(60, 1)) == 6  # all three on device 1
+    assert makespan.bound_makespan(problem, SearchLimits(60, 1)) == 6  # all three on device 1
 
 
 def test_the_bound_of_what_takes_no_time_is_0():
     graph = helpers.chain(3)
     costs = helpers.unit_costs(graph)
     costs = costs._replace(
-        **{f: 0 * getattr(costs, f) for f in costs._fields if "_s" in f and f != "in_segments"}
+        **{f: 0 * getattr(costs, f) for f in costs._fields if "_s" in f and f != "segment_costs"}
     )
     problem = helpers.as_problem(graph, costs, "makespan")
-    assert makespan.makespan(problem, SearchLimits(60, 1)) == 0
+    assert makespan.bound_makespan(problem, SearchLimits(60, 1)) == 0
 
 
 def test_the_bound_knows_that_load_must_be_shared():
-    graph = opgraph.make(
+    graph = opgraph.make_graph(
         name="six",
         op_names=list("abcdef"),
         op_types=["MatMul"] * 6,
@@ -129,10 +129,10 @@ def test_the_bound_knows_that_load_must_be_shared():
     )
     equal = helpers.unit_costs(graph, compute_s=np.ones((6, 2), np.float32))
     problem = helpers.as_problem(graph, equal, "makespan")
-    assert makespan.makespan(problem, SearchLimits(60, 1)) == pytest.approx(3, rel=2e-3)
+    assert makespan.bound_makespan(problem, SearchLimits(60, 1)) == pytest.approx(3, rel=2e-3)
     # Device 1 takes twice as long: shares of 4 and 2 operations, 4 seconds each.
     problem = problem._replace(costs=helpers.unit_costs(graph))
-    assert makespan.makespan(problem, SearchLimits(60, 1)) == pytest.approx(4, rel=2e-3)
+    assert makespan.bound_makespan(problem, SearchLimits(60, 1)) == pytest.approx(4, rel=2e-3)
     # Device 0 holds one operation: the other five take 10 on device 1.
     full = helpers.unit_costs(
         graph,
@@ -140,7 +140,7 @@ def test_the_bound_knows_that_load_must_be_shared():
         capacity_bytes=np.array([1, np.inf], np.float32),
     )
     problem = problem._replace(costs=full)
-    assert makespan.makespan(problem, SearchLimits(60, 1)) == pytest.approx(10, rel=2e-3)
+    assert makespan.bound_makespan(problem, SearchLimits(60, 1)) == pytest.approx(10, rel=2e-3)
 
 
 def _wide(num_ops):
@@ -155,7 +155,7 @@ def _wide(num_ops):
 
 def test_a_sample_of_the_classes_bounds_almost_as_well_and_no_more(monkeypatch):
     problem = _wide(400)
-    exact = makespan.makespan(problem, SearchLimits(60, 1))
+    exact = makespan.bound_makespan(problem, SearchLimits(60, 1))
     monkeypatch.setattr(makespan, "_MAX_SOLVED_CLASSES", 100)
     monkeypatch.setattr(makespan, "_SAMPLE_CLASSES", 100)
     solve, sizes = makespan._minimise_excess, []
@@ -164,29 +164,29 @@ def test_a_sample_of_the_classes_bounds_almost_as_well_and_no_more(monkeypatch):
         "_minimise_excess",
         lambda rows, is_open: (sizes.append(len(is_open)), solve(rows, is_open))[1],
     )
-    sampled = makespan.makespan(problem, SearchLimits(60, 1))
+    sampled = makespan.bound_makespan(problem, SearchLimits(60, 1))
     assert set(sizes) == {100}
     assert 0.94 * exact < sampled <= exact * (1 + 2e-3)
 
 
 def test_a_bound_that_is_cut_off_is_the_longest_path_at_least():
     problem = _wide(100)
-    whole = makespan.makespan(problem, SearchLimits(60, 1))
-    edges = makespan.edges_of(problem)
+    whole = makespan.bound_makespan(problem, SearchLimits(60, 1))
+    edges = makespan.collect_edges(problem)
     compute_s = np.asarray(problem.costs.compute_s, np.float64)
-    through_s = makespan.windows_of(edges, compute_s).through_s()
+    through_s = makespan.compute_windows(edges, compute_s).compute_through_s()
     path_s = through_s.min(axis=1).max()
-    assert path_s <= makespan.makespan(problem, SearchLimits(0, 1)) < whole
+    assert path_s <= makespan.bound_makespan(problem, SearchLimits(0, 1)) < whole
 
 
 def test_windows_are_the_same_compiled(monkeypatch):
     problem = _wide(60)
-    edges = makespan.edges_of(problem)
+    edges = makespan.collect_edges(problem)
     compute_s = np.array(problem.costs.compute_s, np.float64)
     compute_s[::7, 1] = np.inf
-    looped = makespan.windows_of(edges, compute_s)
+    looped = makespan.compute_windows(edges, compute_s)
     monkeypatch.setattr(makespan, "_MAX_LOOPED_EDGES", 0)
-    compiled = makespan.windows_of(edges, compute_s)
+    compiled = makespan.compute_windows(edges, compute_s)
     assert compiled.head_s.dtype == np.float64
     np.testing.assert_allclose(compiled.head_s, looped.head_s, rtol=1e-12)
     np.testing.assert_allclose(compiled.tail_s, looped.tail_s, rtol=1e-12)

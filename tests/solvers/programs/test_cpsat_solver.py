@@ -32,7 +32,7 @@ def test_a_search_begins_at_its_start(monkeypatch, objective):
 
     monkeypatch.setattr(cpsat_solver, "solve", solve)
     limits = SearchLimits(LIMIT_S, 0, lambda _, value_s, *__: first.append(value_s))
-    cpsat.find(problem, 0, limits)
+    cpsat.cpsat(problem, 0, limits)
     assert first[0] == pytest.approx(start.value_s, rel=1e-5)
 
 
@@ -61,6 +61,6 @@ def test_memories_of_less_than_a_byte_an_operation_are_filled(monkeypatch, objec
     problem = helpers.as_problem(graph, costs, objective)
     start = warm_start.WarmStart(np.full(4, 2), 40.0, 1)
     monkeypatch.setattr(warm_start, "find_warm_start", lambda *_, **__: start)
-    found = cpsat.find(problem, 0, SearchLimits(20.0, 0))
+    found = cpsat.cpsat(problem, 0, SearchLimits(20.0, 0))
     assert found.status == "optimal"
     assert problem.value_s(found.placement) == (2 if objective == "max_load" else 4)

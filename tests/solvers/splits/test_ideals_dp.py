@@ -118,7 +118,7 @@ def _problem(num_ops: int, edges: list[tuple[int, int]], **given: object) -> Ins
     """Returns a problem on two accelerators: operations take 1, transfers 0, unless given."""
     senders, receivers = np.array(edges, np.int32).reshape(-1, 2).T
     fields = {key: given.pop(key) for key in ("colocation", "backward") if key in given}
-    graph = opgraph.make(
+    graph = opgraph.make_graph(
         name="hand-made",
         op_names=[f"op{i}" for i in range(num_ops)],
         op_types=["MatMul"] * num_ops,

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from placement.errors import UserError
-from placement.runtime.errors import UnusableError, essence
+from placement.runtime.errors import UnusableError, summarise_error
 from placement.runtime.measurement.worker.session import Session
 
 _PR_SET_PDEATHSIG = 1
@@ -44,13 +44,13 @@ def main(descriptor: int, directory: Path) -> None:
             try:
                 session.answer(request, request_time_s)
             except (RuntimeError, UserError) as error:
-                connection.send(("error", essence(error)))
+                connection.send(("error", summarise_error(error)))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return  # the parent closed the connection, or ended
     except MemoryError as error:
-        connection.send(("exhausted", essence(error)))
+        connection.send(("exhausted", summarise_error(error)))
     except (RuntimeError, UserError, OSError) as error:  # the session did not open
-        connection.send(("error", essence(error)))
+        connection.send(("error", summarise_error(error)))
     except Exception:
         connection.send(("fault", traceback.format_exc()))
 

@@ -172,7 +172,7 @@ def _measure_transfer(
         affinity = {f"step_{i}": pair[pattern[i]].name for i in range(CHAIN_OPS)}
         affinity["x"] = pair[pattern[0]].name
         compiled = compile_placement(core, chain, affinity, pair)
-        requests.append(inference.request(compiled, [array]))
+        requests.append(inference.create_request(compiled, [array]))
     # The alternating chain runs 5 of 9 operations on the first device and has 8 transfers.
     first_share = (CHAIN_OPS + 1) // 2 / CHAIN_OPS
     transfers_s: list[float] = []

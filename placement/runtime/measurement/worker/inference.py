@@ -17,14 +17,14 @@ AnyRequest: TypeAlias = ov.InferRequest | Executor | Stream
 WARM_UP_INFERENCES = 2  # left out of timelines and counters
 
 
-def request(compiled: ov.CompiledModel, inputs: Sequence[np.ndarray]) -> ov.InferRequest:
+def create_request(compiled: ov.CompiledModel, inputs: Sequence[np.ndarray]) -> ov.InferRequest:
     """Creates a request with its inputs set, so that `infer()` needs no arguments."""
     infer_request = compiled.create_infer_request()
     set_inputs(infer_request, inputs)
     return infer_request
 
 
-def stream(compiled: ov.CompiledModel, inputs: Sequence[np.ndarray]) -> Stream:
+def create_stream(compiled: ov.CompiledModel, inputs: Sequence[np.ndarray]) -> Stream:
     """Creates as many requests as the device asks for, with their inputs set."""
     requests = Stream(compiled)
     set_inputs(requests, inputs)
@@ -44,7 +44,7 @@ def infer_s(infer_request: AnyRequest) -> float:
     return time.perf_counter() - begin_s
 
 
-def outputs(infer_request: AnyRequest) -> list[np.ndarray]:
+def infer_outputs(infer_request: AnyRequest) -> list[np.ndarray]:
     """Runs one inference and returns copies of the outputs."""
     infer_request.infer()
     return [np.array(tensor.data) for tensor in infer_request.output_tensors]

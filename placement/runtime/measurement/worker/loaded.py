@@ -9,7 +9,7 @@ import numpy as np
 import openvino as ov
 
 from placement.runtime.devices import Device, open_core, reference_device
-from placement.runtime.errors import UnusableError, essence, raise_if_exhausted
+from placement.runtime.errors import UnusableError, raise_if_exhausted, summarise_error
 from placement.runtime.execution.executor import Executor
 from placement.runtime.execution.hetero import Affinity, compile_placement
 from placement.runtime.execution.split import Segment
@@ -60,11 +60,11 @@ class LoadedModel:
         compiled = self.compiled(None, [reference_device()])
         self.compile_s = time.monotonic() - begin_s  # rough compile time of the whole model
         try:
-            reference_request = inference.request(compiled, self.inputs)
+            reference_request = inference.create_request(compiled, self.inputs)
             self._reference_outputs = list(self._outputs_of_samples(reference_request))
         except RuntimeError as error:
             raise_if_exhausted(error)
-            raise UnusableError(essence(error)) from error
+            raise UnusableError(summarise_error(error)) from error
 
     def compiled(self, affinity: Affinity | None, devices: Sequence[Device]) -> ov.CompiledModel:
         """Returns the model compiled for a placement (`compile_placement`).
@@ -129,7 +129,7 @@ class LoadedModel:
 
     def compare(
         self, request: AnyRequest, devices: Sequence[Device]
-    ) -> tuple[outputs.Comparison, outputs.Checked]:
+    ) -> tuple[outputs.Comparison, outputs.OutputCheck]:
         """Returns the worst comparison with the reference outputs over all inputs, and its verdict.
 
         Args:
@@ -140,7 +140,7 @@ class LoadedModel:
         comparisons = [outputs.compare(reference, arrays) for reference, arrays in pairs]
         worst = outputs.Comparison(*map(max, zip(*comparisons, strict=True)))
         tolerance = outputs.tolerance(devices, quantised=self._is_quantised)
-        return worst, outputs.Checked(worst.error, tolerance)
+        return worst, outputs.OutputCheck(worst.error, tolerance)
 
     def _before_compiling(self, share: float) -> None:
         """Raises a `CompileDeadlineError` if no time is left to compile this share of the model."""
@@ -157,10 +157,12 @@ class LoadedModel:
         for arrays in self._samples:
             inference.set_inputs(request, arrays)
             if not self.stateful:
-                yield inference.outputs(request)
+                yield inference.infer_outputs(request)
                 continue
             request.reset_state()
-            arrays = [a for _ in range(_STATEFUL_INFERENCES) for a in inference.outputs(request)]
+            arrays = [
+                a for _ in range(_STATEFUL_INFERENCES) for a in inference.infer_outputs(request)
+            ]
             request.reset_state()
             yield arrays
         inference.set_inputs(request, self.inputs)

@@ -58,13 +58,13 @@ class _ProfiledDevice:
         self._compiled = compile_placement(
             core, model, self._affinity, inference.with_counters(self._devices)
         )
-        self._counted_request = inference.request(self._compiled, inputs)
+        self._counted_request = inference.create_request(self._compiled, inputs)
         self._plain_request: ov.InferRequest | None = None
 
     def compile_without_counters(self) -> None:
         """Compiles the model without counters, which slow inferences down."""
         compiled = compile_placement(self._core, self._model, self._affinity, self._devices)
-        self._plain_request = inference.request(compiled, self._inputs)
+        self._plain_request = inference.create_request(compiled, self._inputs)
 
     def infer_counted(self) -> float:
         """Runs an inference with counters and returns its seconds."""
@@ -236,7 +236,7 @@ def measure_submodels(
     """
     keep_alive()
     compiled = compile_placement(core, model, affinity, inference.with_counters(devices))
-    request = inference.request(compiled, inputs)
+    request = inference.create_request(compiled, inputs)
 
     def infer_and_count(count: int) -> dict[int, dict[str, float]]:
         """Runs inferences; returns each submodel's nodes with their mean seconds so far."""

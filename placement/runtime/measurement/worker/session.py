@@ -9,18 +9,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from placement.runtime.devices import register
+from placement.runtime.devices import register_devices
 from placement.runtime.execution.executor import Span, infer_side_by_side
 from placement.runtime.measurement import conditions
 from placement.runtime.measurement.conditions import Conditions
 from placement.runtime.measurement.request import (
     MIN_SAMPLES,
+    Contention,
     ContentionTimes,
+    HeteroChoice,
     OutputErrors,
-    OwnChoice,
     Profile,
     Request,
-    SideBySide,
     SubmodelTimes,
     Timeline,
     Transfers,
@@ -32,7 +32,7 @@ from placement.runtime.measurement.worker.heartbeat import Heartbeat
 from placement.runtime.measurement.worker.inference import WARM_UP_INFERENCES
 from placement.runtime.measurement.worker.loaded import CompileDeadlineError, LoadedModel
 from placement.runtime.measurement.worker.trials import Rounds, Trials
-from placement.runtime.models.outputs import Checked
+from placement.runtime.models.outputs import OutputCheck
 
 _ALTERNATING_INFERENCES = 4  # of a device in isolation, then of all devices, in turn
 
@@ -67,9 +67,9 @@ class Session:
             Transfers: self._transfers,
             TransferShapes: self._transfer_shapes,
             Timeline: self._timeline,
-            SideBySide: self._side_by_side,
+            Contention: self._side_by_side,
             SubmodelTimes: self._submodel_times,
-            OwnChoice: self._own_choice,
+            HeteroChoice: self._own_choice,
         }
 
     def answer(self, request: Request[Any] | Rounds, request_time_s: float) -> None:
@@ -85,7 +85,7 @@ class Session:
           MemoryError: too little memory is left to continue.
         """
         self._request_time_s = request_time_s
-        register(self._loaded.core, getattr(request, "devices", ()))
+        register_devices(self._loaded.core, getattr(request, "devices", ()))
         self._connection.send(("done", *self._answers[type(request)](request)))
 
     def _profile(self, request: Profile) -> _Result:
@@ -108,11 +108,13 @@ class Session:
         return _Result(profiles.devices, Conditions(interval_width=width, left_out=left_out))
 
     def _output_errors(self, request: OutputErrors) -> _Result:
-        loaded, errors = self._loaded, list[Checked]()
+        loaded, errors = self._loaded, list[OutputCheck]()
         for device in request.devices:
             self._heartbeat.keep_alive()
             devices, affinity = profile.fallback_placement(loaded.core, loaded.model, device)
-            infer_request = inference.request(loaded.compiled(affinity, devices), loaded.inputs)
+            infer_request = inference.create_request(
+                loaded.compiled(affinity, devices), loaded.inputs
+            )
             errors.append(loaded.compare(infer_request, [device])[1])
         return _Result(errors)
 
@@ -166,7 +168,7 @@ class Session:
         content = np.array(warm) if warm else np.empty((0, 0, 2))
         return _Result(content, Conditions(left_out=left_out))
 
-    def _side_by_side(self, request: SideBySide) -> _Result:
+    def _side_by_side(self, request: Contention) -> _Result:
         """Times parts on each device in isolation and on all devices at once.
 
         The two alternate every few inferences, because the machine drifts.
@@ -204,7 +206,7 @@ class Session:
         loaded, candidate = self._loaded, request.candidate
         if time.monotonic() + loaded.compile_s > self._request_time_s + request.limit_s:
             return _Result([])
-        register(loaded.core, candidate.devices)
+        register_devices(loaded.core, candidate.devices)
         times = profile.measure_submodels(
             loaded.core,
             loaded.model,
@@ -216,7 +218,7 @@ class Session:
         )
         return _Result(times)
 
-    def _own_choice(self, request: OwnChoice) -> _Result:
+    def _own_choice(self, request: HeteroChoice) -> _Result:
         names = ",".join(device.name for device in request.devices)
         placement = self._loaded.core.query_model(self._loaded.model, f"HETERO:{names}")
         return _Result(dict(placement))

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from placement.runtime.devices import register
-from placement.runtime.errors import FailedError, attempt, essence, raise_if_exhausted
+from placement.runtime.devices import register_devices
+from placement.runtime.errors import FailedError, raise_if_exhausted, run_stage, summarise_error
 from placement.runtime.execution import threads
-from placement.runtime.execution.executor import Executor, overlap
+from placement.runtime.execution.executor import Executor, compute_overlap
 from placement.runtime.execution.stream import Stream
 from placement.runtime.measurement.request import TIME_LIMIT, Candidate, Rounds
 from placement.runtime.measurement.worker import inference
@@ -88,7 +88,7 @@ class Trials:
         """Compiles a candidate and checks its outputs and threads."""
         start_s = time.perf_counter()
         self._heartbeat.set(index, "compile")
-        attempt("compile", register, self._loaded.core, candidate.devices)
+        run_stage("compile", register_devices, self._loaded.core, candidate.devices)
         request: AnyRequest
         if candidate.segments is None:
             request, facts = self._compile_hetero(index, candidate)
@@ -97,7 +97,7 @@ class Trials:
         compile_s = time.perf_counter() - start_s
         self._heartbeat.set(index, "infer")
         used_devices = candidate.used_devices()
-        comparison, verdict = attempt("infer", self._loaded.compare, request, used_devices)
+        comparison, verdict = run_stage("infer", self._loaded.compare, request, used_devices)
         if not (verdict.right or accept_wrong):
             raise FailedError("wrong output", verdict.describe())
         facts |= {
@@ -113,7 +113,9 @@ class Trials:
         self, index: int, candidate: Candidate
     ) -> tuple[AnyRequest, dict[str, Any]]:
         """Compiles a candidate for OpenVINO alone, which runs submodels one after another."""
-        compiled = attempt("compile", self._loaded.compiled, candidate.affinity, candidate.devices)
+        compiled = run_stage(
+            "compile", self._loaded.compiled, candidate.affinity, candidate.devices
+        )
         self._heartbeat.set(index, "request")
         # Only HETERO has this property; without HETERO there is one submodel.
         has_submodels = "HETERO_NUMBER_OF_SUBMODELS" in compiled.get_property(
@@ -126,8 +128,10 @@ class Trials:
             "execution_devices": tuple(compiled.get_property("EXECUTION_DEVICES")),
             "overlap": 0.0,
         }
-        create = inference.stream if candidate.num_requests is None else inference.request
-        return attempt("request", create, compiled, self._loaded.inputs), facts
+        create = (
+            inference.create_stream if candidate.num_requests is None else inference.create_request
+        )
+        return run_stage("request", create, compiled, self._loaded.inputs), facts
 
     def _compile_concurrent(
         self, index: int, candidate: Candidate, deadline_s: float
@@ -136,7 +140,7 @@ class Trials:
         assert candidate.segments is not None
         assert candidate.num_requests is not None
         try:
-            executor = attempt(
+            executor = run_stage(
                 "compile",
                 functools.partial(
                     self._loaded.executor,
@@ -151,8 +155,8 @@ class Trials:
         self._heartbeat.set(index, "infer")
         overlaps = []
         for _ in range(_OVERLAP_INFERENCES):
-            attempt("infer", executor.infer)
-            overlaps.append(overlap(executor.spans))
+            run_stage("infer", executor.infer)
+            overlaps.append(compute_overlap(executor.spans))
         facts = {
             "submodels": len(executor.split.parts),
             "execution_devices": tuple(device.name for device in executor.devices),
@@ -177,12 +181,14 @@ class Trials:
             limit = _THREAD_SLACK * (1 + sum(unbound)) - 1
         counts: list[float] = []
         for _ in range(_THREAD_TRIES):
-            threads.settle(lambda: self._heartbeat.set(index, "infer"))
-            shares = threads.shares(request, lambda: self._heartbeat.set(index, "infer"))
+            threads.wait_until_idle(lambda: self._heartbeat.set(index, "infer"))
+            shares = threads.measure_busy_shares(
+                request, lambda: self._heartbeat.set(index, "infer")
+            )
             unbound_shares = (s for thread, s in shares.items() if thread not in bound_threads)
-            counts.append(threads.at_once(unbound_shares))
+            counts.append(threads.count_active_threads(unbound_shares))
             if counts[-1] <= limit:
-                return threads.at_once(shares.values())
+                return threads.count_active_threads(shares.values())
         besides = " besides those of the devices" if bound_threads else ""
         cause = f"{min(counts):.2f} threads compute at once{besides}; the limit is {limit:g}"
         raise FailedError("threads", cause)
@@ -194,7 +200,7 @@ class Trials:
         for device in executor.devices:
             if device.core is None:
                 continue
-            thread = executor.workers.threads[device.name]
+            thread = executor.workers.thread_ids[device.name]
             cores = os.sched_getaffinity(thread)
             if cores != {device.core}:
                 listed = ", ".join(map(str, sorted(cores)))
@@ -216,7 +222,7 @@ class Trials:
         latencies_s: dict[int, list[float]] = {index: [] for index in requests}
         gc.collect()
         gc.disable()
-        threads.settle(self._heartbeat.keep_alive)
+        threads.wait_until_idle(self._heartbeat.keep_alive)
         start_s, number = time.perf_counter(), -1  # round -1 warms up
         while latencies_s and (number < min_rounds or time.perf_counter() - start_s < time_limit_s):
             order = list(latencies_s)
@@ -229,7 +235,7 @@ class Trials:
                 except RuntimeError as error:
                     raise_if_exhausted(error)
                     del latencies_s[index]
-                    self._send(("failure", index, "infer", essence(error)))
+                    self._send(("failure", index, "infer", summarise_error(error)))
                     continue
                 if number >= 0:
                     latencies_s[index].append(latency_s)

@@ -9,7 +9,7 @@ import pytest
 from placement import methods
 from placement.errors import UserError
 from placement.instance import Instance
-from placement.search import population
+from placement.search import multistart
 from placement.simulators import OBJECTIVES
 from placement.solvers import base, starts
 from placement.solvers.diagrams import search as diagrams
@@ -61,7 +61,7 @@ def solve(problem: Instance, seed: int = 1, **options) -> Solution:
     limits = SearchLimits(
         options.pop("time_limit_s", 60.0), options.pop("budget", BUDGET), **options
     )
-    return methods.run("search", population.find, problem, seed, limits)
+    return methods.run("search", multistart.search, problem, seed, limits)
 
 
 @pytest.fixture
@@ -191,7 +191,7 @@ def test_the_search_starts_from_a_warm_start_and_counts_its_evaluations():
     rows = helpers.all_placements(SIZE[0], SIZE[3])
     best = rows[int(_latency_of_all_s(problem).argmin())]
     warm_start = Solution(best, evaluations=100)
-    result = population.find(problem, 0, SearchLimits(60, 200), warm_start)
+    result = multistart.search(problem, 0, SearchLimits(60, 200), warm_start)
     assert problem.value_s(result.placement) == best_s
     assert result.evaluations > 100
 

@@ -28,13 +28,13 @@ from scipy.special import ndtr
 
 from placement.analysis import latency_terms
 from placement.costs import calibrate
-from placement.costs.calibrate import TermsAt
+from placement.costs.calibrate import ComputeTerms
 from placement.instance import Instance
-from placement.search import population
+from placement.search import multistart
 from placement.solvers.limits import SearchLimits
 from placement.types import Solution, Status
 
-MOST = 50  # placements measured
+MAX_MEASUREMENTS = 50  # placements measured
 _NUM_DRAWS = 8  # tables of costs in a round
 _MAX_NEW = 4  # placements measured for the first time in a round
 _SEARCH_BUDGET = 16_384  # simulations for each table
@@ -53,18 +53,18 @@ class Measurements(NamedTuple):
 
     placement: np.ndarray  # int32 [M, N]
     latency_s: np.ndarray  # float64 [M]; inf where it did not run
-    terms: tuple[TermsAt, ...]
+    terms: tuple[ComputeTerms, ...]
 
 
 class Proposal(NamedTuple):
     """P distinct placements that have not been measured, in the order of their draws."""
 
     placement: np.ndarray  # int32 [P, N]
-    terms: tuple[TermsAt, ...]
+    terms: tuple[ComputeTerms, ...]
     probability: float  # that the placement found under a table has the least gain
 
 
-class Found(NamedTuple):
+class MeasuredPlacements(NamedTuple):
     """Result of a search on devices."""
 
     placement: np.ndarray  # int32 [M, N]: all measured placements, fastest first
@@ -72,9 +72,9 @@ class Found(NamedTuple):
     status: Status  # FINISHED or TIME_LIMIT
 
 
-def find(
+def search_devices(
     problem: Instance, first: np.ndarray, measure: Measure, seed: int, limits: SearchLimits
-) -> Found:
+) -> MeasuredPlacements:
     """Searches on devices, starting from single devices and the result of a simulated search.
 
     Args:
@@ -82,15 +82,18 @@ def find(
       first: int32 [N], the simulated search's result.
       measure: called once a round; its errors end the search.
       seed: of all randomness.
-      limits: of the search; its evaluations are measured placements, at most `MOST`.
+      limits: of the search; its evaluations are measured placements, at most `MAX_MEASUREMENTS`.
 
     Returns:
       All measured placements; `first` alone, with inf, if there was no time to measure any.
     """
-    if limits.over():
-        return Found(first[None], np.array([np.inf]), Status.TIME_LIMIT)
-    rng, op_kinds = np.random.default_rng(seed), calibrate.kinds(problem.graph, problem.costs)
-    max_measured = min(MOST, limits.budget)
+    if limits.is_over():
+        return MeasuredPlacements(first[None], np.array([np.inf]), Status.TIME_LIMIT)
+    rng, op_kinds = (
+        np.random.default_rng(seed),
+        calibrate.classify_ops(problem.graph, problem.costs),
+    )
+    max_measured = min(MAX_MEASUREMENTS, limits.budget)
     can_run_all = np.isfinite(np.asarray(problem.costs.compute_s)).all(axis=0)
     singles = [np.full(problem.graph.num_ops, d) for d in np.flatnonzero(can_run_all)]
     distinct = dict.fromkeys(tuple(row.tolist()) for row in [*singles, first])
@@ -100,15 +103,15 @@ def find(
     proposal = Proposal(starts, terms, 1.0)
     status = Status.FINISHED
     while proposal.probability > _LEAST_PROBABILITY and len(measurements.terms) < max_measured:
-        if limits.over():
+        if limits.is_over():
             status = Status.TIME_LIMIT
             break
         measurements = _add_measured(measurements, proposal, measure)
         best = int(measurements.latency_s.argmin())
         best_s = float(measurements.latency_s[best])
-        limits.tell(len(measurements.terms), best_s, measurements.placement[best])
+        limits.report(len(measurements.terms), best_s, measurements.placement[best])
         ran = np.isfinite(measurements.latency_s)
-        posterior = calibrate.fit(
+        posterior = calibrate.fit_posterior(
             problem.costs,
             [measurements.terms[i] for i in np.flatnonzero(ran)],
             measurements.latency_s[ran],
@@ -122,7 +125,7 @@ def find(
             placement=proposal.placement[:num_new], terms=proposal.terms[:num_new]
         )
     order = measurements.latency_s.argsort(kind="stable")
-    return Found(measurements.placement[order], measurements.latency_s[order], status)
+    return MeasuredPlacements(measurements.placement[order], measurements.latency_s[order], status)
 
 
 def propose(
@@ -137,13 +140,13 @@ def propose(
     target_s = (1 - _LEAST_GAIN) * measurements.latency_s.min()
     measured_keys = {placement.tobytes() for placement in measurements.placement}
     # By the placement's bytes.
-    new: dict[bytes, tuple[np.ndarray, TermsAt]] = {}
+    new: dict[bytes, tuple[np.ndarray, ComputeTerms]] = {}
     probabilities = []
     for _ in range(_NUM_DRAWS):
-        if limits.over():
+        if limits.is_over():
             break
         calibration = posterior.draw(rng)
-        costs = calibrate.apply(problem.costs, calibration, op_kinds)
+        costs = calibrate.apply_calibration(problem.costs, calibration, op_kinds)
         placement = _search(problem._replace(costs=costs), measurements, rng, limits)
         key = placement.tobytes()
         if key in measured_keys:
@@ -151,7 +154,7 @@ def propose(
             continue
         if key not in new:
             new[key] = placement, latency_terms.prepare(problem, placement, op_kinds)
-        predicted_s = calibrate.predicted_s(new[key][1](costs), calibration)
+        predicted_s = calibrate.predict_latency(new[key][1](costs), calibration)
         probabilities.append(float(ndtr((target_s / predicted_s - 1) / posterior.error)))
     return Proposal(
         np.array([placement for placement, _ in new.values()], np.int32),
@@ -187,12 +190,12 @@ def _search(
 ) -> np.ndarray:
     """Returns the best placement int32 [N] of a short search under drawn costs."""
     # Padded to the largest number of measured placements: the simulator compiles once.
-    rows = np.resize(measurements.placement, (MOST, drawn_problem.graph.num_ops))
+    rows = np.resize(measurements.placement, (MAX_MEASUREMENTS, drawn_problem.graph.num_ops))
     fastest = int(np.argmin(drawn_problem.evaluate(rows))) % len(measurements.terms)
     start = measurements.placement[fastest]
     seed = int(rng.integers(np.iinfo(np.int32).max))
     search_limits = SearchLimits(
-        _SEARCH_SHARE * limits.left_s(), _SEARCH_BUDGET, stop=limits.stopped
+        _SEARCH_SHARE * limits.remaining_s(), _SEARCH_BUDGET, stop=limits.is_stopped
     )
-    result = population.find(drawn_problem, seed, search_limits, Solution(start))
+    result = multistart.search(drawn_problem, seed, search_limits, Solution(start))
     return start if result.placement is None else np.asarray(result.placement, np.int32)

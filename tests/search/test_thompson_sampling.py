@@ -10,7 +10,7 @@ from placement import methods
 from placement.analysis import segments
 from placement.costs import calibrate
 from placement.instance import Instance
-from placement.search import measured, population
+from placement.search import multistart, thompson_sampling
 from placement.solvers.limits import SearchLimits
 from tests import helpers
 
@@ -44,7 +44,7 @@ def _distorted(rng: np.random.Generator, problem: Instance) -> Instance:
         cut=1.0,
         fusion_loss_s=0.0,
     )
-    return problem._replace(costs=calibrate.apply(costs, truth))
+    return problem._replace(costs=calibrate.apply_calibration(costs, truth))
 
 
 class _Call(NamedTuple):
@@ -92,14 +92,18 @@ class _Devices:
         return float(np.median(samples))
 
 
-def _find(devices: measured.Measure, problem: Instance, **limits) -> measured.Found:
+def _find(
+    devices: thompson_sampling.Measure, problem: Instance, **limits
+) -> thompson_sampling.MeasuredPlacements:
     first = _simulated(problem)
     limits = {"time_limit_s": 600.0, "budget": 1000} | limits
-    return measured.find(problem, first, devices, 0, SearchLimits(**limits))
+    return thompson_sampling.search_devices(problem, first, devices, 0, SearchLimits(**limits))
 
 
 def _simulated(problem: Instance) -> np.ndarray:
-    return methods.run("search", population.find, problem, 0, SearchLimits(60.0, 10_000)).placement
+    return methods.run(
+        "search", multistart.search, problem, 0, SearchLimits(60.0, 10_000)
+    ).placement
 
 
 def test_few_measurements_find_the_optimum_that_the_profile_hides():
@@ -114,7 +118,7 @@ def test_few_measurements_find_the_optimum_that_the_profile_hides():
         ratios.append(result.latency_s[0] / best_s)
         simulated_ratios.append(devices.latency_s(_simulated(problem)) / best_s)
         counts.append(len(result.placement))
-    assert max(counts) <= measured.MOST
+    assert max(counts) <= thompson_sampling.MAX_MEASUREMENTS
     assert np.sum(np.array(ratios) <= 1.02) >= 9
     assert np.sum(np.array(simulated_ratios) > 1.02) >= 5
 

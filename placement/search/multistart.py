@@ -15,7 +15,7 @@ import numpy as np
 from placement import simulators
 from placement.instance import Instance
 from placement.search import block_search, windows
-from placement.search.orders import KINDS
+from placement.search.block_orders import KINDS
 from placement.solvers import base, starts
 from placement.solvers.heuristics import trivial
 from placement.solvers.limits import SearchLimits
@@ -29,7 +29,7 @@ _LARGE = 2_000  # classes, above which windows are searched first
 _STARTS_SHARE = 0.2  # of the time; later methods do not contribute starts
 
 
-def find(
+def search(
     problem: Instance,
     seed: int,
     limits: SearchLimits,
@@ -53,7 +53,9 @@ def find(
         return trivial.brute_force(problem, seed, limits)
     start_list = list(problem.single_devices)
     optimum: Solution | None = None
-    for result in starts.find(problem, seed, limits.part(_STARTS_SHARE, limits.budget)):
+    for result in starts.find_starts(
+        problem, seed, limits.take_share(_STARTS_SHARE, limits.budget)
+    ):
         start_list.append(result.placement)
         is_optimal = result.status == Status.OPTIMAL and result.scope == base.ALL
         if is_optimal and np.isfinite(problem.value_s(np.asarray(result.placement))):
@@ -63,16 +65,16 @@ def find(
     evaluations = len(placements) + (warm_start.evaluations if warm_start is not None else 0)
     if optimum is not None:
         assert optimum.placement is not None
-        limits.tell(evaluations, problem.value_s(optimum.placement), optimum.placement)
+        limits.report(evaluations, problem.value_s(optimum.placement), optimum.placement)
         return optimum._replace(evaluations=evaluations)
     if warm_start is not None and warm_start.placement is not None:
         placements = np.concatenate([placements, warm_start.placement[None]])
     is_large = problem.objective == "makespan" and len(classes.compute_s) > _LARGE
     if is_large and windows.is_suitable(problem):
-        window_limits = limits.part(1.0, limits.budget - evaluations, evaluations)
+        window_limits = limits.take_share(1.0, limits.budget - evaluations, evaluations)
         result = windows.improve(problem, placements, seed, window_limits)
         evaluations += result.evaluations
-        if limits.over() or limits.budget - evaluations < _BATCH_SIZE:
+        if limits.is_over() or limits.budget - evaluations < _BATCH_SIZE:
             return result._replace(evaluations=evaluations)
         if result.placement is not None:
             placements = result.placement[None]
@@ -86,19 +88,19 @@ def find(
         best = np.asarray(chains.best_placement)[classes.ids] if np.isfinite(latency_s) else None
         probabilities = np.asarray(block_search.kind_probabilities(space, chains)).tolist()
         numbers = {f"share_{k}": p for k, p in zip(KINDS, probabilities, strict=True)}
-        limits.tell(evaluations, latency_s, best, numbers)
+        limits.report(evaluations, latency_s, best, numbers)
         return best
 
     best = report()
     while (remaining_steps := (limits.budget - evaluations) // _BATCH_SIZE) > 0:
-        if limits.over():
+        if limits.is_over():
             status = Status.TIME_LIMIT
             break
         num_steps = min(num_steps, remaining_steps)
-        began_s = limits.spent_s()
+        began_s = limits.elapsed_s()
         state = jax.block_until_ready(block_search.advance(simulate, space, state, num_steps))
         evaluations += num_steps * _BATCH_SIZE
-        step_s = (limits.spent_s() - began_s) / num_steps
+        step_s = (limits.elapsed_s() - began_s) / num_steps
         best = report()
         num_steps = max(1, min(2 * num_steps, int(_REPORT_INTERVAL_S / step_s)))
     return Solution(best, status=status, evaluations=evaluations)

@@ -7,14 +7,14 @@ import pytest
 
 from placement.graphs import batching
 from placement.instance import Instance
-from placement.learning import base, reinforce, several, walk, zero_shot
+from placement.learning import base, batched, local_search, reinforce, zero_shot
 from placement.learning.trainer import Simulator
 from placement.policies import hsdag, placeto, scheduler
 from tests import helpers
 
 SAMPLES = 16
 POLICY = scheduler.make(num_devices=2, hidden_size=8, episode_steps=2)
-STACK_POLICY = several.batch_policy(POLICY)
+STACK_POLICY = batched.batch_policy(POLICY)
 
 
 def _problem(branches: int, length: int) -> Instance:
@@ -32,7 +32,7 @@ def _read(problem: Instance):
 
 PROBLEMS = [_problem(2, 2), _problem(4, 1), _problem(3, 3)]
 GRAPHS = [_read(problem) for problem in PROBLEMS]
-STACK = several.stack(GRAPHS)
+STACK = batched.stack_graphs(GRAPHS)
 _sample = jax.jit(POLICY.sample, static_argnums=3)
 
 
@@ -48,7 +48,7 @@ def test_the_reference_ignores_unsupported_operations_if_no_device_runs_everythi
     compute_s = np.array(problem.costs.compute_s)
     compute_s[[0, 1], [0, 1]] = np.inf  # of 6 and of 12
     problem = problem._replace(costs=problem.costs._replace(compute_s=compute_s))
-    assert several.stack([_read(problem)]).reference_s == 10
+    assert batched.stack_graphs([_read(problem)]).reference_s == 10
 
 
 def test_graphs_of_different_sizes_are_refused():
@@ -56,7 +56,7 @@ def test_graphs_of_different_sizes_are_refused():
     other = batching.to_graphs_tuple(*ends, np.zeros((3, 0)), np.ones((3, 2), bool))
     other = other._replace(globals=GRAPHS[0].globals)
     with pytest.raises(ValueError, match="2 sizes"):
-        several.stack([GRAPHS[0], other])
+        batched.stack_graphs([GRAPHS[0], other])
 
 
 @pytest.mark.slow
@@ -82,8 +82,11 @@ def test_each_graph_of_a_stack_is_placed_as_by_itself():
 def test_an_update_of_one_graph_is_the_learners_own():
     """Episodes are compared within their graph, so that a stack of one changes nothing."""
     settings = base.Settings(num_samples=SAMPLES)
-    single, stacked = reinforce.make(POLICY, settings), reinforce.make(STACK_POLICY, settings)
-    stack = several.stack(GRAPHS[:1])
+    single, stacked = (
+        reinforce.make_learner(POLICY, settings),
+        reinforce.make_learner(STACK_POLICY, settings),
+    )
+    stack = batched.stack_graphs(GRAPHS[:1])
     state = single.init(jax.random.key(0), GRAPHS[0])
     samples = _sample(state.params, jax.random.key(1), GRAPHS[0], SAMPLES)
     rng = np.random.default_rng(0)
@@ -110,7 +113,7 @@ def test_learning_makes_the_best_samples_of_all_graphs_better():
     settings = base.Settings(
         *(SAMPLES, 3e-2), baseline="risk_seeking", entropy_weight=0.0, discount=0.0
     )
-    learner = reinforce.make(STACK_POLICY, settings)
+    learner = reinforce.make_learner(STACK_POLICY, settings)
     state = learner.init(jax.random.key(0), STACK.graphs)
     # The initial policy prefers bad placements and has to unlearn that.
     params = jax.tree.map(lambda leaf: leaf, state.params)
@@ -118,7 +121,7 @@ def test_learning_makes_the_best_samples_of_all_graphs_better():
     state = state._replace(params=params)
     ratios = []
     for _ in range(40):
-        state, metrics = several.step(learner, state, STACK)
+        state, metrics = batched.train_step(learner, state, STACK)
         ratios.append(float(metrics["ratio"]))
     assert np.mean(ratios[-5:]) < np.mean(ratios[:5]) - 0.02
 
@@ -126,12 +129,12 @@ def test_learning_makes_the_best_samples_of_all_graphs_better():
 @pytest.mark.slow
 def test_every_policy_that_reads_costs_learns_on_several_graphs():
     """Checks a step of Placeto against the simulators."""
-    policy = several.batch_policy(placeto.make(num_devices=2, hidden_size=4, rounds=2))
-    learner = reinforce.make(policy, base.Settings(num_samples=2, reward="improvement"))
+    policy = batched.batch_policy(placeto.make(num_devices=2, hidden_size=4, rounds=2))
+    learner = reinforce.make_learner(policy, base.Settings(num_samples=2, reward="improvement"))
     graphs = [helpers.with_costs(graph, of) for graph, of in zip(GRAPHS, PROBLEMS, strict=True)]
-    stack = several.stack(graphs)
+    stack = batched.stack_graphs(graphs)
     state = learner.init(jax.random.key(0), stack.graphs)
-    after, metrics = several.step(learner, state, stack)
+    after, metrics = batched.train_step(learner, state, stack)
     _, samples = learner.sample(state, stack.graphs)
     ratios = []
     for i, problem in enumerate(PROBLEMS):
@@ -152,7 +155,7 @@ def test_an_unseen_graph_is_placed_optimally_without_learning():
         POLICY.improve,
         params,
         _read(problem),
-        Simulator.of(problem),
+        Simulator.from_problem(problem),
         jax.random.key(2),
         num_ops=problem.graph.num_ops,
         num_samples=32,
@@ -168,21 +171,23 @@ def test_an_unseen_graph_is_placed_optimally_without_learning():
 
 @pytest.mark.slow
 def test_local_searches_find_the_optimum_of_each_graph_and_train_one_policy(monkeypatch):
-    monkeypatch.setattr(several, "_LOCAL_SEARCH_STEPS", 12)
+    monkeypatch.setattr(batched, "_LOCAL_SEARCH_STEPS", 12)
     policy = hsdag.make(num_devices=2, hidden_size=8, num_layers=1, levels=3, groups=16)
     settings = base.Settings(num_samples=SAMPLES, entropy_weight=0.0)
-    learner = walk.make(policy, settings)
+    learner = local_search.make_learner(policy, settings)
     graphs = [jax.device_get(hsdag.read(p, num_nodes=20, num_edges=30).graph) for p in PROBLEMS]
-    stack = several.stack(graphs)
+    stack = batched.stack_graphs(graphs)
     state = learner.init(jax.random.key(0), graphs[0])
-    after, metrics = several.walks(learner, state, stack)
+    after, metrics = batched.train_by_local_search(learner, state, stack)
     assert metrics["evaluated"] == 12 * SAMPLES * len(PROBLEMS)
     assert after.updates == 12 * len(PROBLEMS)
     assert after.walk is None
     assert metrics["ratio"] < 1
     rows = helpers.all_placements(PROBLEMS[0].graph.num_ops, 2)
     best_s = float(np.min(PROBLEMS[0].evaluate(rows)))
-    repeated, repeated_metrics = several.walks(learner, state, several.stack(3 * graphs[:1]))
+    repeated, repeated_metrics = batched.train_by_local_search(
+        learner, state, batched.stack_graphs(3 * graphs[:1])
+    )
     assert repeated_metrics["ratio"] == pytest.approx(best_s / stack.reference_s[0])
     assert any(
         (x != y).any()

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from placement.learning import trainer, walk
+from placement.learning import local_search, trainer
 from placement.learning.base import Settings, State
 from placement.solvers import iterated_local_search as ils
 from placement.types import LogProb, Policy, Sample
@@ -44,17 +44,17 @@ def _latency_s(placement: np.ndarray) -> np.ndarray:
     return (20.0 - placement[:, :NUM_OPS] @ [*[1.0] * (NUM_OPS - 1), 3.0]).astype(np.float32)
 
 
-LEARNER = walk.make(
+LEARNER = local_search.make_learner(
     _flips(), Settings(num_samples=NUM_SAMPLES, learning_rate=0.1, entropy_weight=0.0)
 )
 
 
 def _current_s(state: State) -> float:
-    return float(state.walk.chain.costs_s[0])
+    return float(state.local_search.chain.costs_s[0])
 
 
 def _current(state: State) -> np.ndarray:
-    return np.asarray(state.walk.chain.placements)[:, 0]
+    return np.asarray(state.local_search.chain.placements)[:, 0]
 
 
 def _steps(count: int):
@@ -106,8 +106,8 @@ def test_a_step_without_improvement_teaches_nothing():
 
 def test_the_largest_improvement_gets_likelier():
     state, samples = LEARNER.sample(LEARNER.init(jax.random.key(1), GRAPH), GRAPH)
-    chain = state.walk.chain._replace(costs_s=jnp.float32([20.0]))
-    state = state._replace(walk=state.walk._replace(chain=chain))
+    chain = state.local_search.chain._replace(costs_s=jnp.float32([20.0]))
+    state = state._replace(local_search=state.local_search._replace(chain=chain))
     latency_s = _latency_s(np.asarray(samples.placement[:, 0]))
     after, _ = LEARNER.update(state, GRAPH, samples, latency_s[:, None], jnp.float32(20.0))
     moved = np.unique(samples.latent)
@@ -134,7 +134,7 @@ def test_the_chain_neither_keeps_nor_returns_placements_that_exceed_a_memory():
         state, _ = LEARNER.update(
             state, GRAPH, samples, penalised_s[:, None], jnp.float32(20.0), feasible[:, None]
         )
-        search = state.walk
+        search = state.local_search
         assert bool(search.best_is_feasible)
         assert _fits(np.asarray(search.chain.best_placement)[None]).all()
         assert bool(search.is_feasible) or np.isinf(_current_s(state))
@@ -147,17 +147,25 @@ def test_the_chain_neither_keeps_nor_returns_placements_that_exceed_a_memory():
 
 def test_from_an_infeasible_placement_the_chain_moves_to_the_first_feasible_one():
     state, samples = LEARNER.sample(LEARNER.init(jax.random.key(1), GRAPH), GRAPH)
-    chain = state.walk.chain._replace(costs_s=jnp.float32([1.0]), best_latency_s=jnp.float32(1.0))
-    infeasible = state.walk._replace(chain=chain)
+    chain = state.local_search.chain._replace(
+        costs_s=jnp.float32([1.0]), best_latency_s=jnp.float32(1.0)
+    )
+    infeasible = state.local_search._replace(chain=chain)
     latency_s = _latency_s(np.asarray(samples.placement[:, 0]))
     feasible = np.arange(NUM_SAMPLES) == 3
     after, _ = LEARNER.update(
-        *(state._replace(walk=infeasible), GRAPH, samples, latency_s[:, None], jnp.float32(20.0)),
+        *(
+            state._replace(local_search=infeasible),
+            GRAPH,
+            samples,
+            latency_s[:, None],
+            jnp.float32(20.0),
+        ),
         feasible[:, None],
     )
     np.testing.assert_array_equal(_current(after), samples.placement[3, 0])
-    np.testing.assert_array_equal(after.walk.chain.best_placement, samples.placement[3, 0])
-    assert after.walk.chain.best_latency_s == latency_s[3]
+    np.testing.assert_array_equal(after.local_search.chain.best_placement, samples.placement[3, 0])
+    assert after.local_search.chain.best_latency_s == latency_s[3]
 
 
 def test_both_searches_tell_the_learner_what_is_feasible():
@@ -173,12 +181,12 @@ def test_both_searches_tell_the_learner_what_is_feasible():
     problem = helpers.as_problem(graph, costs, "serial")
     evaluate = problem.evaluate
     start = trainer.start(LEARNER, jax.random.key(0), GRAPH, evaluate, NUM_OPS, 2)
-    simulator = trainer.Simulator.of(problem)
+    simulator = trainer.Simulator.from_problem(problem)
     compiled = list(trainer.search_simulated(LEARNER, GRAPH, simulator, start, 500))[-1].progress
     penalised = problem.evaluate_penalised
     on_host = trainer.search(LEARNER, GRAPH, evaluate, start, 500, penalised=penalised)
     for progress in (compiled, list(on_host)[-1].progress):
-        best = np.asarray(progress.state.walk.chain.best_placement)[:NUM_OPS]
+        best = np.asarray(progress.state.local_search.chain.best_placement)[:NUM_OPS]
         assert best.sum() == 3
         assert np.isfinite(evaluate(best[None])).all()
-        assert progress.best_s == float(progress.state.walk.chain.best_latency_s)
+        assert progress.best_s == float(progress.state.local_search.chain.best_latency_s)

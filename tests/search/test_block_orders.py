@@ -1,14 +1,14 @@
 import numpy as np
 
 from placement import instance
-from placement.search import orders
+from placement.search import block_orders
 from tests import helpers
 
 
-def _compute(colocated: float = 0.0) -> tuple[orders.Orders, instance.ColocationClasses]:
+def _compute(colocated: float = 0.0) -> tuple[block_orders.Orders, instance.ColocationClasses]:
     problem = helpers.random_problem(colocated)
     classes = problem.classes
-    return orders.compute_orders(problem, np.random.default_rng(0)), classes
+    return block_orders.compute_orders(problem, np.random.default_rng(0)), classes
 
 
 def test_every_order_ranks_its_classes_from_zero():
@@ -26,7 +26,7 @@ def test_every_order_ranks_its_classes_from_zero():
 
 def test_time_is_the_order_of_priority_and_a_topological_one():
     problem = helpers.random_problem()
-    computed = orders.compute_orders(problem, np.random.default_rng(0))
+    computed = block_orders.compute_orders(problem, np.random.default_rng(0))
     np.testing.assert_array_equal(np.argsort(computed.ranks[1]), problem.topological_order)
     for rank in computed.ranks[:2]:
         assert (rank[problem.graph.senders] < rank[problem.graph.receivers]).all()
@@ -34,8 +34,8 @@ def test_time_is_the_order_of_priority_and_a_topological_one():
 
 def test_balls_grow_by_neighbours():
     problem = helpers.random_problem()
-    computed = orders.compute_orders(problem, np.random.default_rng(0))
-    first, number = computed.first_order[orders.BALL], computed.num_orders[orders.BALL]
+    computed = block_orders.compute_orders(problem, np.random.default_rng(0))
+    first, number = computed.first_order[block_orders.BALL], computed.num_orders[block_orders.BALL]
     adjacent = np.zeros((problem.graph.num_ops,) * 2, bool)
     adjacent[problem.graph.senders, problem.graph.receivers] = True
     adjacent |= adjacent.T
@@ -49,13 +49,13 @@ def test_balls_grow_by_neighbours():
 
 def test_roles_are_names_that_differ_in_one_number_or_share_a_folder():
     names = ["a/lstm0/t0", "a/lstm0/t1", "a/lstm1/t0", "b/out", "c"]
-    role_orders = orders._roles(names, np.array([4, 3, 2, 1, 0]), 9)
+    role_orders = block_orders._roles(names, np.array([4, 3, 2, 1, 0]), 9)
     sets = [sorted(order.tolist()) for order in role_orders]
     assert [0, 1] in sets  # t0 and t1 of a layer, which are also its folder
     assert [0, 2] in sets  # t0 of both layers
     assert [0, 1, 2] in sets  # the folder a
     assert not any(3 in numbers or 4 in numbers for numbers in sets)
-    largest = orders._roles(names, np.array([4, 3, 2, 1, 0]), 1)
+    largest = block_orders._roles(names, np.array([4, 3, 2, 1, 0]), 1)
     assert [order.tolist() for order in largest] == [[2, 1, 0]]
     assert all(order.tolist() == sorted(order.tolist(), reverse=True) for order in role_orders)
 
@@ -65,7 +65,7 @@ def test_bytes_before_a_rank_are_those_of_the_classes_there():
     capacity = np.full(len(problem.devices), 10.0, np.float32)
     problem = problem._replace(costs=problem.costs._replace(capacity_bytes=capacity))
     classes = problem.classes
-    computed = orders.compute_orders(problem, np.random.default_rng(0))
+    computed = block_orders.compute_orders(problem, np.random.default_rng(0))
     for rank, prefix_bytes in zip(computed.ranks, computed.prefix_bytes, strict=True):
         for position in range(len(rank) + 1):
             np.testing.assert_allclose(
@@ -76,7 +76,10 @@ def test_bytes_before_a_rank_are_those_of_the_classes_there():
 def test_all_draws_have_equal_shapes():
     problem = helpers.random_problem()
     shapes = [
-        [leaf.shape for leaf in orders.compute_orders(problem, np.random.default_rng(seed))[:-1]]
+        [
+            leaf.shape
+            for leaf in block_orders.compute_orders(problem, np.random.default_rng(seed))[:-1]
+        ]
         for seed in range(3)
     ]
     assert shapes[0] == shapes[1] == shapes[2]
@@ -86,9 +89,9 @@ def test_padding_is_in_no_order_and_changes_no_rank():
     problem = helpers.random_problem(0.4)
     capacity = np.full(len(problem.devices), 10.0, np.float32)
     problem = problem._replace(costs=problem.costs._replace(capacity_bytes=capacity))
-    computed = orders.compute_orders(problem, np.random.default_rng(0))
+    computed = block_orders.compute_orders(problem, np.random.default_rng(0))
     count, size = computed.ranks.shape
-    padded = orders.pad_orders(computed, count + 3, size + 5)
+    padded = block_orders.pad_orders(computed, count + 3, size + 5)
     assert padded.ranks.shape == (count + 3, size + 5)
     assert padded.prefix_bytes.shape == (count + 3, size + 6)
     for i in range(count):

@@ -17,7 +17,7 @@ _UNLIMITED = 100_000  # columns
 _BREAK = re.compile(r"(?<=\s)(?=\S)|(?<=[^\W_][,:/+=_-])(?=[^\W\d_])")
 
 
-class Words:
+class WrappedText:
     """A cell of a table whose text wraps between words."""
 
     def __init__(
@@ -25,7 +25,7 @@ class Words:
         text: str,
         *,
         widest: int | None = None,
-        on_terminal: str | None = None,
+        terminal_text: str | None = None,
         style: str = "",
     ):
         """Makes a cell; the text has no markup.
@@ -33,12 +33,12 @@ class Words:
         Args:
           text: one line.
           widest: the largest width on a terminal, in columns; None: unlimited.
-          on_terminal: the text for a terminal, with line breaks; None: `text`.
+          terminal_text: the text for a terminal, with line breaks; None: `text`.
           style: a style of Rich.
         """
         self._text, self._style = text, style
         self._widest = widest
-        self._on_terminal = text if on_terminal is None else on_terminal
+        self._on_terminal = text if terminal_text is None else terminal_text
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         if not console.is_terminal:
@@ -57,11 +57,11 @@ class Words:
         text = self._text
         if console.is_terminal:
             lines = self._on_terminal.split("\n")
-            text = "\n".join(part for line in lines for part in fold(line, options.max_width))
+            text = "\n".join(part for line in lines for part in wrap(line, options.max_width))
         yield Text(text, style=self._style, no_wrap=True, overflow="ignore")
 
 
-def fold(line: str, width: int) -> list[str]:
+def wrap(line: str, width: int) -> list[str]:
     """Wraps a line to a width in columns; breaks within a word only if the word is wider."""
     folded, current = [], ""
     for piece in _pieces(line):
@@ -86,13 +86,13 @@ class _LastingConsole(Console):
         os.close(discarded)
 
 
-def console() -> Console:
+def standard_console() -> Console:
     """Returns the console of standard output; only a terminal limits the length of lines."""
     standard = _LastingConsole()
     return standard if standard.is_terminal else _LastingConsole(width=_UNLIMITED)
 
 
-def show(table: Table, output: Console) -> None:
+def print_table(table: Table, output: Console) -> None:
     """Prints a table; only a terminal wraps its title and caption."""
     if output.is_terminal:
         output.print(table)

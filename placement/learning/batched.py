@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import jraph
 import numpy as np
 
-from placement.learning import mesh, walk
+from placement.learning import local_search, mesh
 from placement.learning.base import Learner, Metrics, State
 from placement.policies.cost_features import CostView
 from placement.simulators import makespan
@@ -38,7 +38,7 @@ class Stack(NamedTuple):
     reference_s: Array  # float32 [G]: latency of the fastest single device
 
 
-def stack(graphs: list[jraph.GraphsTuple]) -> Stack:
+def stack_graphs(graphs: list[jraph.GraphsTuple]) -> Stack:
     """Stacks padded graphs of one size, which carry a `CostView`, on the host.
 
     Raises:
@@ -99,7 +99,7 @@ def batch_policy(policy: Policy) -> Policy:
 
 
 @partial(jax.jit, static_argnums=0)
-def step(learner: Learner, state: State, batch: Stack) -> tuple[State, Metrics]:
+def train_step(learner: Learner, state: State, batch: Stack) -> tuple[State, Metrics]:
     """Samples, simulates and learns once, under the `makespan` objective.
 
     Memory is not simulated; a policy's candidates are limited to placements that fit.
@@ -133,7 +133,7 @@ def step(learner: Learner, state: State, batch: Stack) -> tuple[State, Metrics]:
 
 
 @partial(jax.jit, static_argnums=0)
-def walks(learner: Learner, state: State, batch: Stack) -> tuple[State, Metrics]:
+def train_by_local_search(learner: Learner, state: State, batch: Stack) -> tuple[State, Metrics]:
     """Learns from local searches of all graphs under `makespan`, a step on each in turn.
 
     Every local search starts anew. The parameters that a step on one graph has updated serve the
@@ -145,7 +145,7 @@ def walks(learner: Learner, state: State, batch: Stack) -> tuple[State, Metrics]
       batch: the graphs.
 
     Returns:
-      As `step`: the ratio is of the best placements, the learner's metrics are means.
+      As `train_step`: the ratio is of the best placements, the learner's metrics are means.
     """
     num_graphs = len(batch.reference_s)
 
@@ -153,20 +153,22 @@ def walks(learner: Learner, state: State, batch: Stack) -> tuple[State, Metrics]
         return makespan.latency(_makespan_tables(costs), placements.T)
 
     def one_step(
-        carry: tuple[State, walk.LocalSearchState], number: Array
-    ) -> tuple[tuple[State, walk.LocalSearchState], tuple[Metrics, Array]]:
+        carry: tuple[State, local_search.LocalSearchState], number: Array
+    ) -> tuple[tuple[State, local_search.LocalSearchState], tuple[Metrics, Array]]:
         state, searches = carry
         index = number % num_graphs
         graph, search = jax.tree.map(lambda leaf: leaf[index], (batch.graphs, searches))
-        state, samples = learner.sample(state._replace(walk=search), graph)
+        state, samples = learner.sample(state._replace(local_search=search), graph)
         placements = samples.placement[:, 0]
         latency_s = mesh.replicate(mesh.shard_map(simulate, graph.globals, placements))
         reference_s = batch.reference_s[index]
         state, metrics = learner.update(state, graph, samples, latency_s[:, None], reference_s)
-        searches = jax.tree.map(lambda leaf, new: leaf.at[index].set(new), searches, state.walk)
-        return (state._replace(walk=None), searches), (metrics, jnp.float32(len(latency_s)))
+        searches = jax.tree.map(
+            lambda leaf, new: leaf.at[index].set(new), searches, state.local_search
+        )
+        return (state._replace(local_search=None), searches), (metrics, jnp.float32(len(latency_s)))
 
-    start = state._replace(walk=None), jax.vmap(walk.begin)(batch.graphs)
+    start = state._replace(local_search=None), jax.vmap(local_search.begin)(batch.graphs)
     (state, searches), (metrics, evaluated) = jax.lax.scan(
         one_step, start, jnp.arange(num_graphs * _LOCAL_SEARCH_STEPS)
     )

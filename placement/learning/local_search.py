@@ -49,7 +49,7 @@ def begin(graph: jraph.GraphsTuple) -> LocalSearchState:
     return LocalSearchState(chain, jnp.zeros((), bool), jnp.zeros((), bool))
 
 
-def make(policy: Policy, settings: base.Settings) -> base.Learner:
+def make_learner(policy: Policy, settings: base.Settings) -> base.Learner:
     """Makes the learner of a policy that improves placements.
 
     Raises:
@@ -57,15 +57,15 @@ def make(policy: Policy, settings: base.Settings) -> base.Learner:
     """
     improve = policy.improve
     assert improve is not None
-    learner = reinforce.make(policy, settings)
+    learner = reinforce.make_learner(policy, settings)
 
     def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> base.State:
-        return learner.init(key, graph)._replace(walk=begin(graph))
+        return learner.init(key, graph)._replace(local_search=begin(graph))
 
     @jax.jit
     def sample(state: base.State, graph: jraph.GraphsTuple) -> tuple[base.State, Sample]:
         key, sample_key = jax.random.split(state.key)
-        current = jnp.tile(state.walk.chain.placements[:, 0], (settings.num_samples, 1))
+        current = jnp.tile(state.local_search.chain.placements[:, 0], (settings.num_samples, 1))
         samples = improve(state.params, sample_key, graph, current, settings.num_samples)
         return state._replace(key=key), samples
 
@@ -78,7 +78,7 @@ def make(policy: Policy, settings: base.Settings) -> base.Learner:
         reference_s: Array,
         feasible: Array | None = None,
     ) -> tuple[base.State, base.Metrics]:
-        search, placements = state.walk, samples.placement[:, 0]
+        search, placements = state.local_search, samples.placement[:, 0]
         current, current_s = search.chain.placements[:, 0], search.chain.costs_s[0]
         mask = jnp.asarray(graph.nodes["mask"])
         is_changed = ((placements != current) & mask).any(axis=1)
@@ -94,7 +94,9 @@ def make(policy: Policy, settings: base.Settings) -> base.Learner:
         state, metrics = learner.update(state, graph, samples, rewarded_s[:, None], reference_s)
         is_improvement = is_known & (comparable_s < current_s)
         metrics |= {"gained": is_improvement.mean(), "changed": is_changed.mean()}
-        return state._replace(walk=_advance(search, placements, cost_s, is_feasible)), metrics
+        return state._replace(
+            local_search=_advance(search, placements, cost_s, is_feasible)
+        ), metrics
 
     return base.Learner(init, sample, update, learner.place)
 

@@ -186,7 +186,7 @@ def _roles(names: list[str], order: np.ndarray, max_orders: int) -> list[np.ndar
     """Returns the largest sets of classes with matching names, each in the given order."""
     sets: dict[str, list[int]] = {}
     for class_id in order.tolist():
-        for pattern in roles.alike(names[class_id]):
+        for pattern in roles.list_patterns(names[class_id]):
             sets.setdefault(pattern, []).append(class_id)
     proper_sets = [members for members in sets.values() if 1 < len(members) < len(names)]
     largest_sets = sorted(proper_sets, key=len, reverse=True)[:max_orders]
