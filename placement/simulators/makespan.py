@@ -38,7 +38,7 @@ from placement.types import Array, OpGraph
 
 
 class Boundary(NamedTuple):
-    """What surrounds a part of a schedule, for the operation of each step on each device.
+    """The surroundings of a part of a schedule, for each step's operation on each device.
 
     With a boundary, the latency is the longest path of the whole schedule that passes through the
     part: max over v of finish(v) + tail_s[v, p[v]].
