@@ -288,7 +288,7 @@ class Instance(Problem):
             raise UserError(
                 f"{num_devices} devices; the simulators take at most {_MAX_DEVICES}: give fewer"
             )
-        simulators.objective(self.objective)
+        simulators.get_objective(self.objective)
         # If a function is being traced, the arrays would be tracers, which must not be cached.
         with jax.ensure_compile_time_eval():
             return jax.tree.map(jnp.asarray, (self.limits, _TABLES[self.objective](self)))
@@ -299,12 +299,12 @@ class Instance(Problem):
         Compiles once for each batch size. The arrays are arguments of the compiled function, so
         that instances whose tables have equal shapes share it.
         """
-        simulate = simulators.objective(self.objective).simulate
+        simulate = simulators.get_objective(self.objective).simulate
         return _evaluate(simulate, False, self.tables, jnp.asarray(placements, jnp.int32))
 
     def evaluate_penalised(self, placements: Array) -> Array:
         """Evaluates as `evaluate`; infeasible placements evaluate to `Outcome.penalised_s`."""
-        simulate = simulators.objective(self.objective).simulate
+        simulate = simulators.get_objective(self.objective).simulate
         return _evaluate(simulate, True, self.tables, jnp.asarray(placements, jnp.int32))
 
     def value_s(self, placement: np.ndarray) -> float:
@@ -315,7 +315,7 @@ class Instance(Problem):
 
     def exceeds_memory(self, placement: np.ndarray) -> bool:
         """Returns whether a placement int [N] could run if devices had more memory."""
-        simulate = simulators.objective(self.objective).simulate
+        simulate = simulators.get_objective(self.objective).simulate
         return bool(_exceeds_memory(simulate, self.tables, jnp.asarray(placement)[None])[0])
 
     def fullest_bytes(self, placements: np.ndarray) -> np.ndarray:

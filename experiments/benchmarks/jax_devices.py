@@ -61,7 +61,7 @@ def _simulation_rate(objective: str) -> float:
     tables = problems.make_layered_problem(_NUM_OPS, objective).tables
     batch = 16 * _NUM_SAMPLES
     placements = problems.draw_segments(_NUM_OPS, batch)
-    simulator = simulators.objective(objective).simulate
+    simulator = simulators.get_objective(objective).simulate
     simulate = jax.jit(lambda *arrays: mesh.shard_map(simulator, *arrays))
     arrays = mesh.replicate_to_mesh((tables, placements), batch)
     return batch / (1e-3 * timing.median_ms(lambda: simulate(*arrays), repeats=5))

@@ -102,7 +102,7 @@ def _placers(
     def improve_min_cut(seed: int) -> np.ndarray:
         # Only the chains of `search`: all of it would begin with an integer program of minutes.
         cut = balanced_cut(problem)
-        simulate = simulators.objective(cut.objective).simulate_columns
+        simulate = simulators.get_objective(cut.objective).simulate_columns
         space, state = multistart.start_chains(cut, simulate, min_cut(seed)[None], seed)
         num_steps = BUDGETS[-1] // block_search.NUM_PROPOSALS
         chains = block_search.advance(simulate, space, state, num_steps).chains

@@ -46,7 +46,7 @@ def _makespan(problem: Instance, placement: np.ndarray, kind: np.ndarray | None)
 
     def terms(costs: CostModel) -> Terms:
         schedule = segments.schedule(problem._replace(costs=costs), placement, cut)
-        return segments.terms(problem, placement, cut, schedule, kind)
+        return segments.sum_terms(problem, placement, cut, schedule, kind)
 
     return terms
 

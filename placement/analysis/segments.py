@@ -121,7 +121,7 @@ def latency_s(problem: Instance, placement: np.ndarray) -> float:
     return schedule(problem, placement, cut(problem, placement)).latency_s
 
 
-def terms(
+def sum_terms(
     problem: Instance,
     placement: np.ndarray,
     segments: Segments,

@@ -5,7 +5,7 @@ Its last span ends at the objective's value, up to the rounding of float32:
 
 - `serial`: submodels one after another. A submodel has all operations that its device can run
   before another device must. Transfers and fusion losses come before it.
-- `makespan`: one span per operation, of a `placement.simulators.schedule.ListSchedule`.
+- `makespan`: one span per operation, of a `placement.simulators.list_schedule.ListSchedule`.
 - `max_load`: the schedule of one single request, as under `makespan`. In a stream the busiest
   device sets the pace, so no span ends at the objective's value.
 - `subgraph`: one span per accelerator, its communication included. The host is infinitely wide:
@@ -23,7 +23,8 @@ import numpy as np
 from placement.analysis import segments
 from placement.graphs import dag
 from placement.instance import Instance
-from placement.simulators import max_load, schedule
+from placement.simulators import list_schedule as list_schedule_lib
+from placement.simulators import max_load
 from placement.types import OpGraph, Span
 
 _loads = jax.jit(max_load.compute_loads)
@@ -51,7 +52,7 @@ def predict_segments(problem: Instance, placement: np.ndarray) -> tuple[Span, ..
     return tuple(sorted(spans, key=lambda span: span.start_s))
 
 
-def loads(problem: Instance, placement: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def compute_loads(problem: Instance, placement: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the compute and the communication seconds of each device for one request.
 
     Their sum is the device's load under `max_load`.
@@ -84,7 +85,7 @@ def _serial(problem: Instance, placement: np.ndarray) -> list[Span]:
 
 def _submodels(graph: OpGraph, placement: np.ndarray) -> list[list[int]]:
     """Lists the submodels in the order in which they run; a device continues as long as it can."""
-    inputs, devices = schedule.InputCounts(graph), placement.tolist()
+    inputs, devices = list_schedule_lib.InputCounts(graph), placement.tolist()
     ready: dict[int, collections.deque[int]] = collections.defaultdict(collections.deque)
     for op in inputs.sources():
         ready[devices[op]].append(op)
@@ -129,7 +130,7 @@ def _serial_waits_s(problem: Instance, placement: np.ndarray, order: np.ndarray)
 
 
 def _makespan(problem: Instance, placement: np.ndarray) -> list[Span]:
-    list_schedule = schedule.ListSchedule(
+    list_schedule = list_schedule_lib.ListSchedule(
         problem.graph, problem.costs.compute_s, problem.edge_delay_s
     )
     free_s = [0.0] * len(problem.devices)
@@ -152,7 +153,7 @@ def _subgraph(problem: Instance, placement: np.ndarray) -> list[Span]:
     ]
     members += [[] if part else [op] for op, part in enumerate(is_accelerated)]
     op_compute_s = np.asarray(problem.costs.compute_s, float)[np.arange(graph.num_ops), placement]
-    load_s = np.where(accelerator >= 0, np.add(*loads(problem, placement)), 0.0)
+    load_s = np.where(accelerator >= 0, np.add(*compute_loads(problem, placement)), 0.0)
     busy_s = np.concatenate([load_s, np.where(is_accelerated, 0.0, op_compute_s)])
     node = np.where(is_accelerated, placement, num_devices + np.arange(graph.num_ops))
     turns = [

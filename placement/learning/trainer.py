@@ -68,7 +68,7 @@ class Simulator(NamedTuple):
     @classmethod
     def from_problem(cls, problem: Instance) -> "Simulator":
         """Returns the simulator of a problem whose operations are the policy's nodes."""
-        return cls(simulators.objective(problem.objective).simulate, problem.tables)
+        return cls(simulators.get_objective(problem.objective).simulate, problem.tables)
 
 
 def start(

@@ -7,7 +7,7 @@ import numpy as np
 
 from placement.graphs.batching import pad
 from placement.instance import Instance
-from placement.simulators import makespan, ranks, schedule
+from placement.simulators import list_schedule, makespan, ranks
 from placement.types import Array
 
 PolicyTables = TypeVar("PolicyTables")
@@ -34,7 +34,7 @@ class CostView(NamedTuple, Generic[PolicyTables]):
     delay_s: Array
     # S steps in the order of priority, whatever the problem's objective. Padding comes last and
     # writes nothing.
-    steps: schedule.Steps
+    steps: list_schedule.Steps
     num_steps: Array  # int32 []: the number of steps without padding
     policy_tables: PolicyTables  # arrays of one policy, of its own type; None for other policies
 
@@ -71,12 +71,12 @@ def cost_view(problem: Instance, num_nodes: int, num_edges: int) -> CostView[Any
     """
     graph, costs = problem.graph, problem.costs
     senders, receivers, delay_s, _ = problem.dependencies
-    steps = schedule.steps(graph.num_ops, senders, receivers, problem.priority_order)
+    steps = list_schedule.steps(graph.num_ops, senders, receivers, problem.priority_order)
     # Row N of the simulator's buffers stands for no input and row N + 1 for no output, see `Steps`.
-    num_steps, no_output = num_nodes + num_edges // schedule.WIDTH, num_nodes + 1
+    num_steps, no_output = num_nodes + num_edges // list_schedule.WIDTH, num_nodes + 1
     inputs = np.where(steps.inputs == graph.num_ops, num_nodes, steps.inputs)
     edges = np.where(steps.edges == len(senders), num_edges - 1, steps.edges)
-    padded_steps = schedule.Steps(
+    padded_steps = list_schedule.Steps(
         op=pad(steps.op, num_steps, 0),
         inputs=pad(inputs, num_steps, num_nodes),
         edges=pad(edges, num_steps, num_edges - 1),

@@ -74,7 +74,7 @@ from placement.policies import (
 )
 from placement.policies.cost_features import CostFeatures, CostView
 from placement.simulators import makespan
-from placement.simulators.makespan import Timing
+from placement.simulators.makespan import OpSchedule
 from placement.types import Array, LogProb, Params, Policy, Sample
 
 _DELAY_OFFSET = 0.2  # added to an edge's delay in medians, so that its logarithm is bounded
@@ -89,7 +89,7 @@ class Action(NamedTuple):
     """
 
     placement: Array  # int32 [B, N]: the state
-    schedule: Timing  # float32 [B, N] each: its schedule
+    schedule: OpSchedule  # float32 [B, N] each: its schedule
     kept_end: Array  # int32 [B, P, L, N]: see `graph_parsing.Parse`
     root: Array  # int32 [B, P, L + 1, N]: see there
     parse: Array  # int32 [B, K]: the parse that each group is from
@@ -137,11 +137,11 @@ class _Network(nn.Module):
     def __call__(self, graph: jraph.GraphsTuple) -> Array:
         """Calls every part, for `init`."""
         placement = jnp.zeros(graph.nodes["mask"].shape, jnp.int32)
-        schedule = makespan.timing(graph.globals.simulator, placement)
+        schedule = makespan.compute_schedule(graph.globals.simulator, placement)
         encoding = self.encode(graph, placement, schedule)
         return self.score_moves(graph, encoding, jnp.ones((1, len(placement)), bool))
 
-    def encode(self, graph: jraph.GraphsTuple, placement: Array, schedule: Timing) -> _Encoding:
+    def encode(self, graph: jraph.GraphsTuple, placement: Array, schedule: OpSchedule) -> _Encoding:
         """Computes z and the scores of edges under a placement int32 [N]."""
         costs: CostView[CostFeatures] = graph.globals
         unit_s = costs.policy_tables.unit_s
@@ -203,7 +203,7 @@ def _schedule_features(costs: CostView[Any], state: moves.ScheduledPlacement) ->
 
 
 def _parse_edges(
-    graph: jraph.GraphsTuple, placement: Array, schedule: Timing
+    graph: jraph.GraphsTuple, placement: Array, schedule: OpSchedule
 ) -> graph_parsing.Edges:
     """Returns E + N edges: the graph's, and from each operation to the next one on its device.
 
@@ -256,7 +256,7 @@ def make(
         return network.init(key, _with_finite_costs(graph))
 
     def encode(
-        params: Params, graph: jraph.GraphsTuple, placement: Array, schedule: Timing
+        params: Params, graph: jraph.GraphsTuple, placement: Array, schedule: OpSchedule
     ) -> _Encoding:
         encoding = network.apply(params, graph, placement, schedule, method="encode")
         return cast(_Encoding, encoding)
@@ -288,7 +288,7 @@ def make(
 
         # The state: all samples improve the same placement.
         placement = placements[0]
-        schedule = makespan.timing(graph.globals.simulator, placement)
+        schedule = makespan.compute_schedule(graph.globals.simulator, placement)
         encoding = encode(params, graph, placement, schedule)
 
         # The parses and the K groups.

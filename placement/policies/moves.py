@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import jraph
 
 from placement.policies.cost_features import CostView
-from placement.simulators.makespan import Timing
+from placement.simulators.makespan import OpSchedule
 from placement.types import Array
 
 GROUP_FEATURES, MOVE_FEATURES = 10, 12
@@ -24,14 +24,14 @@ class ScheduledPlacement(NamedTuple):
     """The current placement, its schedule and its transfers."""
 
     placement: Array  # int32 [N]
-    schedule: Timing
+    schedule: OpSchedule
     mean_delay: Array  # float32 [E]: of an edge, over all pairs of different devices, in units
     current_delay: Array  # float32 [E]: of an edge in this placement, in units
     load: Array  # float32 [D]: the share of the latency during which a device computes
 
 
 def describe_placement(
-    graph: jraph.GraphsTuple, placement: Array, schedule: Timing, unit_s: Array
+    graph: jraph.GraphsTuple, placement: Array, schedule: OpSchedule, unit_s: Array
 ) -> ScheduledPlacement:
     """Computes the delays and loads of a placement int32 [N]; the globals are a `CostView`."""
     delay_s = jnp.asarray(graph.globals.delay_s)  # [E, D, D]
@@ -180,7 +180,7 @@ def _busy_share(
     return cumulative[end] - cumulative[begin]
 
 
-def _latency_s(schedule: Timing) -> Array:
+def _latency_s(schedule: OpSchedule) -> Array:
     return jnp.maximum(schedule.latency_s, jnp.finfo(jnp.float32).tiny)
 
 

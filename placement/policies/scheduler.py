@@ -54,7 +54,7 @@ import jraph
 from placement.instance import Instance
 from placement.policies import base, cost_features, encoders
 from placement.policies.cost_features import CostFeatures, CostView
-from placement.simulators import schedule, tensors
+from placement.simulators import list_schedule, tensors
 from placement.types import Array, LogProb, Params, Policy, Sample
 
 NUM_FEATURES = 8
@@ -315,13 +315,15 @@ def _list_schedule(
 
     def step(i: Array, state: tuple[_PartialSchedule, Any]) -> tuple[_PartialSchedule, Any]:
         partial, carry = state
-        s, compute, delays = jax.tree.map(lambda leaf: leaf[i], simulator.by_step)
+        s, compute, delays = jax.tree.map(lambda leaf: leaf[i], simulator.step_arrays)
         input_delays, arrivals = [], []
         for sender, delay in zip(s.inputs, delays, strict=True):  # over the step's input slots
             input_delays.append(tensors.select(delay[:, :, None], partial.device[sender]))  # [D, B]
             arrivals.append(partial.finish[sender] + input_delays[-1])
-        arrival = schedule.accumulate_inputs(s.first, partial.arrival, 0.0, arrivals)
-        transfer = schedule.accumulate_inputs(s.first, partial.transfer, 0.0, input_delays, jnp.add)
+        arrival = list_schedule.accumulate_inputs(s.first, partial.arrival, 0.0, arrivals)
+        transfer = list_schedule.accumulate_inputs(
+            s.first, partial.transfer, 0.0, input_delays, jnp.add
+        )
         end = jnp.maximum(arrival, partial.free) + compute[:, None]
         fits = partial.used_memory + t.memory[s.op] <= t.capacity[:, None]
         candidate = allowed[s.op][:, None] & (fits | ~fits.any(axis=0))

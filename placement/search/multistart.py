@@ -78,7 +78,7 @@ def search(
             return result._replace(evaluations=evaluations)
         if result.placement is not None:
             placements = result.placement[None]
-    simulate = simulators.objective(problem.objective).simulate_columns
+    simulate = simulators.get_objective(problem.objective).simulate_columns
     space, state = start_chains(problem, simulate, placements[:, classes.first_ops], seed)
     num_steps, status = 1, Status.FINISHED
 

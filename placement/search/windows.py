@@ -16,7 +16,7 @@ change. No window therefore makes the whole schedule worse.
 
 A pass goes over all windows. Each pass has twice the steps of the one before, and windows at other
 places. All windows have the same shapes whatever the graph, so that one compilation serves all:
-steps of `placement.simulators.schedule` that a window does not need do nothing.
+steps of `placement.simulators.list_schedule` that a window does not need do nothing.
 
 A class of co-located operations can move only if one window holds all of it. The memory of a window
 is what the operations outside it leave free.
@@ -34,7 +34,7 @@ import numpy as np
 from placement import simulators
 from placement.instance import Instance
 from placement.search import block_orders, block_search, longest_paths
-from placement.simulators import makespan, schedule
+from placement.simulators import list_schedule, makespan
 from placement.solvers.limits import SearchLimits
 from placement.types import Array, Solution, Status
 
@@ -46,7 +46,7 @@ _NUM_CHAINS = 4
 _PROPOSALS_PER_STEP = _NUM_CHAINS * block_search.NUM_PROPOSALS
 _FIRST_PASS_STEPS = 32  # of the chains in each window
 _LEAST_GAIN = 1e-3  # relative, of a pass; after a smaller gain the search ends
-_SIMULATE = simulators.objective("makespan").simulate_columns
+_SIMULATE = simulators.get_objective("makespan").simulate_columns
 
 
 class _OrderedProblem(NamedTuple):
@@ -293,7 +293,7 @@ def _cover(ordered: _OrderedProblem, first_length: int) -> list[_Window]:
         end = min(begin + SIZE, num_ops)
         ops, neighbours, _ = ordered.incoming.select(begin, end)
         fan_in = np.bincount(ops[neighbours >= begin] - begin, minlength=end - begin)
-        num_steps = np.cumsum(schedule.num_steps(fan_in))
+        num_steps = np.cumsum(list_schedule.num_steps(fan_in))
         end = begin + int(np.searchsorted(num_steps, _MAX_STEPS, side="right"))
         middle = begin + (end - begin + 1) // 2
         next_begin = middle if windows else min(begin + first_length, middle)
@@ -310,13 +310,13 @@ def _prepare(ordered: _OrderedProblem, window: _Window, rng: np.random.Generator
     is_inside = senders >= begin
     receivers, senders = receivers[is_inside] - begin, senders[is_inside] - begin
     edge_ids = edge_ids[is_inside]
-    steps = schedule.steps(SIZE, senders, receivers, np.arange(num_ops, dtype=np.int32))
-    steps = schedule.pad(steps, SIZE, len(edge_ids), _MAX_STEPS)
+    steps = list_schedule.steps(SIZE, senders, receivers, np.arange(num_ops, dtype=np.int32))
+    steps = list_schedule.pad(steps, SIZE, len(edge_ids), _MAX_STEPS)
     tables = makespan.Tables(
         steps,
         _pad(ordered.compute_s[begin:end], 0.0)[steps.op],
         ordered.links.kind,
-        makespan.of_inputs(steps, ordered.links.delay_s[edge_ids]),
+        makespan.arrange_delays(steps, ordered.links.delay_s[edge_ids]),
     )
     # The window's classes are numbered by their first operation.
     classes, first_ops, inverse = np.unique(

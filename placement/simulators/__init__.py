@@ -86,7 +86,7 @@ OBJECTIVES: dict[str, Objective] = {
 }
 
 
-def objective(name: str) -> Objective:
+def get_objective(name: str) -> Objective:
     """Returns the objective called `name`.
 
     Raises:

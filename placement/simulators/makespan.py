@@ -33,7 +33,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from placement.simulators import schedule, tensors
+from placement.simulators import list_schedule, tensors
 from placement.types import Array, OpGraph
 
 
@@ -60,19 +60,19 @@ class Links(NamedTuple):
 class Tables(NamedTuple):
     """The arrays that the functions below read: S steps, D devices of M kinds."""
 
-    steps: schedule.Steps
+    steps: list_schedule.Steps
     compute_s: Array  # float32 [S, D]: of each step's operation
     kind: Array  # int8 [D]: the kind of each device, as in `Links`
     delay_s: Array  # float32 [S, WIDTH, M, M]: of each step's inputs
     boundary: Boundary | None = None  # None if the tables describe a whole schedule
 
     @property
-    def by_step(self) -> tuple[schedule.Steps, Array, Array]:
+    def step_arrays(self) -> tuple[list_schedule.Steps, Array, Array]:
         """The arrays with an entry for each step, except the boundary."""
         return self.steps, self.compute_s, self.delay_s
 
 
-class Timing(NamedTuple):
+class OpSchedule(NamedTuple):
     """The schedule of N operations under one placement. Rows that no step writes are zero."""
 
     start_s: Array  # float32 [N]
@@ -110,12 +110,12 @@ def build_tables(graph: OpGraph, compute_s: Array, order: np.ndarray, links: Lin
       order: int32 [N], the order of priority.
       links: the delays of the graph's edges.
     """
-    steps = schedule.steps(graph.num_ops, graph.senders, graph.receivers, order)
+    steps = list_schedule.steps(graph.num_ops, graph.senders, graph.receivers, order)
     step_compute_s = np.asarray(compute_s, np.float32)[steps.op]
-    return Tables(steps, step_compute_s, links.kind, of_inputs(steps, links.delay_s))
+    return Tables(steps, step_compute_s, links.kind, arrange_delays(steps, links.delay_s))
 
 
-def of_inputs(steps: schedule.Steps, delay_s: np.ndarray) -> np.ndarray:
+def arrange_delays(steps: list_schedule.Steps, delay_s: np.ndarray) -> np.ndarray:
     """Arranges the edges' delays [E, M, M] by the inputs of each step, [S, WIDTH, M, M]."""
     no_edge = np.zeros((1, *delay_s.shape[1:]), np.float32)
     return np.concatenate([delay_s, no_edge])[steps.edges]
@@ -145,7 +145,7 @@ def compute_times(tables: Tables, placement: Array) -> tuple[Array, Array]:
     return result.start_s[:num_ops], result.finish_s[:num_ops]
 
 
-def timing(tables: Tables, placement: Array) -> Timing:
+def compute_schedule(tables: Tables, placement: Array) -> OpSchedule:
     """Computes the schedule and the slack of one placement int32 [N].
 
     The longest path from an operation's finish to the end is the recursion backwards:
@@ -155,7 +155,7 @@ def timing(tables: Tables, placement: Array) -> Timing:
     """
     chex.assert_rank(placement, 1)
     chex.assert_type(placement, int)
-    steps, compute_s, delay_s = tables.by_step
+    steps, compute_s, delay_s = tables.step_arrays
     num_ops, num_steps = len(placement), len(steps.op)
     start_s, finish_s = compute_times(tables, placement[:, None])
     padded = jnp.concatenate([placement, jnp.zeros(2, placement.dtype)])
@@ -163,7 +163,7 @@ def timing(tables: Tables, placement: Array) -> Timing:
     kind = jnp.asarray(tables.kind)
     delay_s = delay_s[
         jnp.arange(num_steps)[:, None],
-        jnp.arange(schedule.WIDTH),
+        jnp.arange(list_schedule.WIDTH),
         kind[input_device],
         kind[device][:, None],
     ]
@@ -185,7 +185,7 @@ def timing(tables: Tables, placement: Array) -> Timing:
     initial = jnp.zeros(num_ops + 2), jnp.zeros(tables.compute_s.shape[1]), jnp.float32(0)
     xs = steps, device, delay_s, compute_s
     (tail_s, *_), _ = jax.lax.scan(step_back, initial, xs, reverse=True)
-    return Timing(start_s[:, 0], finish_s[:, 0], tail_s[:num_ops])
+    return OpSchedule(start_s[:, 0], finish_s[:, 0], tail_s[:num_ops])
 
 
 def _scan_schedule(tables: Tables, placement: Array, *, with_starts: bool = False) -> _Result:
@@ -206,7 +206,7 @@ def _scan_schedule(tables: Tables, placement: Array, *, with_starts: bool = Fals
         (step, compute_s, delay_s), boundary = xs
         device = devices[step.op]  # [B]
         input_arrivals_s = []
-        for slot in range(schedule.WIDTH):
+        for slot in range(list_schedule.WIDTH):
             sender = step.inputs[slot]
             pair = kinds[sender] * num_kinds + kinds[step.op]
             input_delay_s = tensors.select(delay_s[slot].ravel(), pair)
@@ -214,7 +214,9 @@ def _scan_schedule(tables: Tables, placement: Array, *, with_starts: bool = Fals
                 input_delay_s = jnp.where(devices[sender] == device, 0.0, input_delay_s)
             input_arrivals_s.append(finish_s[sender] + input_delay_s)
         ready_s = 0.0 if boundary is None else tensors.select(boundary.ready_s, device)
-        arrival_s = schedule.accumulate_inputs(step.first, arrival_s, ready_s, input_arrivals_s)
+        arrival_s = list_schedule.accumulate_inputs(
+            step.first, arrival_s, ready_s, input_arrivals_s
+        )
         op_start_s = jnp.maximum(arrival_s, tensors.select(free_s, device))
         op_finish_s = op_start_s + tensors.select(compute_s, device)
         is_occupied = (device == jnp.arange(num_devices, dtype=narrow)[:, None]) & step.last
@@ -237,6 +239,6 @@ def _scan_schedule(tables: Tables, placement: Array, *, with_starts: bool = Fals
     start_s = jnp.zeros_like(finish_s) if with_starts else None
     initial = finish_s, free_s, jnp.zeros(batch), longest_path_s, start_s
     (finish_s, free_s, _, longest_path_s, start_s), _ = jax.lax.scan(
-        advance, initial, (tables.by_step, tables.boundary)
+        advance, initial, (tables.step_arrays, tables.boundary)
     )
     return _Result(finish_s, free_s, longest_path_s, start_s)

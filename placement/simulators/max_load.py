@@ -37,7 +37,7 @@ class Tables(NamedTuple):
 def build_tables(costs: CostModel, blocks: tuple[tensors.TensorBlock, ...]) -> Tables:
     """Builds the tables of a problem, on the host, given `tensors.make_blocks`."""
     accelerator = np.asarray(costs.accelerator)
-    links = [link_s(np.asarray(block.transfer_s), accelerator) for block in blocks]
+    links = [compute_link_costs(np.asarray(block.transfer_s), accelerator) for block in blocks]
     return Tables(
         compute_s=np.asarray(costs.compute_s, np.float32),
         blocks=blocks,
@@ -46,7 +46,9 @@ def build_tables(costs: CostModel, blocks: tuple[tensors.TensorBlock, ...]) -> T
     )
 
 
-def link_s(transfer_s: np.ndarray, accelerator: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def compute_link_costs(
+    transfer_s: np.ndarray, accelerator: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns the times in which each device receives and sends k tensors.
 
     Args:

@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from placement.simulators import max_load, schedule, tensors
+from placement.simulators import list_schedule, max_load, tensors
 from placement.types import Array, CostModel, OpGraph
 
 
@@ -34,7 +34,7 @@ class Tables(NamedTuple):
     """The arrays that `latency` reads."""
 
     loads: max_load.Tables
-    steps: schedule.Steps
+    steps: list_schedule.Steps
     compute_s: Array  # float32 [S, D]: of each step's operation
     is_part: Array  # bool [D]: whether a device is a part of an accelerator, not a host
     precedes: Array  # bool [D, D]: whether part i precedes part d on one accelerator, at [i, d]
@@ -51,7 +51,7 @@ def build_tables(
       order: int32 [N], topological.
       loads: the tables of `max_load` for the same problem.
     """
-    steps = schedule.steps(graph.num_ops, graph.senders, graph.receivers, order)
+    steps = list_schedule.steps(graph.num_ops, graph.senders, graph.receivers, order)
     accelerator = np.asarray(costs.accelerator)
     shares_accelerator = (accelerator[:, None] == accelerator) & (accelerator >= 0)
     return Tables(
@@ -109,7 +109,7 @@ def _schedule(tables: Tables, placement: Array, part_finish_s: Array) -> tuple[A
     num_devices = part_finish_s.shape[0]
     devices = jnp.arange(num_devices)[:, None]
 
-    def advance(carry: Any, xs: tuple[schedule.Steps, Array]) -> tuple[Any, None]:
+    def advance(carry: Any, xs: tuple[list_schedule.Steps, Array]) -> tuple[Any, None]:
         finish_s, ready_s, host_finish_s, arrival_s = carry
         step, compute_s = xs
         device = placement[step.op]
@@ -118,9 +118,9 @@ def _schedule(tables: Tables, placement: Array, part_finish_s: Array) -> tuple[A
         inputs_s = [
             # An input from the same part does not hold up its own part.
             jnp.where(is_in_part & (placement[op] == device), 0.0, finish_s[op])
-            for op in (step.inputs[slot] for slot in range(schedule.WIDTH))
+            for op in (step.inputs[slot] for slot in range(list_schedule.WIDTH))
         ]
-        arrival_s = schedule.accumulate_inputs(step.first, arrival_s, 0.0, inputs_s)
+        arrival_s = list_schedule.accumulate_inputs(step.first, arrival_s, 0.0, inputs_s)
         ready_s = jnp.maximum(ready_s, jnp.where(is_device & step.last, arrival_s, 0.0))
         host_s = arrival_s + tensors.select(compute_s, device)
         part_s = jnp.where(is_device, part_finish_s, 0.0).sum(axis=0)
@@ -152,16 +152,16 @@ def _is_cyclic(tables: Tables, placement: Array) -> Array:
     num_devices = tables.is_part.shape[0]
     devices = jnp.arange(num_devices)[:, None]
 
-    def advance(carry: Any, step: schedule.Steps) -> tuple[Any, None]:
+    def advance(carry: Any, step: list_schedule.Steps) -> tuple[Any, None]:
         reached_from, waits_for, arrival = carry
         device = placement[step.op]
         is_part = (device == devices) & tables.is_part[:, None]
         is_in_part = is_part.any(axis=0)
         inputs = [
             jnp.where(is_in_part & (placement[op] == device), 0, reached_from[op])
-            for op in (step.inputs[slot] for slot in range(schedule.WIDTH))
+            for op in (step.inputs[slot] for slot in range(list_schedule.WIDTH))
         ]
-        arrival = schedule.accumulate_inputs(step.first, arrival, 0, inputs, jnp.bitwise_or)
+        arrival = list_schedule.accumulate_inputs(step.first, arrival, 0, inputs, jnp.bitwise_or)
         waits_for |= jnp.where(is_part & step.last, arrival, 0)
         op_reached_from = jnp.where(is_in_part, 1 << device, arrival)
         reached_from = jax.lax.dynamic_update_index_in_dim(

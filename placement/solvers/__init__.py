@@ -38,7 +38,7 @@ def lower_bound(problem: Problem, *, time_limit_s: float = 10.0, any_order: bool
     limits = SearchLimits(time_limit_s, BUDGET)
     bound_s = _BOUNDS[problem.objective](instance, limits)
     if problem.objective == "makespan" and not any_order and bound_s < np.inf:
-        bound_s = max(bound_s, diagrams.bound(instance, limits))
+        bound_s = max(bound_s, diagrams.compute_bound(instance, limits))
     return bound_s
 
 

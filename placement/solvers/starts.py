@@ -21,11 +21,11 @@ STARTS: dict[str, tuple[base.Find, ...]] = {
         list_scheduling.peft,
         baechi.m_etf,
         baechi.m_sct,
-        diagrams.start,
+        diagrams.narrow_diagram,
     ),
     "max_load": (pipedream.pipedream, ideals_dp.linearised_dp),
     "subgraph": (
-        greedy.find,
+        greedy.fill_accelerators,
         pipedream.pipedream,
         ideals_dp.linearised_dp,
         ideals_dp.dp_split,

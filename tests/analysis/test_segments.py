@@ -281,7 +281,7 @@ def test_terms_sum_to_the_latency(seed):
     problem, placement = _random(seed)
     for found in (segments.cut(problem, placement), _uncut(problem, placement)):
         run = segments.schedule(problem, placement, found)
-        assert _value_s(problem.costs, segments.terms(problem, placement, found, run)) == (
+        assert _value_s(problem.costs, segments.sum_terms(problem, placement, found, run)) == (
             run.latency_s
         )
 
@@ -303,7 +303,7 @@ def test_terms_at_other_costs_sum_to_the_latency_there(seed):
     calibrated = problem._replace(costs=calibrate.apply_calibration(problem.costs, calibration))
     found = segments.cut(problem, placement)
     run = segments.schedule(calibrated, placement, found)
-    terms = segments.terms(problem, placement, found, run)
+    terms = segments.sum_terms(problem, placement, found, run)
     assert run.latency_s == (
         2.0 * terms.compute_s.sum()
         + 7 * (terms.transfers * apart).sum()
@@ -328,7 +328,7 @@ def test_the_terms_of_a_diamond_by_hand():
     problem, placement = _problem(graph, costs), np.array([0, 0, 1, 0], np.int32)
     found = segments.cut(problem, placement)
     run = segments.schedule(problem, placement, found)
-    terms = segments.terms(problem, placement, found, run)
+    terms = segments.sum_terms(problem, placement, found, run)
     # 10 bytes to the second device and 40 back; 2 there takes 2 + 5, 3 takes 1 + 6. As 1 is done
     # long before 3 can begin, it waits there in its own segment.
     assert run.latency_s == 1 + (100 + 10) + (2 + 5) + (100 + 40) + (1 + 6)
@@ -469,7 +469,7 @@ def test_sharing_delays_no_more_than_if_all_computed_all_the_time(seed):
     run = segments.schedule(sharing, placement, found)
     assert alone.latency_s <= run.latency_s * (1 + 1e-12)
     assert ((run.stretch >= 1 - 1e-9) & (run.stretch <= 3 + 1e-9)).all()
-    terms = segments.terms(sharing, placement, found, run)
+    terms = segments.sum_terms(sharing, placement, found, run)
     assert _value_s(problem.costs, terms) == pytest.approx(run.latency_s)
     none = _sharing(problem, np.zeros(problem.costs.compute_s.shape))
     assert segments.schedule(none, placement, found).finish_s.tolist() == alone.finish_s.tolist()
@@ -499,7 +499,7 @@ def test_a_launch_counts_once_in_a_segment():
         found = (np.array([0, 1]), np.array([2, 3]))
         run = segments.schedule(problem, placement, found)
         assert run.latency_s == 2 + 2 + (2 + 2 + sum_s)
-        terms = segments.terms(problem, placement, found, run)
+        terms = segments.sum_terms(problem, placement, found, run)
         assert (terms.fusion_loss_s, terms.num_lost_fusions) == (sum_s, 1)
         # As the calibration's coefficients have it: all twice, and 1 for a cut.
         calibration = calibrate.Calibration(np.ones(2), 2 * (1 - np.eye(2)), np.zeros((2, 2)), 2, 1)

@@ -79,7 +79,7 @@ def test_loads_are_those_of_the_pipeline_and_of_the_operations():
     for problem, placements in _problems("max_load", shared=True):
         placements, _ = _finite(problem, placements)
         for placement in placements[:4]:
-            compute_s, transfer_s = timeline.loads(problem, placement)
+            compute_s, transfer_s = timeline.compute_loads(problem, placement)
             tables = problem.load_tables
             load_s = np.asarray(max_load.compute_loads(tables, placement[:, None]))[:, 0]
             np.testing.assert_allclose(compute_s + transfer_s, load_s, rtol=1e-5, atol=1e-6)

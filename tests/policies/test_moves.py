@@ -16,7 +16,7 @@ SIZE = (14, 24, 24, 3)  # operations, edges, tensors, devices
 
 @jax.jit
 def _describe(graph, before, member):
-    schedule = makespan.timing(graph.globals.simulator, before)
+    schedule = makespan.compute_schedule(graph.globals.simulator, before)
     unit_s = graph.globals.policy_tables.unit_s
     state = moves.describe_placement(graph, before, schedule, unit_s)
     is_valid = moves.find_valid_moves(graph, before, member)

@@ -16,7 +16,7 @@ _kind_probabilities = jax.jit(block_search.kind_probabilities)
 def _start(
     problem: Instance, starts: np.ndarray, count: int
 ) -> tuple[block_search.SearchSpace, block_search.SearchState]:
-    simulate = simulators.objective(problem.objective).simulate_columns
+    simulate = simulators.get_objective(problem.objective).simulate_columns
     space, key = block_search.make_space(problem, 0), jax.random.key(0)
     rows = np.resize(starts, (NUM_STARTS, starts.shape[1]))
     return _start_search(simulate, space, rows.T, count, NUM_CHAINS, key)

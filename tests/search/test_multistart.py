@@ -68,7 +68,7 @@ def solve(problem: Instance, seed: int = 1, **options) -> Solution:
 def unproven(monkeypatch):
     """Removes decision diagrams, which prove that small problems' starts are optimal."""
     without_diagrams = [
-        method for method in starts.STARTS["makespan"] if method is not diagrams.start
+        method for method in starts.STARTS["makespan"] if method is not diagrams.narrow_diagram
     ]
     monkeypatch.setitem(starts.STARTS, "makespan", tuple(without_diagrams))
 

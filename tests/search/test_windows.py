@@ -8,7 +8,7 @@ import pytest
 from placement import methods
 from placement.instance import Instance
 from placement.search import longest_paths, multistart, windows
-from placement.simulators import schedule
+from placement.simulators import list_schedule
 from placement.solvers.limits import SearchLimits
 from placement.types import OpGraph, Solution
 from tests import helpers
@@ -76,7 +76,7 @@ def test_a_window_is_as_long_as_its_steps_allow():
     def num_steps(begin: int, end: int) -> int:
         ops, neighbours, _ = ordered.incoming.select(begin, end)
         fan_in = np.bincount(ops[neighbours >= begin] - begin, minlength=end - begin)
-        return int(schedule.num_steps(fan_in).sum())
+        return int(list_schedule.num_steps(fan_in).sum())
 
     full = 0
     for window in windows._cover(ordered, 5):

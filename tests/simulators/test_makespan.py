@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from placement.graphs import opgraph
-from placement.simulators import makespan, schedule
+from placement.simulators import list_schedule, makespan
 from placement.types import CostModel, OpGraph
 from tests import helpers
 from tests.helpers import unit_costs
@@ -18,7 +18,7 @@ SIZE = (8, 12, 6, 3)
 TIMED_SIZE = (10, 20, 14, 3)  # operations, edges (some parallel), tensors, devices
 few = hypothesis.settings(max_examples=25, deadline=None)
 _latency = jax.jit(makespan.latency)
-_timing = jax.jit(makespan.timing)
+_timing = jax.jit(makespan.compute_schedule)
 
 
 def _evaluate(graph: OpGraph, costs: CostModel, placements: np.ndarray) -> np.ndarray:
@@ -325,7 +325,7 @@ def test_steps_that_pad_do_nothing():
     num_ops, num_edges = problem.graph.num_ops, problem.graph.num_edges
     tables = problem.makespan_tables
     length = len(tables.steps.op)
-    rest = schedule.pad(tables.steps, num_ops, num_edges, length + 7)
+    rest = list_schedule.pad(tables.steps, num_ops, num_edges, length + 7)
     assert len(rest.op) == length + 7
     padding = ((0, 7), (0, 0))
     padded = tables._replace(

@@ -33,7 +33,7 @@ every_objective = pytest.mark.parametrize("objective", simulators.OBJECTIVES)
 
 @functools.partial(jax.jit, static_argnums=0)
 def simulate(objective, tables, placements):
-    return simulators.objective(objective).simulate(tables, placements)
+    return simulators.get_objective(objective).simulate(tables, placements)
 
 
 def _outcome(
@@ -345,4 +345,4 @@ def test_without_jit_it_is_the_same_up_to_as_many_devices_as_there_are_bits(obje
 def test_an_unknown_objective_is_one_line_that_names_the_valid_ones():
     names = "unknown objective 'latency'; valid: serial, makespan, max_load, subgraph"
     with pytest.raises(UserError, match=f"^{re.escape(names)}$"):
-        simulators.objective("latency")
+        simulators.get_objective("latency")

@@ -26,7 +26,7 @@ _bound_bytes = jax.jit(residency.bound_peak_bytes)
 
 @functools.partial(jax.jit, static_argnums=0)
 def _simulate(objective: str, tables: Any, placements: np.ndarray) -> simulators.Outcome:
-    return simulators.objective(objective).simulate(tables, placements)
+    return simulators.get_objective(objective).simulate(tables, placements)
 
 
 def _drawn(

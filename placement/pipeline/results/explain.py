@@ -42,7 +42,7 @@ def best(
     placed, placement = row.placed_problem(full_problem), row.placements[0]
     problem, assignment = placed.coarse, placed.assignment
     costs = full_problem.full.costs
-    compute_load_s, transfer_load_s = timeline.loads(problem, placement)
+    compute_load_s, transfer_load_s = timeline.compute_loads(problem, placement)
     return details.Details(
         method=row.method,
         objective=settings.objective,

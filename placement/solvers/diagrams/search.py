@@ -26,7 +26,7 @@ _MAX_START_ROWS = 128  # rows of the states of a diagram that only computes a st
 _MAX_HALVINGS = 4  # attempts of one width to halve the gap between the bound and the best latency
 
 
-def find(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def solve_diagram(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Widens diagrams until the placement is proven to be optimal.
 
     If the time limit ends the search, its result may not repeat. Evaluations are the number of
@@ -72,7 +72,7 @@ def find(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
         width *= _WIDTH_FACTOR
 
 
-def start(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def narrow_diagram(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Returns the placement of the narrowest diagram, and whether it is proven to be optimal.
 
     There is no placement if the graph is wide or if the time ends before.
@@ -91,7 +91,7 @@ def start(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     return Solution(restricted.placement, bound_s=relaxed.bound_s, status=status)
 
 
-def bound(problem: Instance, limits: SearchLimits) -> float:
+def compute_bound(problem: Instance, limits: SearchLimits) -> float:
     """Computes a lower bound of the latency of every placement, in seconds, within the limits."""
     diagram = layers.make(problem)
     if diagram is None:

@@ -36,7 +36,7 @@ from scipy import optimize, sparse
 
 from placement.instance import Instance
 from placement.simulators import ranks
-from placement.simulators.schedule import InputCounts
+from placement.simulators.list_schedule import InputCounts
 from placement.solvers.heuristics.list_scheduling import Assignment, PartialSchedule
 from placement.solvers.limits import SearchLimits
 from placement.types import Solution

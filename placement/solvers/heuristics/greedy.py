@@ -15,7 +15,7 @@ from placement.solvers.limits import SearchLimits
 from placement.types import Solution
 
 
-def find(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def fill_accelerators(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Fills the accelerators in order; the baseline of Tarnawski et al. (2020)."""
     del seed, limits
     classes = problem.classes

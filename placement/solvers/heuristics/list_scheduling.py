@@ -27,7 +27,7 @@ from bisect import bisect_right
 import numpy as np
 
 from placement.instance import Instance
-from placement.simulators import ranks, schedule
+from placement.simulators import list_schedule, ranks
 from placement.solvers.limits import SearchLimits
 from placement.types import Solution
 
@@ -127,7 +127,7 @@ class Assignment:
                 self._free_bytes[sharing_device] -= self._class_bytes[number]
 
 
-class PartialSchedule(schedule.ListSchedule):
+class PartialSchedule(list_schedule.ListSchedule):
     """The schedule of the operations placed so far; `place` and `place_earliest` change it."""
 
     def __init__(self, problem: Instance):
@@ -183,7 +183,7 @@ def peft(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     Departure: OCT and its mean are over the devices that support an operation.
     """
     del seed, limits  # one deterministic pass
-    partial_schedule, waiting = PartialSchedule(problem), schedule.InputCounts(problem.graph)
+    partial_schedule, waiting = PartialSchedule(problem), list_schedule.InputCounts(problem.graph)
     optimistic_cost_s = ranks.optimistic_cost_s(
         problem.graph,
         problem.allowed_compute_s,

@@ -59,7 +59,7 @@ def evaluate(objective: str, space: SearchSpace, placements: Array) -> ils.Evalu
     """Computes the costs of placements int32 [B, N]."""
     chex.assert_rank(placements, 2)
     chex.assert_type(placements, int)
-    outcome = simulators.objective(objective).simulate(space.tables, placements)
+    outcome = simulators.get_objective(objective).simulate(space.tables, placements)
     return ils.penalise(outcome, space.penalty_s)
 
 

@@ -82,7 +82,7 @@ def _build(problem: Instance, task_ids: np.ndarray) -> TaskGraph:
         memory_bytes = 0 * memory_bytes  # everything fits into any memory
 
     _, edge, tensor = np.unique(graph.tensors, return_index=True, return_inverse=True)
-    receive_s, send_s = max_load.link_s(
+    receive_s, send_s = max_load.compute_link_costs(
         problem.edge_transfer_s[edge].astype(np.float64), np.asarray(costs.accelerator)
     )
     op_class = class_ids[task_ids]

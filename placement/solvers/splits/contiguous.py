@@ -100,7 +100,9 @@ def build_vertex_graphs(problem: Instance) -> tuple[DeviceTypes, list[VertexGrap
         )
 
     _, first, tensor = np.unique(graph.tensors, return_index=True, return_inverse=True)
-    links = max_load.link_s(problem.edge_transfer_s[first], np.asarray(costs.accelerator))
+    links = max_load.compute_link_costs(
+        problem.edge_transfer_s[first], np.asarray(costs.accelerator)
+    )
     receive_s, send_s = (np.asarray(link, np.float64) for link in links)
     compute_s = np.asarray(costs.compute_s, np.float64)
     capacity = np.asarray(costs.capacity_bytes, np.float64)
