@@ -7,8 +7,9 @@ The paper places groups that heuristics form. Operations that the framework co-l
 `placement.graphs.coarsen` merges them for every method. An operation that has a single consumer
 joins it: `coarsen.merge_sole_consumers` merges these for this method, so a node of the policy's
 graph is a group. The paper's further rules, such as a group for each step of an LSTM layer, know
-the networks by name and are left out. The placer decides the nodes in their order, which is topological
-in coarse graphs. The encoder does not depend on the samples: one pass serves all of them.
+the networks by name and are left out. The placer decides the nodes in their order, which is
+topological in coarse graphs. The encoder does not depend on the samples: one pass serves all of
+them.
 
 By default the logits favour the device of the node before (`stay`). A search then starts with runs
 of nodes that share a device. Without it, a search starts with independent devices, which cut most

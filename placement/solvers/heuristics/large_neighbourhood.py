@@ -10,8 +10,9 @@ so that boundaries move. Lengths are log-uniform.
 
 A round is a step of `placement.solvers.iterated_local_search` with one chain and `BATCH_SIZE`
 proposals. The blocks that improve the placement are also joined, best first, and the joins are
-evaluated in the next round. A block that is already on its device counts as a proposal, so that a round without
-improvement stands still or drifts among equals. A restart moves a few blocks of the best placement.
+evaluated in the next round. A block that is already on its device counts as a proposal, so that a
+round without improvement stands still or drifts among equals. A restart moves a few blocks of the
+best placement.
 
 Proposals are drawn on the host, unlike those of `search`. The engine's step is the same.
 """
