@@ -63,7 +63,7 @@ class State(NamedTuple):
     key: chex.PRNGKey
     baseline: Array  # float32 [T]: the moving average of returns; nan before the first update
     updates: Array  # int32 []: batches learned from
-    local_search: Any = None  # a `learning.walk.LocalSearchState`, if that is the learner
+    local_search: Any = None  # a `learning.local_search.LocalSearchState`, if that is the learner
 
 
 class Learner(NamedTuple):

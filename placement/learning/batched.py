@@ -140,7 +140,7 @@ def train_by_local_search(learner: Learner, state: State, batch: Stack) -> tuple
     next step on another.
 
     Args:
-      learner: of `learning.walk`, of a policy of single graphs.
+      learner: of `learning.local_search`, of a policy of single graphs.
       state: the learner's state; its local search is ignored, and None afterwards.
       batch: the graphs.
 

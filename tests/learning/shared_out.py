@@ -109,7 +109,7 @@ def _run_step(
 
 def run_several_graphs() -> dict[str, float]:
     """Learns on two graphs at once."""
-    method = learned.make(SCHEDULER, 3, False, over=batched.batch_policy)
+    method = learned.make(SCHEDULER, 3, False, wrap_policy=batched.batch_policy)
     graphs = [scheduler.read(problem(branches), 12, 14).graph for branches in (2, 4)]
     stack = batched.stack_graphs([jax.device_get(graph) for graph in graphs])
     state = method.learner.place(method.learner.init(jax.random.PRNGKey(0), stack.graphs))

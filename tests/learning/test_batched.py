@@ -181,7 +181,7 @@ def test_local_searches_find_the_optimum_of_each_graph_and_train_one_policy(monk
     after, metrics = batched.train_by_local_search(learner, state, stack)
     assert metrics["evaluated"] == 12 * SAMPLES * len(PROBLEMS)
     assert after.updates == 12 * len(PROBLEMS)
-    assert after.walk is None
+    assert after.local_search is None
     assert metrics["ratio"] < 1
     rows = helpers.all_placements(PROBLEMS[0].graph.num_ops, 2)
     best_s = float(np.min(PROBLEMS[0].evaluate(rows)))

@@ -77,20 +77,22 @@ def test_the_chain_moves_to_the_best_sample_unless_that_is_worse():
             assert _current_s(after) == latency_s.min()
         else:
             np.testing.assert_array_equal(_current(after), _current(before))
-        best_s = float(after.walk.chain.best_latency_s)
-        assert best_s == min(before.walk.chain.best_latency_s, latency_s.min())
+        best_s = float(after.local_search.chain.best_latency_s)
+        assert best_s == min(before.local_search.chain.best_latency_s, latency_s.min())
     assert best_s == 10.0
 
 
 def test_after_many_steps_without_improvement_the_chain_restarts_near_the_best():
-    count = [int(after.walk.chain.steps_since_improvement[0]) for *_, after, _ in _steps(60)]
+    count = [
+        int(after.local_search.chain.steps_since_improvement[0]) for *_, after, _ in _steps(60)
+    ]
     patience = ils.default_patience(NODES)
     restarts = [i for i in range(1, 60) if count[i] == 0 and count[i - 1] == patience]
     assert restarts
     for i, (before, _, _, after, _) in enumerate(_steps(60)):
         if i in restarts:
             assert np.isinf(_current_s(after))
-            differs = _current(after) != np.asarray(before.walk.chain.best_placement)
+            differs = _current(after) != np.asarray(before.local_search.chain.best_placement)
             assert differs[:NUM_OPS].sum() <= 2
 
 

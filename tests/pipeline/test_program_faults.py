@@ -196,7 +196,10 @@ def test_a_comparison_cell_with_a_fault_runs_again(workload: str, tmp_path: Path
 
 @pytest.mark.parametrize(
     ("where", "result"),
-    [("measurement.worker.profile.profile_devices", False), ("execution.threads.shares", True)],
+    [
+        ("measurement.worker.profile.profile_devices", False),
+        ("execution.threads.measure_busy_shares", True),
+    ],
 )
 def test_a_fault_in_the_worker_has_the_workers_traceback(
     where: str, result: bool, model: str, tmp_path: Path

@@ -83,6 +83,6 @@ def report_fault(fault: Exception, workdir: Path | None) -> NoReturn:
     if file is None:
         traceback.print_exception(fault)
     location = f"in {file}" if file else "above"
-    line = f"fault of the program: {faults.in_short(fault)}; the traceback is {location}"
+    line = f"fault of the program: {faults.summarise(fault)}; the traceback is {location}"
     print(printable.text(line), file=sys.stderr)
     sys.exit(1)

@@ -107,7 +107,7 @@ def run(
 
 def _make_method(text: str, num_devices: int) -> learned.Method:
     batch_policy, _ = _POLICIES[text.split(":")[0]]
-    return learned.make(text, num_devices, False, over=batch_policy)
+    return learned.make(text, num_devices, False, wrap_policy=batch_policy)
 
 
 def _example(text: str, batches: list[batched.Stack]) -> jraph.GraphsTuple:

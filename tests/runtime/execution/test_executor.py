@@ -187,10 +187,10 @@ def test_branches_overlap_each_on_a_core_of_its_own(core, workers):
         executor.infer()
         shares.append(executor_lib.compute_overlap(executor.spans))
     assert max(shares) > 0.5
-    cores = [os.sched_getaffinity(workers.threads[name]) for name in (A, B)]
+    cores = [os.sched_getaffinity(workers.thread_ids[name]) for name in (A, B)]
     assert cores == [{HOST[0].core}, {HOST[1].core}]
     assert cores[0] != cores[1]
-    assert len({*workers.threads.values(), threading.get_native_id()}) == 3
+    assert len({*workers.thread_ids.values(), threading.get_native_id()}) == 3
 
 
 def test_spans_tell_when_each_part_ran(core, workers):
@@ -391,8 +391,8 @@ def test_nobody_spins_when_nothing_is_under_way(core, own_workers):
     inputs = frontend.example_inputs(model, 0)
     for _ in range(3):
         small.outputs(executor, inputs, inferences=5)
-        assert len(own_workers.threads) == 2
-        assert falls_asleep(own_workers.threads.values())
+        assert len(own_workers.thread_ids) == 2
+        assert falls_asleep(own_workers.thread_ids.values())
 
 
 def test_a_thread_spins_while_it_waits_for_another_device(core, own_workers):
@@ -402,10 +402,10 @@ def test_a_thread_spins_while_it_waits_for_another_device(core, own_workers):
     begun = threading.Event()
     own_workers.submit(A, (0, 0), begun.set)
     assert begun.wait(60)
-    spins = [not is_asleep([own_workers.threads[A]]) for _ in range(5)]
+    spins = [not is_asleep([own_workers.thread_ids[A]]) for _ in range(5)]
     own_workers.end_inference(unheard)
     assert all(spins)
-    assert falls_asleep(own_workers.threads.values())
+    assert falls_asleep(own_workers.thread_ids.values())
 
 
 def test_threads_that_share_a_core_do_not_spin(core, own_workers):
@@ -421,7 +421,7 @@ def test_threads_that_share_a_core_do_not_spin(core, own_workers):
         own_workers.submit(device, (0, 0), ran.release)
     for _ in range(2):
         assert ran.acquire(timeout=60)
-    asleep = falls_asleep(own_workers.threads.values())
+    asleep = falls_asleep(own_workers.thread_ids.values())
     own_workers.end_inference(unheard)
     assert asleep
 
@@ -532,7 +532,7 @@ def test_a_device_without_a_core_of_its_own_is_not_bound(core, own_workers):
     inputs = frontend.example_inputs(model, 0)
     (output,) = small.outputs(executor, inputs, inferences=1)
     np.testing.assert_allclose(output, small.expected(model, inputs)[0], rtol=1e-4, atol=1e-4)
-    for thread in own_workers.threads.values():
+    for thread in own_workers.thread_ids.values():
         assert os.sched_getaffinity(thread) == os.sched_getaffinity(0)
     assert not own_workers._signals
 

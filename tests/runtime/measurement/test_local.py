@@ -301,19 +301,19 @@ def test_evaluate_measures_a_placement_once(measurer, model, tmp_path):
     assert np.all(np.isfinite(seconds))
     assert np.all(seconds > 0)
     assert seconds[1] == seconds[3]
-    assert run.measurements == 2
+    assert run.num_measurements == 2
     np.testing.assert_array_equal(run(placements), seconds)
-    assert run.measurements == 2
+    assert run.num_measurements == 2
 
     with open(file, "a") as torn:
         torn.write('{"key": "half')
     later = evaluator(measurer, names, evaluate.MeasurementCache(file))
     np.testing.assert_array_equal(later(placements), seconds)
-    assert later.measurements == 0
+    assert later.num_measurements == 0
     other = np.zeros((1, len(names)), np.int32)
     other[0, -1] = 1
     assert np.isfinite(later(other)).all()
-    assert later.measurements == 1
+    assert later.num_measurements == 1
     assert len(evaluate.MeasurementCache(file)) == 4
 
 
@@ -327,11 +327,11 @@ def test_what_is_measured_beside_new_placements_is_the_median_of_all_its_ratios(
     one[0, 3:] = 1
     other[0, -1] = 1
     first_s = run(one)
-    assert run.measurements == 1
+    assert run.num_measurements == 1
     seconds = run(other, repeats=np.concatenate([one, baseline]))
-    assert run.measurements == 3
+    assert run.num_measurements == 3
     np.testing.assert_array_equal(run(other, repeats=one), seconds[:2])  # nothing is new
-    assert run.measurements == 3
+    assert run.num_measurements == 3
     records = [json.loads(line) for line in file.read_text().splitlines()]
     assert len(records) == 4  # of the baseline the first alone
     (twice, _), *_ = collections.Counter(r["key"] for r in records).most_common()
@@ -341,7 +341,7 @@ def test_what_is_measured_beside_new_placements_is_the_median_of_all_its_ratios(
     np.testing.assert_allclose(seconds[1], np.median(ratios) * seconds[2], rtol=1e-6)
     later = evaluator(measurer, names, evaluate.MeasurementCache(file))
     np.testing.assert_array_equal(later(one), seconds[1:2])
-    assert later.measurements == 0
+    assert later.num_measurements == 0
 
 
 def test_a_failure_is_remembered(tmp_path):

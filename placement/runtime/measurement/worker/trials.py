@@ -98,7 +98,7 @@ class Trials:
         self._heartbeat.set(index, "infer")
         used_devices = candidate.used_devices()
         comparison, verdict = run_stage("infer", self._loaded.compare, request, used_devices)
-        if not (verdict.right or accept_wrong):
+        if not (verdict.is_correct or accept_wrong):
             raise FailedError("wrong output", verdict.describe())
         facts |= {
             "thread_share": self._check_threads(index, candidate, request),
