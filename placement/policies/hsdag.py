@@ -45,7 +45,8 @@ Departures from the paper:
 - The policy sees costs and the schedule (`placement.policies.moves`), and scores have the log delay
   as a prior. The paper sees the graph only.
 - The graph network has directed messages with edge features, not graph convolutions.
-- The learner is `learning.local_search`: a reward for each step's gain, with the other samples as baseline.
+- The learner is `learning.local_search`: a reward for each step's gain, with the other samples as
+  baseline.
   The paper sums the discounted rewards of an episode.
 
 `placement.policies.hsdag_published` has the published method and the one that its authors released.
