@@ -130,7 +130,7 @@ def test_the_version_is_that_of_the_package():
         ("longer: --config.measure_s=12", "longer: --measure-time=12", "longer: measure_s=12"),
         ("without: --config.constants=False.", "without: --no-constants.", None),
         ("leave --config.time_limit_s out", "leave --time-limit out", "leave time_limit_s out"),
-        ("run --task=compare", "run placement compare", "run --task=compare"),
+        ("run --task=compare", "run placement compare", "run placement.compare"),
         ("run --task=place again", "run placement place again", "run placement.place again"),
         ("--task=solve", "python -m experiments.main --task=solve", "--task=solve"),
         ("no flag here", "no flag here", "no flag here"),

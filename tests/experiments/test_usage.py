@@ -92,7 +92,7 @@ def test_the_list_describes_everything(sections):
 
 def test_the_list_says_how_to_install_missing_packages(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    monkeypatch.setattr(scotch, "_program", lambda: None)
+    monkeypatch.setattr(scotch, "_find_program", lambda: None)
     listed = list.sections()
     assert "pip install -e '.[solvers]'" in listed["partitioners"]["metis"]
     assert listed["partitioners"]["scotch"].endswith("apt-get install scotch)")

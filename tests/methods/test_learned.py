@@ -199,7 +199,7 @@ from placement.types import Problem
 from placement.zoo import synthetic
 
 graph = synthetic.build("synthetic:family=layered,ops=12,seed=1")
-devices = roofline.devices("roofline:cpu,gpu")
+devices = roofline.parse_devices("roofline:cpu,gpu")
 problem = Problem(graph, roofline.cost_model(graph, devices), "makespan", devices)
 found = placement.solve(problem, "neighbours:num_samples=16", budget=50)
 print(methods.__file__, methods.METHODS["neighbours"].summary, found.status, found.evaluations)

@@ -1,4 +1,4 @@
-"""The `pretrain` task: one policy, trained on many graphs and devices, to place other graphs.
+"""The `pretrain` task: training of one policy on many graphs, for unseen graphs.
 
 Writes policy.msgpack, which `--config.init_from` reads: the method `zero_shot` places with it
 directly, and learned methods start from it. The policy is trained on members of families
