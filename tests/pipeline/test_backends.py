@@ -59,7 +59,9 @@ def test_a_search_on_devices_measures_placements_and_continues_from_them(
     branches: Path, tmp_path: Path, flags: tuple[str, ...]
 ) -> None:
     flags = (f"--config.graph={branches}", "--config.devices=host:f32,f32", QUICK, *flags)
+    # The budget ends the search, also on a busy machine.
     flags = (*flags, "--config.method=search", "--config.evaluate=measure", "--config.budget=6")
+    flags = (*flags, "--config.time_limit_s=600")
     code, _, err = run(tmp_path, *flags)
     assert code == 0, err
     row = {row["method"]: row for row in check_summary(tmp_path)["rows"]}["search"]

@@ -155,7 +155,7 @@ def test_one_method_on_one_graph_is_told_without_statistics_that_it_takes_more_f
         (scope,) = summary["statistics"]["scopes"].values()
         assert set(scope["interquartile_mean"]) == {comparison.SINGLE, "heft"}
         assert scope["probability_of_improvement"] == {}
-        assert "Nothing to tell" in (tmp_path / "report.md").read_text()
+        assert "No probabilities" in (tmp_path / "report.md").read_text()
 
 
 @pytest.mark.parametrize("graph", ["rnlm", "nowhere/model.onnx", "nowhere.json"])
