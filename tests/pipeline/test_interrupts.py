@@ -115,10 +115,10 @@ def nothing_runs() -> None:
     from placement.runtime.measurement.local import LocalMeasurer
     from placement.runtime.measurement.request import Failure
 
-    def measured(self: Any, request: Any) -> Any:
-        return [Failure("infer", "it broke")] * len(request.candidates)
+    def fail(self: Any, candidates: Any, request: Any) -> Any:
+        return dict.fromkeys(candidates, Failure("infer", "it broke"))
 
-    LocalMeasurer._measure = measured  # type: ignore[method-assign]
+    LocalMeasurer._measure_chunk = fail  # type: ignore[method-assign]
 
 
 def row(summary: dict[str, Any], method: str) -> dict[str, Any]:
