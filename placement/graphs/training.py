@@ -267,7 +267,7 @@ def _start_draft(network: OpGraph) -> _Draft:
 
 
 def _list_ports(op_type: str, num_inputs: int) -> tuple[int, ...]:
-    """Lists the inputs that have a gradient."""
+    """Lists the input ports of an operation type that receive a gradient."""
     rule = gradients.RULES.get(op_type)
     if rule is None or rule.ports is None:
         return tuple(range(num_inputs))

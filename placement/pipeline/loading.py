@@ -152,7 +152,7 @@ def load_network(settings: Settings) -> Network:
 
 
 def inputs(settings: Settings, model: Any) -> Inputs:
-    """Returns the configured inputs of a model.
+    """Loads or draws the inputs of a model, as the settings say.
 
     Raises:
       UserError: `input_values` or `inputs` do not suit it.

@@ -308,8 +308,8 @@ def make(
             parses.kept_end,
             parses.root,
             parse=jnp.arange(num_groups, dtype=jnp.int32) % len(parses.root),
-            anchor=_draw_true(jnp.asarray(graph.nodes["mask"]), numbers[0]),
-            level=_draw_true(jnp.concatenate([jnp.ones(1, bool), has_grown]), numbers[1]),
+            anchor=_draw_masked_index(jnp.asarray(graph.nodes["mask"]), numbers[0]),
+            level=_draw_masked_index(jnp.concatenate([jnp.ones(1, bool), has_grown]), numbers[1]),
             one_device=numbers[2] < 0.5,
             move=jnp.zeros((), jnp.int32),
             earlier_moves=jnp.zeros(num_groups * num_devices, bool),
@@ -361,7 +361,7 @@ def make(
     return Policy(init, sample, log_prob, improve)
 
 
-def _draw_true(mask: Array, uniform: Array) -> Array:
+def _draw_masked_index(mask: Array, uniform: Array) -> Array:
     """Draws indices int32 [K] at which the mask bool [M] is True, by uniform numbers [K]."""
     number = (uniform * mask.sum()).astype(jnp.int32)
     return jnp.searchsorted(jnp.cumsum(mask), number + 1).astype(jnp.int32)

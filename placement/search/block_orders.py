@@ -103,7 +103,7 @@ def draw_orders(
     """
     names, senders, receivers, edge_weights, memory_bytes = class_graph
     size = len(names)
-    role_orders = _roles(names, time_orders[0], max_orders.role)
+    role_orders = _matching_classes(names, time_orders[0], max_orders.role)
     adjacency = sparse.csr_array((np.ones(len(senders)), (senders, receivers)), (size, size))
     # Matrices to search breadth first, and whether along their direction alone.
     searches = (adjacency, False), (adjacency, True), (adjacency.T.tocsr(), True)
@@ -182,8 +182,8 @@ def pad_orders(orders: Orders, num_orders: int, num_classes: int) -> Orders:
     )
 
 
-def _roles(names: list[str], order: np.ndarray, max_orders: int) -> list[np.ndarray]:
-    """Returns the largest sets of classes with matching names, each in the given order."""
+def _matching_classes(names: list[str], order: np.ndarray, max_orders: int) -> list[np.ndarray]:
+    """Returns the largest sets of classes whose names share a pattern, each in the given order."""
     sets: dict[str, list[int]] = {}
     for class_id in order.tolist():
         for pattern in roles.list_patterns(names[class_id]):

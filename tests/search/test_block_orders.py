@@ -49,13 +49,13 @@ def test_balls_grow_by_neighbours():
 
 def test_roles_are_names_that_differ_in_one_number_or_share_a_folder():
     names = ["a/lstm0/t0", "a/lstm0/t1", "a/lstm1/t0", "b/out", "c"]
-    role_orders = block_orders._roles(names, np.array([4, 3, 2, 1, 0]), 9)
+    role_orders = block_orders._matching_classes(names, np.array([4, 3, 2, 1, 0]), 9)
     sets = [sorted(order.tolist()) for order in role_orders]
     assert [0, 1] in sets  # t0 and t1 of a layer, which are also its folder
     assert [0, 2] in sets  # t0 of both layers
     assert [0, 1, 2] in sets  # the folder a
     assert not any(3 in numbers or 4 in numbers for numbers in sets)
-    largest = block_orders._roles(names, np.array([4, 3, 2, 1, 0]), 1)
+    largest = block_orders._matching_classes(names, np.array([4, 3, 2, 1, 0]), 1)
     assert [order.tolist() for order in largest] == [[2, 1, 0]]
     assert all(order.tolist() == sorted(order.tolist(), reverse=True) for order in role_orders)
 

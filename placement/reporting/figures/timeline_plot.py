@@ -98,7 +98,7 @@ def _lanes(schedule: Timeline, num_devices: int) -> list[int]:
 
 
 def _draw_panel(axes: Any, panel: _Panel, details: Details, unit: units.Unit) -> None:
-    """Draws everything but the spans."""
+    """Draws a panel without its spans: labels, idle background, busy shares and latency lines."""
     latency_s = timelines.latency_s(panel.schedule)
     busy_s = timelines.busy_s(panel.schedule.spans, len(details.devices))
     busy = busy_s / latency_s if latency_s > 0 else busy_s  # all spans are empty

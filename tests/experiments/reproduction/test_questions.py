@@ -38,7 +38,9 @@ def test_names_say_as_much_of_roles_as_their_title():
     sets = {
         title: {
             frozenset(role.tolist())
-            for role in block_orders._roles(list(graph.op_names), np.arange(graph.num_ops), 99)
+            for role in block_orders._matching_classes(
+                list(graph.op_names), np.arange(graph.num_ops), 99
+            )
         }
         for title, graph in graphs.items()
     }
