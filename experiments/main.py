@@ -155,8 +155,8 @@ def _config_mistake(error: Exception) -> UserError | None:
     if has_no_function:
         cause = "it has no get_config()"
     return UserError(
-        f"{file!r}{position} is no configuration: {cause}; give a Python file whose get_config() "
-        f"returns one, or one of {', '.join(usage.configs())}"
+        f"{file!r}{position} is not a configuration: {cause}; give a Python file whose "
+        f"get_config() returns one, or one of {', '.join(usage.configs())}"
     )
 
 

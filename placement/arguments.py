@@ -62,11 +62,11 @@ def check_choice(kind: str, value: str, valid: Collection[str], *, context: str 
       UserError: it is not; the error is that of `make_choice_error`.
     """
     if value not in valid:
-        raise make_choice_error(kind, value, valid, within=context)
+        raise make_choice_error(kind, value, valid, context=context)
 
 
 def make_choice_error(
-    kind: str, value: str, valid: Iterable[str], *, within: str = ""
+    kind: str, value: str, valid: Iterable[str], *, context: str = ""
 ) -> UserError:
     """Returns the error for a value that is not valid; see `check_choice` for the arguments.
 
@@ -76,8 +76,8 @@ def make_choice_error(
     valid = tuple(valid)
     similar = difflib.get_close_matches(value.split(":")[0], valid, n=1)
     suggestion = f": did you mean {similar[0]!r}?" if similar else ";"
-    context = f" in {within}" if within else ""
-    return UserError(f"unknown {kind} {value!r}{context}{suggestion} valid: {', '.join(valid)}")
+    place = f" in {context}" if context else ""
+    return UserError(f"unknown {kind} {value!r}{place}{suggestion} valid: {', '.join(valid)}")
 
 
 def convert_arguments(

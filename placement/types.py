@@ -92,7 +92,7 @@ class CostModel(NamedTuple):
     # of devices; equal for edges of one tensor. Workload files give it, profiles leave it at zero.
     transfer_fixed_s: Array
     fusion_loss_s: Array  # float32 [E]: cost of separating an edge's ends beside the transfer
-    memory_bytes: Array  # float32 [N]: what an operation always occupies on its device
+    memory_bytes: Array  # float32 [N]: memory that an operation permanently occupies on its device
     capacity_bytes: Array  # float32 [D]; inf where unlimited
     # int32 [D]: -1 for a host, whose memory is where tensors are handed over; else the number of an
     # accelerator. Devices with equal numbers are successive parts on one accelerator.
@@ -113,15 +113,15 @@ class Problem(NamedTuple):
 class Sample(NamedTuple):
     """One episode drawn from a policy.
 
-    A policy that decides once has T = 1. Where T > 1 every step yields a placement of its own that
-    is evaluated and rewarded, as in HSDAG (Duan et al. 2024) and Placeto (Addanki et al. 2019).
+    A policy that decides once has T = 1. Where T > 1, every step yields a placement, which is
+    evaluated and rewarded, as in HSDAG (Duan et al. 2024) and Placeto (Addanki et al. 2019).
     """
 
     placement: Array  # int32 [T, N]
     log_prob: Array  # float32 [T]: log-probability of each step's decisions
     entropy: Array  # float32 [T]: entropy of each step's choices of devices, in nats
-    # Arrays [T, ...] that the policy drew beside the placement and that its `log_prob` reads: a
-    # pytree of the policy's own, where its file says what they are; None of most.
+    # A pytree of arrays [T, ...] that the policy drew in addition to the placement, and that its
+    # `log_prob` reads. The policy's module defines them; most policies have None.
     latent: Any = None
 
 
@@ -130,28 +130,27 @@ class LogProb(NamedTuple):
 
     log_prob: Array  # float32 [T]
     entropy: Array  # float32 [T]
-    choices: Array  # float32 [T]: how many choices of devices the entropy is summed over
+    choices: Array  # float32 [T]: number of device choices over which the entropy is summed
 
 
-# `improve(params, key, graph, before int32 [B, N] or None, B) -> Sample` with T = 1: the step of a
-# policy that follows the placements before it, for searches that choose among these; None before
-# the first. The key is consumed.
+# `improve(params, key, graph, placements, B) -> Sample` with T = 1: one improvement step, which
+# changes the current placements int32 [B, N]; None: there are none yet. The key is consumed.
 Improve = Callable[[Params, chex.PRNGKey, jraph.GraphsTuple, Array | None, int], Sample]
 
 
 class Policy(NamedTuple):
     """Pure functions over a padded graph (`placement.graphs.batching`).
 
-    Its globals are None, or of a policy that reads costs the problem's
-    `placement.policies.cost_features.CostView`, with what this policy alone needs as
-    `policy_tables`.
+    The graph's globals are None. For a policy that reads costs they are the problem's
+    `placement.policies.cost_features.CostView`, whose `policy_tables` belong to the policy.
 
     `init(key, graph) -> params`.
-    `sample(params, key, graph, num_samples) -> Sample` with a leading axis B on every field; what
-    does not depend on the draw (encoder, parse) is computed once for all B. The key is consumed.
-    `log_prob(params, graph, sample) -> LogProb` with the same leading axis; for the sample's own
-    parameters it equals what `sample` returned.
-    `improve`: see `Improve`; None of policies whose steps do not follow one another.
+    `sample(params, key, graph, num_samples) -> Sample` with a leading axis B on every field.
+    Parts that do not depend on the draw (encoder, parse) are computed once for all B. The key is
+    consumed.
+    `log_prob(params, graph, sample) -> LogProb` with the same leading axis; under the parameters of
+    the draw it equals the result of `sample`.
+    `improve`: see `Improve`; None for policies without improvement steps.
     """
 
     init: Callable[[chex.PRNGKey, jraph.GraphsTuple], Params]

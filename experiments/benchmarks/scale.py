@@ -72,7 +72,7 @@ def run(*numbers: str) -> None:
         for size in sizes
     ]
     table = timing.table(
-        f"layered graphs, {_DEVICES}: seconds, and peak GB until then",
+        f"layered graphs, {_DEVICES}: seconds, and peak GB so far",
         ("phase",),
         (*(f"{size:,} operations" for size in sizes), "exponent"),
     )

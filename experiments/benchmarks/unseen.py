@@ -91,7 +91,7 @@ def read_training_families(path: Path) -> tuple[str, ...]:
     Raises:
       UserError: the file cannot be read.
     """
-    remedy = "it says what the policy learned on: give that of a --task=pretrain's run directory"
+    remedy = "it lists the training families: give the one in the run directory of --task=pretrain"
     return tuple(files.read_json(path, {"families": str}, remedy=remedy)["families"].split(","))
 
 

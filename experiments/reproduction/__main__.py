@@ -43,11 +43,11 @@ def run(*names: str) -> None:
     for name in names:
         table = TABLES[name]
         if table.needed_path and not (FOLDER / table.needed_path).exists():
-            print(f"{name}: left as it is, without {FOLDER / table.needed_path}", flush=True)
+            print(f"{name}: unchanged, without {FOLDER / table.needed_path}", flush=True)
             continue
         failed = [run for run, command in table.runs.items() if not _run_command(run, command)]
         if failed:
-            print(f"{name}: left as it is, as {', '.join(failed)} failed", flush=True)
+            print(f"{name}: unchanged, because {', '.join(failed)} failed", flush=True)
             continue
         for line in replace_table(ROOT / table.page, name, table.read(FOLDER)):
             print(f"{name}: {line}", flush=True)

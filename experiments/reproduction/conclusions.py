@@ -75,7 +75,7 @@ class Ratio(NamedTuple):
     def verdict(self, is_lower: bool) -> str:
         """Says whether the ratio agrees with a conclusion that it is, or is not, below 1."""
         if self.low <= 1 <= self.high and self.low < self.high:
-            return "cannot be told"
+            return "inconclusive"
         return "holds" if (self.high < 1) == is_lower else "does not"
 
 

@@ -122,5 +122,5 @@ def describe_fit(transfer: dict[str, Any]) -> str:
     return (
         f"{line}; {len(transfer['seconds'])} samples, "
         f"half within {transfer['median_error']:.0%} of this, "
-        f"nine tenths within {transfer['p90_error']:.0%}"
+        f"90% within {transfer['p90_error']:.0%}"
     )

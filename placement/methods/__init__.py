@@ -80,7 +80,7 @@ def solve(
       observe: called after every step of a search, from any thread, with the number of evaluations,
         the best value, the best placement int [N], and other numbers by name. The value is inf and
         the placement None while none that can run is known.
-      stop: whether to end before the time is over, with the best placement until then.
+      stop: whether to end before the time is over, with the best placement so far.
 
     Returns:
       The solution, with its value from the problem's simulator. `bound_s` is a lower bound of the

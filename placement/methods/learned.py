@@ -82,7 +82,7 @@ def make(
       num_devices: D.
       measured: whether placements are evaluated on devices, which takes seconds each. A step then
         has few samples by default.
-      wrap_policy: wraps the policy before the learner is made of it; None leaves it as it is.
+      wrap_policy: wraps the policy before the learner is made of it; None: no wrapper.
 
     Raises:
       UserError: the method, variant, algorithm, feature or hyper-parameter does not exist, or a

@@ -83,7 +83,7 @@ def check_zero_shot(method: str) -> None:
         raise UserError(
             f"zero_shot cannot place with a policy of {method!r}, which does not place all "
             f"operations in one step; give a scheduler's {FILE}, or --config.method={method} with "
-            "the same --config.init_from, which goes on from it"
+            "the same --config.init_from, which continues its training"
         )
 
 

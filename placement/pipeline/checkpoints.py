@@ -19,7 +19,7 @@ def readable(path: Path, read: Callable[[Path], T], display: progress.Display) -
     except files.CorruptFileError as error:
         aside = runs.set_aside(path)
         display.warn(
-            f"{path} cannot be read: {error.problem}; set aside as {aside.name}, made anew"
+            f"{path} cannot be read: {error.problem}; set aside as {aside.name}; a new one is made"
         )
         return None
 

@@ -1,7 +1,7 @@
-"""The identity of a graph, and a short label that tells it from others.
+"""The identity of a graph, and a short label that distinguishes it from others.
 
 All paths of one file are the same graph; two files are two graphs, also with the same name. A
-graph's label is the last part of its path that tells it from the graphs beside it.
+graph's label is the last part of its path that distinguishes it from the other graphs.
 """
 
 import hashlib

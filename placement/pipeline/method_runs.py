@@ -40,7 +40,7 @@ _SIMULATED_BUDGET, _SIMULATED_SHARE = 2_000_000, 0.25
 
 
 class Incumbent:
-    """The best placement that a search has told so far; it outlives whatever ends the search."""
+    """The best placement that a search has reported; it survives an interrupt or a fault."""
 
     def __init__(self) -> None:
         self.began_s = time.monotonic()
@@ -88,17 +88,17 @@ def names() -> tuple[str, ...]:
     return tuple(dict.fromkeys((*learners, "single", HETERO, "zero_shot", *methods_lib.METHODS)))
 
 
-def run(method: str, context: Context, *, alone: bool) -> list[Row]:
+def run(method: str, context: Context, *, is_only_method: bool) -> list[Row]:
     """Runs a method of `names()`, a learned one with its arguments.
 
-    A method that a fault, a failure of the machine or Ctrl-C ends has the best placement that it
-    told until then, in a row that says why. A fault or a failure is kept for the task to raise. A
-    method that cannot be used on this problem is a row, too, unless it is the only one asked for.
+    If a fault, a failure of the machine or Ctrl-C ends a method, its row has the best placement so
+    far and the reason. The task raises faults and failures later. A method that cannot be used on
+    this problem also has a row, unless it is the only requested method.
 
     Args:
       method: its name.
       context: the run.
-      alone: whether the user asked for this method alone.
+      is_only_method: whether the user asked for this method only.
 
     Raises:
       UserError: the only method that was asked for cannot be used on this problem.
@@ -131,7 +131,7 @@ def run(method: str, context: Context, *, alone: bool) -> list[Row]:
             return [_search_on_devices(method, context)]
         return [_solve(method, context)]
     except UserError as error:
-        if alone:
+        if is_only_method:
             raise
         return [_make_empty_row(context, method, Status.FAILED, str(error))]
     except KeyboardInterrupt:

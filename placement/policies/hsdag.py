@@ -238,7 +238,7 @@ def make(
     """Makes the policy; the globals of its graphs are a `cost_features.cost_feature_view`.
 
     Args:
-      num_devices: D, which the graph tells as well; the parameters do not depend on it.
+      num_devices: D, which the graph also has; the parameters do not depend on it.
       hidden_size: H, of the embeddings and the MLPs.
       num_layers: rounds of messages of the graph network.
       levels: L, of a parse.

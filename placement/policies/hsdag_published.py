@@ -5,7 +5,7 @@ One step of an episode, on node features x [N, F] (sections 2.3 and 2.4 of the p
     z       = GCN_1(MLP(x))                         encoder
     repeat    s_uv = sigmoid(MLP(z_u * z_v))        score of every edge
               groups: connected components of every node's highest-scored edge
-              z = GCN_2(MLP(pooled z of groups))    encode the graph of groups anew
+              z = GCN_2(MLP(pooled z of groups))    encode the graph of groups again
     until nothing shrinks
     h       = linear(z)                             of every group, [F]
     device  ~ softmax(MLP(h))                       placer, one draw for each group

@@ -5,7 +5,7 @@ order of priority. Operation v goes to device d with a probability that is the s
 
     logit(v, d) = - ( x_0(v, d) + sum_i w_i x_i(v, d) ) / tau + MLP[ x'(v, d), e_v, c_d, z ]
 
-    w   = w' + w'' * z_1..7,   log tau = a + b * z_0,   z ~ N(0, I), drawn anew each time
+    w   = w' + w'' * z_1..7,   log tau = a + b * z_0,   z ~ N(0, I), drawn for each sample
     e_v = GCN of the operation's costs and its position in the graph
     c_d = MLP of the device's properties: its speed by class of operation, its memory, its links
     x'  = x / (1 + x)
@@ -137,7 +137,7 @@ def make(*, num_devices: int, hidden_size: int = 16, episode_steps: int = 3) -> 
     """Makes the policy; the globals of its graphs are a `cost_features.cost_feature_view`.
 
     Args:
-      num_devices: D, which the graph tells as well; the parameters do not depend on it.
+      num_devices: D, which the graph also has; the parameters do not depend on it.
       hidden_size: H, of the embeddings and the MLP.
       episode_steps: T, how often an episode places all operations.
     """

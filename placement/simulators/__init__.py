@@ -26,7 +26,7 @@ class Limits(NamedTuple):
 class Memory(NamedTuple):
     """The memory that operations and tensors occupy, and that devices have."""
 
-    memory_bytes: Array  # float32 [N]: what an operation always occupies
+    memory_bytes: Array  # float32 [N]: memory that an operation permanently occupies
     capacity_bytes: Array  # float32 [D]
     shared: Array  # bool [D, D]: devices with one memory, as parts of one accelerator
     # The tensors that come and go, for `makespan` and `max_load`; None if their sizes are unknown

@@ -48,9 +48,11 @@ def infeasible(problem: Instance) -> str | None:
     unplaceable = np.flatnonzero(~classes.allowed.any(axis=1))
     if len(unplaceable):
         op = problem.graph.op_names[int(np.argmax(classes.ids == unplaceable[0]))]
-        return f"no device runs operation {op!r} and all that is co-located with it"
+        return f"no device supports operation {op!r} and all operations that are co-located with it"
     is_limited = memory.devices.any(axis=0)
-    needed, capacity = classes.memory_bytes.sum(), memory.capacity_bytes.sum()
-    if is_limited.all() and needed > capacity:
-        return f"operations occupy {needed:.0f} bytes, all devices together have {capacity:.0f}"
+    total_bytes, capacity = classes.memory_bytes.sum(), memory.capacity_bytes.sum()
+    if is_limited.all() and total_bytes > capacity:
+        return (
+            f"operations occupy {total_bytes:.0f} bytes, all devices together have {capacity:.0f}"
+        )
     return None

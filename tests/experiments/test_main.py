@@ -156,11 +156,11 @@ def test_a_dynamic_model_without_shapes_names_its_inputs(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        ("# A page\n\nIt's none.\n", "line 3 is no configuration: SyntaxError: "),
-        ("x = 1\n", "is no configuration: it has no get_config()"),
-        ("def get_config():\n    return {}[1]\n", "line 2 is no configuration: KeyError: 1"),
-        ("import nowhere_at_all\n", "line 1 is no configuration: ModuleNotFoundError: "),
-        ("1 / 0\n", "line 1 is no configuration: ZeroDivisionError: "),
+        ("# A page\n\nIt's none.\n", "line 3 is not a configuration: SyntaxError: "),
+        ("x = 1\n", "is not a configuration: it has no get_config()"),
+        ("def get_config():\n    return {}[1]\n", "line 2 is not a configuration: KeyError: 1"),
+        ("import nowhere_at_all\n", "line 1 is not a configuration: ModuleNotFoundError: "),
+        ("1 / 0\n", "line 1 is not a configuration: ZeroDivisionError: "),
     ],
 )
 def test_a_file_that_is_no_configuration_is_one_line(text, wrong, tmp_path: Path) -> None:

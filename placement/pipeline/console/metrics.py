@@ -57,7 +57,7 @@ class Log:
           method: its name, with its arguments.
           seed: of the search.
           step: the last step of the checkpoint that the search continues from, else 0.
-          evaluations: made until then.
+          evaluations: the number of evaluations up to that step.
         """
         self._path = workdir / FILE
         self._search = {"method": method, "seed": seed}
@@ -171,5 +171,5 @@ def read_metrics(workdir: Path) -> list[dict[str, Any]]:
     Raises:
       UserError: the log cannot be read.
     """
-    remedy = "remove it, and searches log anew"
+    remedy = "remove it, and searches start a new log"
     return files.read_jsonl(workdir / FILE, RECORD, remedy=remedy)

@@ -65,7 +65,7 @@ def read(path: Path) -> dict[str, list[float]]:
             raise ValueError("its bounds are no pairs")
         return bounds
 
-    remedy = "remove it, and bounds are proved anew"
+    remedy = "remove it, and bounds are proved again"
     return (
         files.read_json(path, {str: [float]}, check_pairs, remedy=remedy) if path.exists() else {}
     )

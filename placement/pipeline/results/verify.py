@@ -41,14 +41,14 @@ def measure(
       The rows, each with one candidate, its outcome and the number of placements measured for it.
     """
     single_rows = [row for row in rows if row.is_single]
-    by_device = {_only_device(row.placements[0]): row.candidates[0] for row in single_rows}
-    rows = [_with_singles(row, by_device) for row in rows]
+    device_candidates = {_only_device(row.placements[0]): row.candidates[0] for row in single_rows}
+    rows = [_with_singles(row, device_candidates) for row in rows]
     singles: list[Candidate] = []
     for row in sorted((r for r in rows if r.is_single), key=lambda row: row.solution.value_s):
         if row.candidates[0] not in singles:
             singles.append(row.candidates[0])
     num_ambiguous = sum(len(row.candidates) > 1 for row in rows)
-    others: list[Candidate] = []
+    multi_device: list[Candidate] = []
     for i, row in enumerate(rows):
         count = 1
         if len(row.candidates) > 1:
@@ -56,18 +56,18 @@ def measure(
             share_s = seconds / (3 * num_ambiguous)
             row = _narrow_to_fastest(measurer, row, singles[0], share_s, compile_s)
         rows[i] = row = row._replace(measurements=row.measurements + count)
-        if row.candidates[0] not in singles + others:
-            others.append(row.candidates[0])
-    others.sort(key=_num_segments)  # compiled in this order
+        if row.candidates[0] not in singles + multi_device:
+            multi_device.append(row.candidates[0])
+    multi_device.sort(key=_num_segments)  # compiled in this order
     measured = baseline.measure(
         measurer,
         singles,
-        others,
+        multi_device,
         min_rounds=_MIN_ROUNDS,
         seconds=seconds,
-        compile_s=max(compile_s, _COMPILE_S * len(singles + others)),
+        compile_s=max(compile_s, _COMPILE_S * len(singles + multi_device)),
     )
-    candidates, outcomes = singles + others, measured.singles + measured.candidates
+    candidates, outcomes = singles + multi_device, measured.singles + measured.candidates
     return [row._replace(outcome=outcomes[candidates.index(row.candidates[0])]) for row in rows]
 
 

@@ -39,7 +39,7 @@ _NOT_OF_A_CELL = ("graphs", "methods", "seeds", "measure_on", "search_anyway")
 _FINISHED = "asked.json"  # in a cell's directory once it is finished: the request that it answers
 _CONFIG = "config.json"
 _EXTRA_S = 600.0  # the time of a cell beside its searches and its table: compiling and profiling
-_REMEDY = "remove it, and its cell runs anew"
+_REMEDY = "remove it, and its cell runs again"
 
 
 class _Cell(NamedTuple):
@@ -206,7 +206,7 @@ def _run_here(
             result = _run(cell, workdir, display, fault_log)
             finished.append(cell._replace(directory=result.directory))
             if result.interrupted:
-                display.warn("interrupted: the same command goes on from here")
+                display.warn("interrupted: the same command continues from here")
                 break
     return finished
 
@@ -284,7 +284,7 @@ def _run_on_hosts(
         except KeyboardInterrupt:
             if not finished:
                 raise
-            display.warn("interrupted: the same command goes on from here")
+            display.warn("interrupted: the same command continues from here")
     return [cell for cell in cells if cell in finished]
 
 
@@ -299,7 +299,7 @@ def _run_on_host(
     """Runs a cell from the files of its run directory, on a host.
 
     Returns:
-      The files as they are then, the bounds known then, and the tracebacks of faults.
+      The current files, the known bounds, and the tracebacks of faults.
     """
     fault_log = faults.Faults()
     with tempfile.TemporaryDirectory() as folder:

@@ -145,7 +145,9 @@ def _find_placement(settings: Settings, workdir: Path) -> Path:
     if not file.exists():
         count = sum(1 for _ in file.parent.glob(front.point_file("*")))
         valid = f"give 1 to {count}" if count else "run --task=front with this --workdir first"
-        raise UserError(f"point={settings.point} is none of the front of {str(workdir)!r}; {valid}")
+        raise UserError(
+            f"point={settings.point} is not a point of the front of {str(workdir)!r}; {valid}"
+        )
     return file
 
 

@@ -99,7 +99,7 @@ def run_methods(
       workdir: the run directory.
       methods: the methods that the user asked for.
       fault_log: keeps faults and failures, for the task to raise at its end.
-      extra: methods that run before them, as far as they can run here.
+      extra: methods that run before them, if they can run on this machine.
       bounds_file: keeps the lower bounds; by default a file in the run directory.
       advise: whether to bound the possible gain before any search. Searches are left out where
         there is none, unless `search_anyway` is set.
@@ -128,7 +128,7 @@ def run_methods(
         with interrupts.stop_on_interrupt(display, context.stop):
             for number, method in enumerate(order, 1):
                 measured_before = count_measured()
-                new_rows = method_runs.run(method, context, alone=methods == (method,))
+                new_rows = method_runs.run(method, context, is_only_method=methods == (method,))
                 measured = count_measured() - measured_before
                 rows += [row._replace(measurements=measured) for row in new_rows]
                 if context.stop.is_set():
@@ -233,7 +233,7 @@ def _advise(context: method_runs.Context, order: tuple[str, ...]) -> tuple[str, 
     if not (advised.is_hopeless and searches):
         return order
     if settings.search_anyway:
-        display.say(f"{searches[0]} runs all the same: search_anyway is set.")
+        display.say(f"{searches[0]} runs anyway, because search_anyway is set.")
         return order
     display.say(f"{searches[0]} is not run. To run it anyway: --config.search_anyway=True")
     return tuple(method for method in order if method in _TRIVIAL)
@@ -262,7 +262,7 @@ def _measure(context: method_runs.Context, measurer: Measurer, rows: list[Row]) 
     """Measures the rows; Ctrl-C before or while measuring leaves all unmeasured."""
     display, settings = context.display, context.settings
     if context.stop.is_set():
-        display.warn("interrupted: nothing is measured; the same command goes on from here")
+        display.warn("interrupted: nothing is measured; the same command continues from here")
         return rows
     try:
         with display.phase("measuring"):

@@ -63,7 +63,7 @@ def run(
         )
     if settings.costs:
         raise UserError(
-            f"--task=profile profiles anew; given costs={settings.costs!r}: leave them out"
+            f"--task=profile makes a new profile; given costs={settings.costs!r}: leave them out"
         )
     if settings.objective not in _PREDICTORS:
         raise UserError(

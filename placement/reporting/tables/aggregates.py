@@ -175,7 +175,7 @@ def _counted(aggregates: Aggregates) -> str:
     solved = {g: room for g, room in aggregates.rooms.items() if math.isfinite(room.best_s)}
     flat_graphs = [f"`{graph}`" for graph, room in solved.items() if room.ratio > WITH_ROOM]
     text = (
-        "Room: the best known latency, by whatever method and seed, over that of the best single "
+        "Room: the best known latency, of any method and seed, over that of the best single "
         f"device; a graph has room where it is at most {WITH_ROOM}: "
         f"{len(solved) - len(flat_graphs)} of {len(aggregates.rooms)}."
     )

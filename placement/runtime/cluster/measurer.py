@@ -49,7 +49,7 @@ class ClusterMeasurer:
         Args:
           model: static, folded, with unique friendly names (`frontend.prepare`).
           devices: devices of the hosts, in the order of the indices of a placement.
-          hosts: of the same hardware. The first one measures whatever one host measures.
+          hosts: of the same hardware. The first one makes the measurements of a single host.
           inputs: the inputs that the model runs with; None draws them (`inputs.load_inputs`).
           timeout_s: limit on one compilation, or one inference.
           say: receives a line about each host that is lost or late.

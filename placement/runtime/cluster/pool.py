@@ -1,4 +1,4 @@
-"""Jobs for the hosts of a cluster: another host repeats what is lost with one of them.
+"""Jobs for the hosts of a cluster: another host repeats the jobs of a lost host.
 
 A process on a host takes all CPUs of the host, so that Ray gives the host no other work meanwhile.
 A placement is thus timed alone, whoever else uses the cluster. A job that is late on one host is

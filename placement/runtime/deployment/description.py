@@ -1,6 +1,6 @@
 """The description of how a deployed model runs: written into the model, and checked when read.
 
-It stands in the runtime information of model.xml, under 'placement'. The file may come from others,
+It is in the runtime information of model.xml, under 'placement'. The file may come from others,
 so every value is checked, and only those properties that this package writes are passed on to
 OpenVINO. A digest of both files shows whether they are as they were written. It is not a signature:
 whoever changes the files can also write another digest.

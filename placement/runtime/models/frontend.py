@@ -237,7 +237,7 @@ def _fold_constants(model: ov.Model) -> None:
         raise UserError(
             "the model's constants cannot be computed: "
             f"{find_reason(error, 'OpenVINO refuses them')}; "
-            "mend that operation and export the model again"
+            "correct that operation and export the model again"
         ) from error
     for op in unpacking_ops:
         del op.get_rt_info()[NO_FOLDING]

@@ -46,7 +46,7 @@ def build(
     """Builds the program of all placements whose value is at most the horizon.
 
     Args:
-      problem: whose objective is max_load.
+      problem: a problem with the objective max_load.
       tasks: the presolved problem.
       horizon_s: the largest load of a device.
       lower_s: a lower bound of the busiest device's load.

@@ -88,7 +88,7 @@ def _build(problem: Instance, task_ids: np.ndarray) -> TaskGraph:
     op_class = class_ids[task_ids]
     order = np.argsort(tensor, kind="stable")
     ends = np.cumsum(np.bincount(tensor, minlength=len(edge)))[:-1]
-    # Without any tensor `split` returns one piece all the same, an empty one.
+    # Without any tensor `split` returns one piece, an empty one.
     readers = np.split(op_class[graph.receivers[order]], ends)[: len(edge)]
     # Tensors that leave their class are added to one of equal source and readers.
     source_and_readers: dict[tuple[int, ...], int] = {}

@@ -52,7 +52,7 @@ def search(
     """Finds the best placement by an integer program.
 
     Args:
-      problem: whose objective is in `FORMULATIONS`.
+      problem: a problem with an objective in `FORMULATIONS`.
       seed: of the warm start and of the solver.
       limits: the time limit and the budget of the warm start.
       solve: solves the program.

@@ -26,7 +26,7 @@ def test_a_ratio_has_the_interval_that_chance_gives_it():
     [
         ((1.0, 1.1, 0.9), (2.0,), True, "holds"),
         ((1.0, 1.1, 0.9), (2.0,), False, "does not"),
-        ((1.9, 2.2, 2.0), (2.0,), True, "cannot be told"),
+        ((1.9, 2.2, 2.0), (2.0,), True, "inconclusive"),
         ((3.0, 3.1, 2.9), (2.0, 2.1, 1.9), True, "does not"),
         ((2.0,), (2.0,), False, "holds"),
         ((2.0,), (2.0,), True, "does not"),

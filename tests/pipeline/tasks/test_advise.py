@@ -114,5 +114,5 @@ def test_after_stop_the_search_does_not_run_unless_asked_for(tmp_path):
     assert "In simulation, use gpu" in out
     code, out, err = run(tmp_path / "searched", *flags, "--config.search_anyway=True")
     assert code == 0, err
-    assert "heft runs all the same: search_anyway is set." in out + err
+    assert "heft runs anyway, because search_anyway is set." in out + err
     assert "searching heft" in out + err
