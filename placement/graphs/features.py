@@ -2,18 +2,19 @@
 
 Blocks of columns, in this order; a policy reads some of them:
 
-    op_type           one column for each of `OP_TYPES`, the last for every other type; the column
-                      of the operation's type is 1
-    member_types      the same columns; of a merged operation, the mean over its members
-    degrees           log(1 + in-degree), log(1 + out-degree), counting parallel edges
-    fractal           the fractal dimension, see `placement.graphs.fractal`
-    fractal_directed  the fractal dimension as the authors' code computes it
-    positional        sinusoids of the operation's position, see `positional_encoding`
-    output_shape      log(1 + size) of the last five dimensions, the innermost in the last column;
-                      0 if the shape has fewer, and further outer dimensions are left out
+    op_type       one column for each of `OP_TYPES`, the last for every other type; the column
+                  of the operation's type is 1
+    member_types  the same columns; of a merged operation, the mean over its members
+    number        the operation's number, unscaled
+    degrees       log(1 + in-degree), log(1 + out-degree), counting parallel edges
+    fractal       the fractal dimension, see `placement.graphs.fractal`
+    positional    sinusoids of the operation's position, see `positional_encoding`
+    output_shape  log(1 + size) of the last five dimensions, the innermost in the last column;
+                  0 if the shape has fewer, and further outer dimensions are left out
 
 Departure: the logarithms, which keep a batch of images from drowning a one-hot column.
-`member_types` and `fractal_directed` are as in the authors' code. The others are `DEFAULT_BLOCKS`.
+`member_types` and `number` are the features of the authors' code, the others those of the paper,
+`DEFAULT_BLOCKS`.
 """
 
 import itertools
@@ -21,6 +22,7 @@ from collections.abc import Callable, Collection, Iterable
 
 import numpy as np
 
+from placement import arguments
 from placement.errors import UserError
 from placement.graphs import dag
 from placement.graphs.fractal import fractal_dimension
@@ -69,6 +71,20 @@ def node_features(graph: OpGraph, blocks: Collection[str] = DEFAULT_BLOCKS) -> n
     assert set(blocks) <= set(BLOCKS)
     columns = [build(graph) for name, build in BLOCKS.items() if name in blocks]
     return np.concatenate(columns, axis=1).astype(np.float32)
+
+
+def parse_blocks(names: str) -> tuple[str, ...]:
+    """Parses the names of blocks, joined by '+'; 'paper' stands for `DEFAULT_BLOCKS`.
+
+    Raises:
+      UserError: a block does not exist.
+    """
+    if names == "paper":
+        return DEFAULT_BLOCKS
+    blocks = tuple(filter(None, names.split("+")))
+    for block in blocks:
+        arguments.check_choice("feature", block, BLOCKS)
+    return blocks
 
 
 def positional_encoding(graph: OpGraph, *, num_waves: int = 4) -> np.ndarray:
@@ -132,9 +148,9 @@ def _log_shapes(graph: OpGraph) -> np.ndarray:
 BLOCKS: dict[str, Callable[[OpGraph], np.ndarray]] = {
     "op_type": _one_hot_types,
     "member_types": _mean_member_types,
+    "number": lambda graph: np.arange(graph.num_ops)[:, None],
     "degrees": _log_degrees,
     "fractal": lambda graph: fractal_dimension(graph)[:, None],
-    "fractal_directed": lambda graph: fractal_dimension(graph, directed=True)[:, None],
     "positional": positional_encoding,
     "output_shape": _log_shapes,
 }

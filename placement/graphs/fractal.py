@@ -10,9 +10,8 @@ where R_v is the eccentricity of v in its connected component, beyond which B_v 
 fewer than two radii no slope exists, and d_v is 0. Parallel edges count once.
 
 Source: the local fractal features of Duan et al. 2024 (HSDAG), section 2.2; the degenerate case is
-that of the authors' code. That code follows edges forwards only and does not count v itself
-(`directed`). Departure: in graphs with more than `exact_limit` nodes R_v is at most `radius`,
-because all eccentricities take O(N * E).
+that of the authors' code. Departure: in graphs with more than `exact_limit` nodes R_v is at most
+`radius`, because all eccentricities take O(N * E).
 """
 
 import numpy as np
@@ -24,14 +23,11 @@ from placement.types import OpGraph
 _BLOCK_NODES = 2_000  # nodes whose balls grow together: limits memory and does not change results
 
 
-def fractal_dimension(
-    graph: OpGraph, *, directed: bool = False, exact_limit: int = 2_000, radius: int = 8
-) -> np.ndarray:
+def fractal_dimension(graph: OpGraph, *, exact_limit: int = 2_000, radius: int = 8) -> np.ndarray:
     """Computes the slope of log(nodes within r hops) against log r for every operation.
 
     Args:
-      graph: the graph; directions of edges are ignored by default.
-      directed: whether hops follow the edges, and the operation itself is not counted.
+      graph: the graph; directions of edges are ignored.
       exact_limit: up to so many operations every radius counts, with N * N distances in memory.
       radius: the largest radius in graphs above the limit. Eight hops see past the branches of
         usual networks (an Inception block is 5 deep) and stay near linear in N.
@@ -41,13 +37,12 @@ def fractal_dimension(
     """
     # bool [N, N]: the nodes within one hop of each, itself included.
     nodes = np.arange(graph.num_ops)
-    rows, columns = np.append(nodes, graph.senders), np.append(nodes, graph.receivers)
-    if not directed:
-        rows, columns = np.append(rows, graph.receivers), np.append(columns, graph.senders)
+    rows = np.concatenate([nodes, graph.senders, graph.receivers])
+    columns = np.concatenate([nodes, graph.receivers, graph.senders])
     ones = np.ones(len(rows), bool)
     neighbours = sparse.csr_array((ones, (rows, columns)), shape=(graph.num_ops, graph.num_ops))
     if graph.num_ops <= exact_limit:
-        return _fit_slopes(_count_all_balls(neighbours), counts_itself=not directed)
+        return _fit_slopes(_count_all_balls(neighbours))
     blocks = []
     for start in range(0, graph.num_ops, _BLOCK_NODES):
         ball = neighbours[start : start + _BLOCK_NODES]
@@ -56,7 +51,7 @@ def fractal_dimension(
             sizes.append(np.diff(ball.indptr))
             if hop < radius:
                 ball = ball @ neighbours
-        blocks.append(_fit_slopes(np.stack(sizes, axis=1), counts_itself=not directed))
+        blocks.append(_fit_slopes(np.stack(sizes, axis=1)))
     return np.concatenate(blocks)
 
 
@@ -72,14 +67,13 @@ def _count_all_balls(neighbours: sparse.csr_array) -> np.ndarray:
     return np.cumsum(counts.reshape(num_ops, max_hops + 2)[:, :-1], axis=1)
 
 
-def _fit_slopes(balls: np.ndarray, *, counts_itself: bool) -> np.ndarray:
+def _fit_slopes(balls: np.ndarray) -> np.ndarray:
     """Computes the slopes float64 [N] of ball sizes int [N, R + 1]."""
     is_growing = np.diff(balls, axis=1) > 0  # the radii 1 .. R_v, as a ball grows until R_v
     num_radii = is_growing.sum(axis=1)
     x = np.log(np.arange(1, balls.shape[1]))
     mean = np.where(is_growing, x, 0.0).sum(axis=1) / np.maximum(num_radii, 1)
     centred = np.where(is_growing, x - mean[:, None], 0.0)
-    sizes = np.maximum(balls[:, 1:] - (not counts_itself), 1)  # 0 only where no radius counts
-    covariance = (centred * np.log(sizes)).sum(axis=1)
+    covariance = (centred * np.log(balls[:, 1:])).sum(axis=1)
     variance = (centred**2).sum(axis=1)
     return np.where(num_radii >= 2, covariance / np.where(num_radii >= 2, variance, 1.0), 0.0)

@@ -80,9 +80,12 @@ def discounted_returns(reward: Array, discount: float) -> Array:
 
 
 def episode_returns(reward: Array, discount: float) -> Array:
-    """Gives every step the sum of all steps' discounted returns, as in HSDAG's code; [B, T]."""
-    total = discounted_returns(reward, discount).sum(axis=1, keepdims=True)
-    return jnp.broadcast_to(total, reward.shape)
+    """Gives every step sum_k discount^(T-1-k) reward_k, as in HSDAG's code; [B, T] -> [B, T]."""
+    chex.assert_rank(reward, 2)
+    chex.assert_type(reward, float)
+    num_steps = reward.shape[1]
+    total = reward @ (discount ** jnp.arange(num_steps - 1, -1, -1.0))
+    return jnp.broadcast_to(total[:, None], reward.shape)
 
 
 def leave_one_out(returns: Array, counts: Array) -> Array:

@@ -4,7 +4,7 @@ A name such as `hsdag` stands for this project's defaults; `hsdag:variant=paper`
 method, and `hierarchical:grouping=random,num_samples=16` changes single hyper-parameters. They are
 documented at the policy's `make`, at `learning.base.Settings` and at `learning.ppo.make`; the
 variants stand at the end of the policy's module. `features` are blocks of `graphs.features` joined
-by '+'; leaving some out is an ablation.
+by '+', or 'paper'; leaving some out is an ablation.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ import numpy as np
 
 from placement import arguments
 from placement.errors import UserError
-from placement.graphs.features import BLOCKS, DEFAULT_BLOCKS
+from placement.graphs import features
 from placement.instance import Instance
 from placement.learning import base, local_search, mesh, ppo, reinforce, trainer
 from placement.methods import checkpoints
@@ -100,9 +100,7 @@ def make(
     learner = parsed.algorithm(learned_policy, settings, **algorithm_values)
     reader = dict(parsed.reader)
     if "features" in reader:
-        reader["features"] = blocks = tuple(filter(None, reader["features"].split("+")))
-        for block in blocks:
-            arguments.check_choice("feature", block, BLOCKS)
+        reader["features"] = features.parse_blocks(reader["features"])
     read = functools.partial(parsed.read, **reader)
     places_all = policy.improve is not None and parsed.algorithm is not local_search.make_learner
     return Method(policy, learner, read, parsed.variant.single_devices_fail, places_all)
@@ -158,7 +156,7 @@ def _parse(method: str, measured: bool) -> _Parsed:
     algorithm = _ALGORITHMS[algorithm_name]
     reader = {key: value for key, value in _defaults(read).items() if value is not None}
     if "features" in reader:
-        reader["features"] = "+".join(DEFAULT_BLOCKS)
+        reader["features"] = "+".join(features.DEFAULT_BLOCKS)
     policy = {**_defaults(make_policy), **reader, **variant.policy}
     learner = {
         **dataclasses.asdict(base.Settings()),

@@ -10,7 +10,7 @@ The groups are the nodes of the next level. An edge between two nodes becomes an
 groups. Levels repeat until no edge is left, or a given number of times. There are two parses:
 
 - `placement.policies.hsdag_published` parses as the paper does. The scores of a level follow from
-  the embeddings that it pools at the level before (`pool`), and the groups from the scores.
+  the embeddings that the level before pools, and the groups from the scores.
 - `draw` samples a parse from fixed scores, so that groups are explored, and have a probability by
   which gradients reach the scores. Node u keeps edge e with probability
 
@@ -91,50 +91,14 @@ def connect(kept_end: Array, edges: Edges) -> Array:
     opposite = jnp.concatenate([edges.receivers, edges.senders])
     is_kept = kept_end < len(opposite)
     pointer = jnp.where(is_kept, opposite[jnp.minimum(kept_end, len(opposite) - 1)], node)
-    smallest = node  # of the nodes that the pointer has passed
-    for _ in range(max(1, (len(node) - 1).bit_length())):
-        smallest = jnp.minimum(smallest, smallest[pointer])
-        pointer = pointer[pointer]
+
+    def follow(_: int, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        pointer, smallest = state  # `smallest` of the nodes that the pointer has passed
+        return pointer[pointer], jnp.minimum(smallest, smallest[pointer])
+
+    num_rounds = max(1, (len(node) - 1).bit_length())
+    pointer, smallest = jax.lax.fori_loop(0, num_rounds, follow, (pointer, node))
     return smallest[pointer]
-
-
-def pool(
-    embedding: Array,
-    scores: Array,
-    edges: Edges,
-    kept_end: Array,
-    root: Array,
-    *,
-    inside: bool = False,
-) -> Array:
-    """Pools the embeddings of groups, float32 [N, H], in the slots of their roots.
-
-        z_group = (sum of the members' z) * (mean score of its edges) * (number of its edges)
-
-    The mean times the number is the sum of the scores. A group without edges is a single node and
-    keeps its embedding, which the product would erase.
-
-    Args:
-      embedding: z, float32 [N, H].
-      scores: float32 [E].
-      edges: E edges.
-      kept_end: int32 [N], from `find_highest_ends`.
-      root: int32 [N], the slot of each node's group.
-      inside: whether the edges of a group are all edges between its members, or the kept ones.
-    """
-    chex.assert_rank([embedding, scores, kept_end, root], [2, 1, 1, 1])
-    chex.assert_type([embedding, scores, kept_end, root], [float, float, int, int])
-    n = len(root)
-    if inside:
-        u, v = root[edges.senders], root[edges.receivers]
-        edge_group = jnp.where(edges.mask & (u == v), u, n)
-    else:
-        end_group = jnp.full(2 * len(scores) + 1, n, jnp.int32).at[kept_end].set(root)[:-1]
-        edge_group = end_group.reshape(2, -1).min(axis=0)  # both ends may keep the edge
-    total = jax.ops.segment_sum(scores, edge_group, n + 1)[:-1]
-    count = jax.ops.segment_sum(jnp.ones_like(edge_group), edge_group, n + 1)[:-1]
-    summed = jax.ops.segment_sum(embedding, root, n)
-    return summed * jnp.where(count > 0, total, 1.0)[:, None]
 
 
 def draw(key: chex.PRNGKey, scores: Array, edges: Edges, num_nodes: int, num_levels: int) -> Parse:

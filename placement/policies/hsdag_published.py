@@ -2,52 +2,66 @@
 
 One step of an episode, on node features x [N, F] (sections 2.3 and 2.4 of the paper):
 
-    z       = GCN_1(MLP(x))                         encoder
-    repeat    s_uv = sigmoid(MLP(z_u * z_v))        score of every edge
-              groups: connected components of every node's highest-scored edge
-              z = GCN_2(MLP(pooled z of groups))    encode the graph of groups again
-    until nothing shrinks
-    h       = linear(z)                             of every group, [F]
-    device  ~ softmax(MLP(h))                       placer, one draw for each group
-    x      += h of the node's group                 state update
+    y       = MLP_in(x)                                   [N, H]
+    repeat, on the nodes of a level,
+      z     = LayerNorm(y + GCN_2(GCN_1(y)))              embeddings that score the edges
+      s_uv  = sigmoid(MLP_edge(z_u * z_v))                score of every edge
+      groups: connected components of every node's highest-scored edge
+      r     = LayerNorm(y + GCN_3(y))                     features that are pooled
+      r     = LayerNorm(r + linear(r))                    of every node
+      r_g   = sum of r over the members of group g
+      y_g   = LayerNorm(r_g + linear(r_g)) * (mean of s) * (number of edges)
+    until nothing shrinks or one node is left; the groups of a level are the nodes of the next
+    h       = MLP_out(y)                                  of every group, [F]
+    device  ~ softmax(MLP(h))                             one draw for each group
+    x      += h of the node's group                       state update
 
-`placement.policies.graph_parsing` forms and pools the groups. All levels share one scorer, and all
-levels but the first share one encoder. An episode has 20 steps, and each yields a placement. The
-groups follow from the features and the dropout, not from the devices drawn.
+GCN_i are graph convolutions (Kipf and Welling 2017) on the undirected graph, with ReLU. Two groups
+have at most one edge. Of edges with equal scores the first in the order of their ends counts. All
+levels share the parameters. A group without edges has the mean 1 and the number 1. An episode has
+20 steps, and each yields a placement. The groups follow from the features and the dropout, not from
+the devices drawn.
 
-`variant=released` is the algorithm of the authors' code. It has five faults, which `faults=0`
-corrects:
+`variant=released` is the algorithm of the authors' code. The tests compare it with values that
+their program computed: groups, scores, embeddings, probabilities, the loss and its gradients
+(`tests/policies/golden_hsdag.json`). Its features are the mean of the members' types and the
+operation's number; `features=paper` gives the paper's. Five properties of the code count as faults
+here. `faults=0` corrects them all, and an option such as `faults=0,levels=32` brings one back:
 
 - A placement on a single device counts as 1e10 seconds, so the best placement may never be found.
-- The least score of a kept edge is 0. A connected graph therefore ends as one group, and every
-  placement of it uses a single device. Corrected: 0.5 (`threshold`).
-- The pooling weight of a group counts the scores of all edges inside it. The paper counts those
-  that were kept (`pooling`).
+- Parsing repeats until nothing shrinks. A connected graph therefore ends as one group, and every
+  placement of it uses a single device. Corrected: one level (`levels`).
 - No gradient passes from one step to the next (`detached`).
+- The log-probabilities of all steps are multiplied by one number, the sum over k of 0.95^(T-1-k)
+  times reward k. A step is so credited with the rewards before it, and the last reward weighs most.
+  Corrected: the discounted rewards of the step and those after it (`returns`).
 - Rewards have no baseline. Corrected: a moving average (`baseline`).
 
 A sixth fault does not apply here: their code confuses two orders of operations, so that most
 operations get another's device. Here a placement is one array, from the draw to the evaluation. The
-fault of their recurrent baseline is no part of this method. Two properties do not count as faults:
-dropout is the only exploration of groups, and all log-probabilities of an episode are multiplied by
-one number, the sum of the discounted returns of its steps (`learning.advantages.episode_returns`).
+fault of their recurrent baseline is no part of this method.
 
-`variant=paper` follows the description: the scores of kept edges pool, edges with a score below 0.5
-are not kept, and the gradient passes through the states. Its departures from the description: an
-update has 8 episodes, each of which has the others as its baseline; there is no dropout, so that
-all episodes of an update have the same groups.
+`variant=paper` has the paper's features. It parses one level, because the paper does not say how
+often parsing repeats. A group is weighed by the edges that were kept, not by all edges inside it
+(`pooling`). The gradient passes through the states. Departures from the paper:
+
+- An update has 8 episodes, each with the others as its baseline, and advantages have unit
+  deviation. The paper has one episode and no baseline.
+- The norm of the gradient is clipped at 1.
+- There is no dropout, so that all episodes of an update have the same groups.
+- Where the paper leaves a layer open, it is that of the authors' code.
 
 Departures of both variants:
 
 - The loss is a mean over steps, and rewards are relative to the best single device. Adam's updates
   do not depend on such factors.
 - Devices that cannot run a member of the group are masked.
-- A group without edges keeps its embedding.
-- Parallel edges between two groups count separately.
-- The last linear map is as wide as the features, so that its output can be added to them.
-- Counts among the features are logarithms (`placement.graphs.features`).
+- The masks of the dropout are hashes of the positions of activations, which take a hundredth of the
+  time of JAX's random numbers.
+- Counts among the paper's features are logarithms (`placement.graphs.features`).
 """
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -60,67 +74,211 @@ import jraph
 
 from placement import arguments
 from placement.errors import UserError
-from placement.policies import base, distributions, encoders, graph_parsing
+from placement.policies import base, distributions, graph_parsing
 from placement.policies.graph_parsing import Edges
 from placement.types import Array, LogProb, Params, Policy, Sample
 
-_NUM_CONVOLUTIONS = 2
-_DROPOUT_BITS = 16  # random bits for each activation
+_ALL_LEVELS = 32  # more than any parse has
+_SMALL_GRAPH = 64  # nodes; the levels of such a graph are not worth several sizes
+_LEVEL_SHARES = (1.0, 1.0), (0.4, 0.65), (0.1, 0.2)  # of nodes and edges, see `_level_sizes`
+
+
+class ParsedLevel(NamedTuple):
+    """A level of a parse: its n nodes and e edges (padded), and the groups that they form."""
+
+    embedding: Array  # float32 [n, H]: z
+    scores: Array  # float32 [e]
+    group: Array  # int32 [n]: the number of each node's group; n for padding
+    features: Array  # float32 [n, H]: y of the groups
+    edges: Edges  # [e]: between the groups, in the order of their ends
+    num_groups: Array  # int32 []
 
 
 class _Level(NamedTuple):
-    """The groups of a level of the parse, in the slots of their roots."""
+    """The nodes of the next level, padded to the size of the first one."""
 
-    encoded: Array  # float32 [N, H]: embeddings z of the nodes of this level
-    pooled: Array  # float32 [N, H]: pooled embeddings of the groups that they form
-    root: Array  # int32 [N]: the slot of every operation's group
-    shrunk: Array  # bool []: whether any nodes were joined
-
-
-class _Convolutions(nn.Module):
-    """Graph convolutions as in `encoders.GCN`, over masked edges and with dropout."""
-
-    hidden_size: int
-    dropout: float
-
-    @nn.compact
-    def __call__(self, x: Array, edges: Edges, key: Array | None) -> Array:
-        """[N, H] -> [N, H]; without a key nothing is dropped."""
-        u, v, mask = edges
-        degree = jnp.ones(len(x)).at[u].add(mask).at[v].add(mask)  # with the self edge
-        norm = jax.lax.rsqrt(degree)[:, None]
-        # One word for both layers, half of its bits each: drawing takes as long as convolving.
-        word = None if key is None else jax.random.bits(key, x.shape, jnp.uint32)
-        for layer in range(_NUM_CONVOLUTIONS):
-            y = norm * nn.Dense(self.hidden_size)(x)
-            from_u, from_v = (jnp.where(mask[:, None], y[ends], 0.0) for ends in (u, v))
-            y = jax.nn.relu(norm * y.at[v].add(from_u).at[u].add(from_v))
-            if word is not None:
-                random_bits = (word >> (_DROPOUT_BITS * layer)) % 2**_DROPOUT_BITS
-                is_kept = random_bits >= int(self.dropout * 2**_DROPOUT_BITS)
-                y = jnp.where(is_kept, y / (1 - self.dropout), 0.0)
-            x = nn.LayerNorm()(x + y)
-        return x
-
-
-class _Layers(NamedTuple):
-    """The parts of the network, as modules or as functions with their parameters."""
-
-    input: Any  # [N, F] -> [N, H]
-    encoder: Any  # GCN_1: [N, H], edges, key -> [N, H]
-    scorer: Any  # [E, H] -> [E, 1]
-    set: Any  # [N, H] -> [N, H], of pooled groups
-    group_encoder: Any  # GCN_2: as `encoder`
-    output: Any  # [N, H] -> [N, F]
-    placer: Any  # [N, F] -> [N, D]
+    features: Array  # float32 [N, H]: y
+    edges: Edges  # [E]
+    node: Array  # int32 [N]: the node that holds each operation; N for padding
+    num_nodes: Array  # int32 []
+    is_open: Array  # bool []: whether another level follows
 
 
 class _Steps(NamedTuple):
     """The groups of episodes and the distributions of their devices; leading axes [B, T]."""
 
-    log_probs: Array  # float32 [N, D]: in the slots of the groups' roots
-    root: Array  # int32 [N]: the slot of every operation's group
-    decides: Array  # bool [N]: which slots have a group
+    log_probs: Array  # float32 [N, D]: a row for each group
+    group: Array  # int32 [N]: the row of each operation; N for padding
+    first_op: Array  # int32 [N]: the first operation that decides, of each group; N for none
+
+
+class _Convolution(nn.Module):
+    """A graph convolution (Kipf and Welling 2017) over masked undirected edges."""
+
+    hidden_size: int
+
+    @nn.compact
+    def __call__(self, x: Array, edges: Edges) -> Array:
+        """[n, H] -> [n, H]."""
+        u, v, mask = edges
+        degree = jnp.ones(len(x)).at[u].add(mask).at[v].add(mask)  # with the self edge
+        norm = jax.lax.rsqrt(degree)[:, None]
+        y = norm * nn.Dense(self.hidden_size, use_bias=False)(x)
+        from_u, from_v = (jnp.where(mask[:, None], y[ends], 0.0) for ends in (u, v))
+        bias = self.param("bias", nn.initializers.zeros, (self.hidden_size,))
+        return norm * y.at[v].add(from_u).at[u].add(from_v) + bias
+
+
+class Network(nn.Module):
+    """The layers of the policy; H is `hidden_size`. Without a seed nothing is dropped."""
+
+    hidden_size: int
+    num_features: int
+    num_devices: int
+    dropout: float = 0.0
+
+    def setup(self) -> None:
+        """Makes the layers."""
+        width = self.hidden_size
+        norm = partial(nn.LayerNorm, epsilon=1e-5)  # PyTorch's
+        self.input_layers = [nn.Dense(width) for _ in range(2)]
+        self.input_norms = [norm() for _ in range(2)]
+        self.score_convolutions = [_Convolution(width) for _ in range(2)]
+        self.score_norm = norm()
+        self.pool_convolution = _Convolution(width)
+        self.pool_norm = norm()
+        self.edge_layer, self.edge_norm, self.edge_score = nn.Dense(width), norm(), nn.Dense(1)
+        self.member_layer, self.member_norm = nn.Dense(width), norm()
+        self.group_layer, self.group_norm = nn.Dense(width), norm()
+        self.output_layers = [nn.Dense(width), nn.Dense(self.num_features)]
+        self.placer_layers = [nn.Dense(width), nn.Dense(self.num_devices)]
+
+    def __call__(self, x: Array) -> Array:
+        """Calls every layer, for `init`: [N, F] -> [N, D]."""
+        node = jnp.zeros(1, jnp.int32)
+        z, r = self.embed(self.encode(x), Edges(node, node, jnp.zeros(1, bool)))
+        return self.decode(self.pool(r, node) + self.score(z)[:, None])[1]
+
+    def encode(self, x: Array, seed: Array | None = None) -> Array:
+        """MLP_in: [N, F] -> [N, H]."""
+        layers = zip(self.input_layers, self.input_norms, strict=True)
+        for number, (layer, norm) in enumerate(layers):
+            x = self._activate(norm(layer(x)), seed, number)
+        return x
+
+    def embed(self, y: Array, edges: Edges, seed: Array | None = None) -> tuple[Array, Array]:
+        """Computes z and r, both [n, H], of nodes with features y [n, H]."""
+        z = y
+        for number, convolution in enumerate(self.score_convolutions):
+            z = self._activate(convolution(z, edges), seed, number)
+        r = self._activate(self.pool_convolution(y, edges), seed, 2)
+        return self.score_norm(y + z), self.pool_norm(y + r)
+
+    def score(self, products: Array, seed: Array | None = None) -> Array:
+        """Scores edges by the products of the embeddings of their ends: [e, H] -> [e]."""
+        hidden = self._activate(self.edge_norm(self.edge_layer(products)), seed, 3)
+        return jax.nn.sigmoid(self.edge_score(hidden)[:, 0])
+
+    def pool(self, r: Array, group: Array) -> Array:
+        """Sums nodes [n, H] over groups int32 [n], with a layer before the sum and one after."""
+        r = self.member_norm(r + self.member_layer(r))
+        total = jax.ops.segment_sum(r, group, len(r))
+        return self.group_norm(total + self.group_layer(total))
+
+    def decode(self, y: Array, seed: Array | None = None) -> tuple[Array, Array]:
+        """Computes h [n, F] of groups with features [n, H], and the logits of devices [n, D]."""
+        h = y
+        for number, layer in enumerate(self.output_layers):
+            h = self._activate(layer(h), seed, number)
+        hidden, logits = self.placer_layers
+        return h, logits(jax.nn.relu(hidden(h)))
+
+    def _activate(self, x: Array, seed: Array | None, number: int) -> Array:
+        """Applies ReLU and dropout [n, H]; the mask depends on the seed, the number and the row."""
+        x = jax.nn.relu(x)
+        if seed is None:
+            return x
+        row, column = (jax.lax.broadcasted_iota(jnp.uint32, x.shape, axis) for axis in (0, 1))
+        word = _hash(_hash(row[:, :1] + _hash(seed + jnp.uint32(number))) + column)
+        is_kept = word >= jnp.uint32(self.dropout * 2**32)
+        return jnp.where(is_kept, x / (1 - self.dropout), 0.0)
+
+
+def _hash(word: Array) -> Array:
+    """Mixes the bits of words uint32, as the last step of MurmurHash3 does."""
+    word = (word ^ (word >> 16)) * jnp.uint32(0x85EBCA6B)
+    word = (word ^ (word >> 13)) * jnp.uint32(0xC2B2AE35)
+    return word ^ (word >> 16)
+
+
+def parse_level(
+    network: Network,
+    params: Params,
+    y: Array,
+    edges: Edges,
+    num_nodes: Array | int,
+    *,
+    pool_inside: bool,
+    seed: Array | None = None,
+) -> ParsedLevel:
+    """Groups and pools the nodes of a level.
+
+    Args:
+      network: the layers.
+      params: their parameters.
+      y: float32 [n, H], features of the nodes; the first `num_nodes` rows are no padding.
+      edges: [e], distinct, in the order of their ends, the smaller end first.
+      num_nodes: int32 [].
+      pool_inside: see `pooling` in `make`.
+      seed: uint32 [] of the dropout; None: no dropout.
+    """
+    chex.assert_rank(y, 2)
+    chex.assert_type(y, float)
+    n, num_edges = len(y), len(edges.mask)
+    u, v, mask = edges
+    z, r = network.apply(params, y, edges, seed, method="embed")
+    scores = network.apply(params, z[u] * z[v], seed, method="score")
+
+    kept_end = graph_parsing.find_highest_ends(jnp.tile(jax.lax.stop_gradient(scores), 2), edges, n)
+    component = graph_parsing.connect(kept_end, edges)
+    node = jnp.arange(n, dtype=jnp.int32)
+    is_root = (component == node) & (node < num_nodes)
+    number = jnp.cumsum(is_root, dtype=jnp.int32) - 1
+    group = jnp.where(node < num_nodes, number[component], n)
+
+    is_inner = mask & (group[u] == group[v])
+    if pool_inside:
+        weight = 2.0 * is_inner  # in both directions
+    else:
+        is_kept = jnp.zeros(2 * num_edges + 1, bool).at[kept_end].set(True)[:-1]
+        weight = (is_inner & is_kept.reshape(2, -1).any(axis=0)).astype(jnp.float32)
+    edge_group = jnp.where(is_inner, group[u], n)
+    # The mean of the scores times their number is their sum.
+    total = jax.ops.segment_sum(weight * scores, edge_group, n)
+    has_edges = jax.ops.segment_sum(weight, edge_group, n) > 0
+    pooled = network.apply(params, r, group, method="pool")
+    features = pooled * jnp.where(has_edges, total, 1.0)[:, None]
+    return ParsedLevel(
+        z, scores, group, features, order_edges(edges, group), is_root.sum(dtype=jnp.int32)
+    )
+
+
+def order_edges(edges: Edges, node: Array) -> Edges:
+    """Moves the ends of E edges to nodes, by a map int32 [n]; orders them and merges equal ones.
+
+    Returns:
+      E edges between different nodes, in the order of their ends, the smaller end first. Both ends
+      are 0 where the mask is False.
+    """
+    num_edges, none = len(edges.mask), len(node)
+    u, v = node[edges.senders], node[edges.receivers]
+    is_edge = edges.mask & (u != v)
+    ends = jnp.where(is_edge, jnp.minimum(u, v), none), jnp.where(is_edge, jnp.maximum(u, v), none)
+    u, v = jax.lax.sort(ends, num_keys=2)
+    is_first = (u < none) & jnp.append(True, (u[1:] != u[:-1]) | (v[1:] != v[:-1]))
+    position = jnp.where(is_first, jnp.cumsum(is_first) - 1, num_edges)
+    u, v = (jnp.zeros(num_edges, jnp.int32).at[position].set(x, mode="drop") for x in (u, v))
+    return Edges(u, v, jnp.arange(num_edges) < is_first.sum())
 
 
 def make(
@@ -128,7 +286,7 @@ def make(
     num_devices: int,
     hidden_size: int = 128,
     dropout: float = 0.0,
-    threshold: float = 0.5,
+    levels: int = 1,
     pooling: str = "kept",
     detached: bool = False,
     episode_steps: int = 20,
@@ -138,9 +296,10 @@ def make(
     Args:
       num_devices: D.
       hidden_size: H.
-      dropout: the share of the encoder's activations that a sample drops.
-      threshold: the least score of a kept edge.
-      pooling: the edges whose scores weigh a group: those that it 'kept', or all 'inside'.
+      dropout: the share of activations that is dropped.
+      levels: the largest number of levels of a parse.
+      pooling: the edges whose scores weigh a group: those that it 'kept', or all 'inside', each of
+        which then counts in both directions.
       detached: whether no gradient passes through the states.
       episode_steps: T.
 
@@ -151,45 +310,34 @@ def make(
     if not 0 <= dropout < 1:
         raise UserError(f"dropout={dropout} is out of range; give a share below 1")
 
-    def modules(num_features: int) -> _Layers:
-        return _Layers(
-            encoders.MLP((hidden_size, hidden_size)),
-            _Convolutions(hidden_size, dropout),
-            encoders.MLP((hidden_size, 1)),
-            encoders.MLP((hidden_size, hidden_size)),
-            _Convolutions(hidden_size, dropout),
-            nn.Dense(num_features),
-            encoders.MLP((hidden_size, num_devices)),
-        )
+    def make_network(graph: jraph.GraphsTuple) -> Network:
+        return Network(hidden_size, graph.nodes["features"].shape[1], num_devices, dropout)
 
     def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> Params:
-        num_features = graph.nodes["features"].shape[1]
-        x, h = jnp.zeros((1, num_features)), jnp.zeros((1, hidden_size))
-        node = jnp.zeros(1, jnp.int32)
-        encoder_inputs = h, Edges(node, node, jnp.zeros(1, bool)), None
-        inputs = _Layers((x,), encoder_inputs, (h,), (h,), encoder_inputs, (h,), (x,))
-        keys = jax.random.split(key, len(inputs))
-        parts = zip(modules(num_features), keys, inputs, strict=True)
-        return _Layers(*(part.init(key, *args) for part, key, args in parts))._asdict()
+        return make_network(graph).init(key, graph.nodes["features"][:1])
 
     def episode(params: Params, graph: jraph.GraphsTuple, seeds: Array | None) -> _Steps:
         """Runs an episode; seeds: uint32 [T], or None without dropout."""
-        features = graph.nodes["features"]
-        n = len(features)
-        parts = modules(features.shape[1])._asdict()
-        layers = _Layers(**{name: partial(parts[name].apply, params[name]) for name in parts})
+        network, nodes = make_network(graph), graph.nodes
+        n = len(nodes["mask"])
+        slot = jnp.arange(n, dtype=jnp.int32)
+        operations = _read_operations(graph)
 
         def step(x: Array, seed: Any) -> tuple[Array, _Steps]:
-            key = None if seed is None else jax.random.key(seed)
-            z, root = _encode_and_parse(layers, graph, x, key, threshold, pooling == "inside")
-            h = layers.output(z)  # [N, F]
-            allowed = jax.ops.segment_min(graph.nodes["allowed"].astype(jnp.int32), root, n)
-            log_probs = distributions.masked_log_softmax(layers.placer(h), allowed > 0)
-            decides = jax.ops.segment_max(graph.nodes["mask"].astype(jnp.int32), root, n) > 0
+            encode_seed, decode_seed = _split(seed, 0), _split(seed, 1)
+            y = network.apply(params, x, encode_seed, method="encode")
+            parsed = _parse(
+                network, params, operations._replace(features=y), levels, pooling == "inside", seed
+            )
+            h, logits = _decode(network, params, parsed, decode_seed)
+            allowed = jax.ops.segment_min(nodes["allowed"].astype(jnp.int32), parsed.node, n)
+            log_probs = distributions.masked_log_softmax(logits, allowed > 0)
+            first_op = jax.ops.segment_min(jnp.where(nodes["mask"], slot, n), parsed.node, n)
             update = jax.lax.stop_gradient(h) if detached else h
-            return x + update[root], _Steps(log_probs, root, decides)
+            x += update.at[parsed.node].get(mode="fill", fill_value=0.0)
+            return x, _Steps(log_probs, parsed.node, jnp.minimum(first_op, n))
 
-        return jax.lax.scan(jax.checkpoint(step), features, seeds, length=episode_steps)[1]
+        return jax.lax.scan(step, nodes["features"], seeds, length=episode_steps)[1]
 
     def episodes(
         params: Params, graph: jraph.GraphsTuple, seeds: Array | None, num_samples: int
@@ -197,8 +345,8 @@ def make(
         if seeds is None:  # all samples have the same groups and distributions
             steps = episode(params, graph, None)
             return jax.tree.map(lambda x: jnp.broadcast_to(x, (num_samples, *x.shape)), steps)
-        # One after another: `vmap` would turn the `cond` of a level into a `select`, and compute
-        # the levels at which nothing is left to shrink.
+        # One after another: `vmap` would turn the `switch` of a level into a `select`, and compute
+        # the levels of every size.
         return jax.lax.map(lambda sample_seeds: episode(params, graph, sample_seeds), seeds)
 
     def sample(
@@ -208,22 +356,15 @@ def make(
         shape = num_samples, episode_steps
         seeds = jax.random.bits(seed_key, shape, jnp.uint32) if dropout else None
         steps = episodes(params, graph, seeds, num_samples)
-        group_device = _map_steps(distributions.sample)(
-            jax.random.split(key, shape), steps.log_probs
-        )
-        placement = jnp.take_along_axis(group_device, steps.root, axis=-1)
-        value = _map_steps(distributions.log_prob)(steps.log_probs, placement, steps.decides)
-        entropy = _map_steps(distributions.entropy)(steps.log_probs, steps.decides)
+        device = _map_steps(distributions.sample)(jax.random.split(key, shape), steps.log_probs)
+        placement = jnp.take_along_axis(device, steps.group, axis=-1, mode="clip")
+        value, entropy, _ = _score(steps, device)
         return Sample(placement, value, entropy, seeds)
 
     def log_prob(params: Params, graph: jraph.GraphsTuple, samples: Sample) -> LogProb:
         steps = episodes(params, graph, samples.latent, len(samples.placement))
-        # The device of a group is that of its root, a member.
-        value = _map_steps(distributions.log_prob)(
-            steps.log_probs, samples.placement, steps.decides
-        )
-        entropy = _map_steps(distributions.entropy)(steps.log_probs, steps.decides)
-        return LogProb(value, entropy, steps.decides.sum(axis=-1).astype(jnp.float32))
+        device = jnp.take_along_axis(samples.placement, steps.first_op, axis=-1, mode="clip")
+        return _score(steps, device)
 
     return Policy(init, sample, log_prob)
 
@@ -233,81 +374,118 @@ def _map_steps(function: Callable[..., Array]) -> Callable[..., Array]:
     return jax.vmap(jax.vmap(function))
 
 
-def _encode_and_parse(
-    layers: _Layers,
-    graph: jraph.GraphsTuple,
-    x: Array,
-    key: Array | None,
-    threshold: float,
+def _score(steps: _Steps, device: Array) -> LogProb:
+    """Computes the log-probability and the entropy of the groups' devices int32 [B, T, N]."""
+    decides = steps.first_op < steps.first_op.shape[-1]
+    value = _map_steps(distributions.log_prob)(steps.log_probs, device, decides)
+    entropy = _map_steps(distributions.entropy)(steps.log_probs, decides)
+    return LogProb(value, entropy, decides.sum(axis=-1).astype(jnp.float32))
+
+
+def _split(seed: Array | None, number: Any) -> Array | None:
+    """Makes a seed for a part of a step: 0 for MLP_in, 1 for MLP_out, 2 and more for levels."""
+    return None if seed is None else _hash(_hash(seed) + jnp.uint32(number))
+
+
+def _read_operations(graph: jraph.GraphsTuple) -> _Level:
+    """Returns the operations as nodes of the first level, without features."""
+    mask = jnp.asarray(graph.nodes["mask"])
+    n = len(mask)
+    slot = jnp.arange(n, dtype=jnp.int32)
+    edges = Edges(*map(jnp.asarray, (graph.senders, graph.receivers, graph.edges["mask"])))
+    exists = mask.at[edges.senders].max(edges.mask)
+    exists = exists.at[edges.receivers].max(edges.mask)
+    num_nodes = jnp.where(exists, slot + 1, 0).max()
+    node = jnp.where(slot < num_nodes, slot, n)
+    no_features = jnp.zeros((n, 0))
+    return _Level(no_features, order_edges(edges, slot), node, num_nodes, num_nodes > 1)
+
+
+def _parse(
+    network: Network,
+    params: Params,
+    level: _Level,
+    max_levels: int,
     pool_inside: bool,
-) -> tuple[Array, Array]:
-    """Encodes and groups the operations, level by level.
+    seed: Array | None,
+) -> _Level:
+    """Parses level by level until nothing shrinks, or for a number of levels."""
+    n, num_edges = len(level.node), len(level.edges.mask)
+    max_levels = min(max_levels, (n - 1).bit_length() + 1)
+    sizes = _level_sizes(n, num_edges)[:max_levels]
 
-    Args:
-      layers: functions with their parameters.
-      graph: padded, N nodes; its features are not read.
-      x: float32 [N, F], the state.
-      key: for the dropout; None: no dropout.
-      threshold: the least score of a kept edge.
-      pool_inside: see `graph_parsing.pool`.
+    def run(size: tuple[int, int], level: _Level, seed: Array | None) -> _Level:
+        parsed = parse_level(
+            network,
+            params,
+            level.features[: size[0]],
+            jax.tree.map(lambda x: x[: size[1]], level.edges),
+            level.num_nodes,
+            pool_inside=pool_inside,
+            seed=seed,
+        )
+        return _Level(
+            jnp.pad(parsed.features, ((0, n - size[0]), (0, 0))),
+            jax.tree.map(lambda x: jnp.pad(x, (0, num_edges - size[1])), parsed.edges),
+            parsed.group.at[level.node].get(mode="fill", fill_value=n),
+            parsed.num_groups,
+            (parsed.num_groups < level.num_nodes) & (parsed.num_groups > 1),
+        )
 
-    Returns:
-      Embeddings float32 [N, H] of the last groups, in the slots of their roots, and the root
-      int32 [N] of every operation.
-    """
-    chex.assert_rank(x, 2)
-    chex.assert_type(x, float)
-    n = len(x)
-    slots = jnp.arange(n, dtype=jnp.int32)
-    op_edges = Edges(graph.senders, graph.receivers, graph.edges["mask"])
-
-    def level_key(level: Any) -> Array | None:
-        return None if key is None else jax.random.fold_in(key, level)
-
-    def group(z: Array, edges: Edges, root: Array) -> _Level:
-        """Groups the nodes with embeddings z [N, H] in the slots `root` [N] of the operations."""
-        scores = jax.nn.sigmoid(layers.scorer(z[edges.senders] * z[edges.receivers])[:, 0])
-        candidates = edges._replace(mask=edges.mask & (scores >= threshold))
-        end_scores = jnp.tile(jax.lax.stop_gradient(scores), 2)
-        kept_end = graph_parsing.find_highest_ends(end_scores, candidates, n)
-        component = graph_parsing.connect(kept_end, edges)
-        joined = jax.ops.segment_min(slots, component, n)[component]  # the smallest member
-        pooled = graph_parsing.pool(z, scores, edges, kept_end, joined, inside=pool_inside)
-        return _Level(z, pooled, joined[root], (joined != slots).any())
-
-    @jax.checkpoint  # as every step: storing all levels for the gradient is slow
-    def encode_anew(level: _Level, number: Array) -> _Level:
-        edges = graph_parsing.contract(op_edges, level.root)
-        z = layers.group_encoder(layers.set(level.pooled), edges, level_key(number))
-        return group(z, edges, level.root)
+    # Storing the activations of all levels for the gradient is slower than computing them again.
+    branches = [jax.checkpoint(partial(run, size)) for size in sizes]
 
     def next_level(level: _Level, number: Array) -> tuple[_Level, None]:
-        return jax.lax.cond(level.shrunk, encode_anew, lambda same, _: same, level, number), None
+        smallest = _find_size(sizes, level.num_nodes, level.edges.mask.sum())
+        branch = jnp.where(level.is_open, smallest, len(sizes))
+        level_seed = _split(seed, 2 + number)
+        return jax.lax.switch(branch, [*branches, lambda level, _: level], level, level_seed), None
 
-    edges = graph_parsing.contract(op_edges, slots)
-    first = group(layers.encoder(layers.input(x), edges, level_key(0)), edges, slots)
-    # Without a threshold each level at least halves the nodes with a neighbour. The last level
-    # encodes the groups once more and joins nothing.
-    numbers = jnp.arange(1, (n - 1).bit_length() + 1)
-    last, _ = jax.lax.scan(next_level, first, numbers)
-    return last.encoded, last.root
+    return jax.lax.scan(next_level, level, jnp.arange(max_levels))[0]
 
 
-_FEATURES = "member_types+degrees+fractal_directed+positional+output_shape"
+def _decode(
+    network: Network, params: Params, level: _Level, seed: Array | None
+) -> tuple[Array, Array]:
+    """Computes h float32 [N, F] and logits float32 [N, D] of the groups in the first rows."""
+    n = len(level.node)
+    sizes = _level_sizes(n, 0)
+
+    def run(size: tuple[int, int], y: Array, seed: Array | None) -> tuple[Array, Array]:
+        decoded = network.apply(params, y[: size[0]], seed, method="decode")
+        return jax.tree.map(lambda x: jnp.pad(x, ((0, n - size[0]), (0, 0))), decoded)
+
+    branches = [partial(run, size) for size in (sizes[0], sizes[-1])]
+    is_small = level.num_nodes <= sizes[-1][0]
+    return jax.lax.switch(is_small.astype(jnp.int32), branches, level.features, seed)
+
+
+def _level_sizes(num_nodes: int, num_edges: int) -> list[tuple[int, int]]:
+    """Returns the padded numbers of nodes and edges for which a level is compiled.
+
+    A level runs at the smallest that holds its graph. Otherwise each would take as long as the
+    first, though most have a third of the nodes of the level before and half of its edges.
+    """
+    shares = _LEVEL_SHARES if num_nodes > _SMALL_GRAPH else _LEVEL_SHARES[:1]
+    return [(math.ceil(node * num_nodes), math.ceil(edge * num_edges)) for node, edge in shares]
+
+
+def _find_size(sizes: list[tuple[int, int]], num_nodes: Array, num_edges: Array) -> Array:
+    """Returns the index of the smallest size that holds a graph."""
+    needed = jnp.stack([num_nodes, num_edges])
+    return (needed <= jnp.array(sizes)).all(axis=1).sum() - 1
+
+
 _UPDATE = {"algorithm": "reinforce", "reward": "inverse", "entropy_weight": 0.0}
-_RELEASED_UPDATE = _UPDATE | {
-    "num_samples": 1,
-    "returns": "episode",
-    "max_grad_norm": float("inf"),
-}
-_RELEASED = {"dropout": 0.2, "features": _FEATURES}
-_FAULTS = {"threshold": 0.0, "pooling": "inside", "detached": True}
+_RELEASED_UPDATE = _UPDATE | {"num_samples": 1, "max_grad_norm": float("inf")}
+_RELEASED = {"dropout": 0.2, "pooling": "inside", "features": "member_types+number"}
+_FAULTS = {"levels": _ALL_LEVELS, "detached": True}
 _variant = partial(base.Variant, make=make, read=base.read_operations)
 VARIANTS = {
     "paper": _variant({}, _UPDATE | {"num_samples": 8}),
     "released": _variant(
         _RELEASED | _FAULTS,
-        _RELEASED_UPDATE | {"baseline": "none"},
+        _RELEASED_UPDATE | {"returns": "episode", "baseline": "none"},
         single_devices_fail=True,
         corrected=_variant(_RELEASED, _RELEASED_UPDATE | {"baseline": "moving_average"}),
     ),

@@ -431,7 +431,7 @@ def test_a_policy_that_exceeds_memory_is_refused_in_one_line(method, tmp_path: P
 
 
 def test_ctrl_c_keeps_results_and_the_same_command_continues(tmp_path: Path) -> None:
-    method = "hsdag:variant=paper,hidden_size=4,threshold=1,episode_steps=1"
+    method = "hsdag:variant=paper,hidden_size=4,episode_steps=1"
     flags = [*SMALL, f"--config.method={method}", "--config.time_limit_s=600"]
     process = start(tmp_path, *flags, "--config.budget=9000000")
     deadline = time.monotonic() + 600

@@ -5,12 +5,19 @@ import pytest
 
 from placement.errors import UserError
 from placement.graphs import fractal, opgraph
-from placement.graphs.features import BLOCKS, OP_TYPES, node_features, positional_encoding
+from placement.graphs.features import (
+    BLOCKS,
+    DEFAULT_BLOCKS,
+    OP_TYPES,
+    node_features,
+    parse_blocks,
+    positional_encoding,
+)
 from tests import helpers
 
 WIDTHS = {
     **{"op_type": len(OP_TYPES), "member_types": len(OP_TYPES), "degrees": 2, "fractal": 1},
-    **{"fractal_directed": 1, "positional": 16, "output_shape": 5},
+    **{"number": 1, "positional": 16, "output_shape": 5},
 }
 
 
@@ -30,21 +37,28 @@ def test_blocks_stand_in_their_order_whatever_that_of_their_names():
     parts = [_one_block(graph, block) for block in BLOCKS]
     assert {name: part.shape[1] for name, part in zip(BLOCKS, parts, strict=True)} == WIDTHS
     np.testing.assert_array_equal(features, np.concatenate(parts, axis=1))
-    of_name = dict(zip(BLOCKS, parts, strict=True))
-    for block, directed in (("fractal", False), ("fractal_directed", True)):
-        expected = fractal.fractal_dimension(graph, directed=directed)
-        np.testing.assert_allclose(of_name[block][:, 0], expected, rtol=1e-6)
-    np.testing.assert_array_equal(of_name["positional"], positional_encoding(graph))
+    columns = dict(zip(BLOCKS, parts, strict=True))
+    expected = fractal.fractal_dimension(graph)
+    np.testing.assert_allclose(columns["fractal"][:, 0], expected, rtol=1e-6)
+    np.testing.assert_array_equal(columns["positional"], positional_encoding(graph))
+    np.testing.assert_array_equal(columns["number"][:, 0], np.arange(12))
 
 
 def test_without_choice_there_is_one_block_of_each_kind():
     graph = helpers.random_dag(np.random.default_rng(1), 9)
-    others = set(BLOCKS) - {"member_types", "fractal_directed"}
+    others = set(BLOCKS) - {"member_types", "number"}
     np.testing.assert_array_equal(node_features(graph), node_features(graph, others))
 
 
+def test_names_of_blocks():
+    assert parse_blocks("member_types+number") == ("member_types", "number")
+    assert parse_blocks("paper") == DEFAULT_BLOCKS
+    with pytest.raises(UserError, match="feature"):
+        parse_blocks("op_type+colour")
+
+
 def test_no_block_is_refused():
-    with pytest.raises(UserError, match="leave on at least one of op_type, member_types, degrees"):
+    with pytest.raises(UserError, match="leave on at least one of op_type, member_types, number"):
         node_features(helpers.diamond(), ())
 
 

@@ -10,17 +10,16 @@ from placement.graphs.fractal import fractal_dimension
 from tests import helpers
 
 
-def _ball_sizes(graph, node, directed=False):
+def _ball_sizes(graph, node):
     """Counts nodes within 1, 2, ... hops by breadth-first search, until no node is added."""
     neighbours = {op: set() for op in range(graph.num_ops)}
     for sender, receiver in zip(graph.senders.tolist(), graph.receivers.tolist(), strict=True):
         neighbours[sender].add(receiver)
-        if not directed:
-            neighbours[receiver].add(sender)
+        neighbours[receiver].add(sender)
     ball, sizes = {node}, []
     while grown := set().union(*(neighbours[op] for op in ball)) - ball:
         ball |= grown
-        sizes.append(len(ball) - directed)
+        sizes.append(len(ball))
     return sizes
 
 
@@ -44,13 +43,6 @@ def test_path_of_four_by_hand():
     expected = [end, inner, inner, end]
     np.testing.assert_allclose(fractal_dimension(helpers.chain(4)), expected, rtol=1e-12)
     assert end == pytest.approx(0.6260, abs=1e-4)
-
-
-def test_directed_path_of_four_by_hand():
-    # From the first: 1, 2, 3 nodes beyond it at r = 1, 2, 3, of slope 1. The third sees one radius.
-    expected = [1.0, 1.0, 0.0, 0.0]
-    dimension = fractal_dimension(helpers.chain(4), directed=True)
-    np.testing.assert_allclose(dimension, expected, rtol=1e-12)
 
 
 def test_star_by_hand():
@@ -82,16 +74,15 @@ def test_isolated_operations_and_other_components():
 
 
 @hypothesis.settings(max_examples=25, deadline=None)
-@hypothesis.given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.booleans())
-def test_both_branches_against_plain_search(seed, radius, directed):
+@hypothesis.given(st.integers(0, 2**32 - 1), st.integers(1, 4))
+def test_both_branches_against_plain_search(seed, radius):
     rng = np.random.default_rng(seed)
     n = int(rng.integers(1, 16))
     graph = helpers.random_dag(rng, n, edge_probability=rng.random() / 2)
-    sizes = [_ball_sizes(graph, node, directed) for node in range(n)]
+    sizes = [_ball_sizes(graph, node) for node in range(n)]
 
     def close(expected, **bounds):
-        found = fractal_dimension(graph, directed=directed, **bounds)
-        np.testing.assert_allclose(found, expected, atol=1e-9)
+        np.testing.assert_allclose(fractal_dimension(graph, **bounds), expected, atol=1e-9)
 
     close([_slope(each) for each in sizes])
     close([_slope(each) for each in sizes], exact_limit=0, radius=n)

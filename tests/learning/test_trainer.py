@@ -112,7 +112,7 @@ def _assert_equal(actual: Progress, expected: Progress) -> None:
 
 @functools.cache
 def _hsdag(make: Callable[..., Learner]) -> tuple[Policy, Learner]:
-    policy = hsdag_published.make(num_devices=2, hidden_size=16, threshold=1.0, episode_steps=1)
+    policy = hsdag_published.make(num_devices=2, hidden_size=16, episode_steps=1)
     settings = Settings(num_samples=BATCH, learning_rate=1e-2, entropy_weight=0.8)
     return policy, make(policy, settings)
 

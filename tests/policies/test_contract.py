@@ -20,14 +20,10 @@ pytestmark = pytest.mark.slow
 
 
 POLICIES: dict[str, Callable[[], Policy]] = {
-    "hsdag": lambda: hsdag_published.make(
-        num_devices=2, hidden_size=8, threshold=0.0, episode_steps=1
-    ),
-    "hsdag, no groups": lambda: hsdag_published.make(
-        num_devices=2, hidden_size=8, threshold=1.0, episode_steps=1
-    ),
+    "hsdag": lambda: hsdag_published.make(num_devices=2, hidden_size=8, levels=32, episode_steps=1),
+    "hsdag, one level": lambda: hsdag_published.make(num_devices=2, hidden_size=8, episode_steps=1),
     "hsdag, three steps": lambda: hsdag_published.make(
-        num_devices=2, hidden_size=8, threshold=0.0, episode_steps=3
+        num_devices=2, hidden_size=8, levels=32, episode_steps=3
     ),
     "placeto": lambda: placeto.make(num_devices=2, rounds=3),
     "colocrl": lambda: colocrl.make(num_devices=2, hidden_size=8),
@@ -45,11 +41,10 @@ ONE_STEP = [name for name in POLICIES if name not in STEPS]
 # probability is both together.
 LATENT = ("hierarchical",)
 # Fixed groups share a device.
-_SHARED = ("hsdag", "hsdag, three steps", "hierarchical, random groups")
+_SHARED = ("hsdag", "hsdag, one level", "hsdag, three steps", "hierarchical, random groups")
 # Parts of the parameters that nothing depends on: drawn, not learned; or of groups where none are.
 _UNREACHED = {
     "hierarchical, random groups": ("seed",),
-    "hsdag, no groups": ("scorer", "set", "group_encoder"),
 }
 NUM_SAMPLES = 512
 

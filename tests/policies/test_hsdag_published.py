@@ -1,9 +1,16 @@
-"""The published network against a plain transcription of its description, `reference_hsdag`."""
+"""The published HSDAG against values that its authors' program computed, and its other options.
 
-import dataclasses
+`golden_hsdag.json` holds the values for three graphs: parameters by PyTorch's names, features, and
+for each step of an episode the levels of the parse, the groups, their embeddings and probabilities,
+given actions and their log-probability; then rewards, the loss and its gradients. They are of
+hping666/HSDAG at commit 9d5caf7, in float32 and without dropout.
+"""
+
 import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,280 +18,312 @@ import jraph
 import numpy as np
 import pytest
 
-from placement.graphs import coarsen
-from placement.graphs.features import node_features
-from placement.learning import base, reinforce
-from placement.policies import graph_parsing, hsdag_published
-from placement.types import LogProb, Params, Policy, Sample
+from placement.graphs import batching
+from placement.learning import advantages
+from placement.methods import learned
+from placement.policies import hsdag_published
+from placement.policies.graph_parsing import Edges
+from placement.types import Params, Policy, Sample
 from tests import helpers
-from tests.policies import reference_hsdag as reference
 
 pytestmark = pytest.mark.slow
 
-STEPS, HIDDEN = 3, 8
-NODES, EDGES = 16, 24  # padded
-# What the two variants say of the network, and the same of the reference.
-VARIANTS = hsdag_published.VARIANTS
-OF_REFERENCE: dict[str, dict[str, Any]] = {
-    "paper": {"threshold": 0.5, "inside": False},
-    "released": {"threshold": 0.0, "inside": True},
+CASES = json.loads((Path(__file__).parent / "golden_hsdag.json").read_text())["cases"]
+HIDDEN, STEPS = 8, 3
+NODES, EDGES = 70, 80  # padded, so that levels of two sizes are compiled
+LEVEL_NODES, LEVEL_EDGES = 20, 30  # padded, of a level alone
+LAYERS = {  # ours by theirs
+    "gpn.input_trans.mlp.0": "input_layers_0",
+    "gpn.input_trans.mlp.1": "input_norms_0",
+    "gpn.input_trans.mlp.4": "input_layers_1",
+    "gpn.input_trans.mlp.5": "input_norms_1",
+    "gpn.gnn1.gnn.0": "score_convolutions_0",
+    "gpn.gnn1.gnn.3": "score_convolutions_1",
+    "gpn.gnn1.norm": "score_norm",
+    "gpn.gnn2.gnn.0": "pool_convolution",
+    "gpn.gnn2.norm": "pool_norm",
+    "gpn.parsing_net.edge_net.mlp.0": "edge_layer",
+    "gpn.parsing_net.edge_net.mlp.1": "edge_norm",
+    "gpn.parsing_net.edge_net.mlp.4": "edge_score",
+    "gpn.deepsets_pre.mlp.0": "member_layer",
+    "gpn.deepsets_pre.norm": "member_norm",
+    "gpn.deepsets_post.mlp.0": "group_layer",
+    "gpn.deepsets_post.norm": "group_norm",
+    "gpn.output_trans.mlp.0": "output_layers_0",
+    "gpn.output_trans.mlp.3": "output_layers_1",
+    "classifier.0": "placer_layers_0",
+    "classifier.2": "placer_layers_1",
 }
-GRAPHS = {
-    "fork": lambda: helpers.fork_join(3, 2),
-    "random": lambda: helpers.random_dag(np.random.default_rng(5), 9, edge_probability=0.25),
-}
-every_case = pytest.mark.parametrize(
-    ("variant", "name"), [(variant, name) for variant in VARIANTS for name in GRAPHS]
-)
+every_case = pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 
 
-class _Compiled(NamedTuple):
-    """A variant's policy, whose functions are compiled once for both graphs."""
-
-    policy: Policy
-    sample: Callable[..., Sample]
-    log_prob: Callable[..., LogProb]
-    gradient: Callable[..., Params]  # of the log-probabilities' weighted sum
-
-
-class _Case(NamedTuple):
-    """A variant on a graph, in float64."""
-
-    graph: jraph.GraphsTuple
-    params: Params
-    drawn: Sample  # of two episodes
-    steps: list[list[reference.Step]]  # of each
-    edges: list[tuple[int, int]]
+def _to_flax(tensors: dict[str, Any]) -> Params:
+    """Renames and transposes parameters or gradients by PyTorch's names."""
+    params: dict[str, Any] = {}
+    for name, values in tensors.items():
+        array = np.array(values, np.float32)
+        layer, _, kind = name.rpartition(".")
+        entry = params.setdefault(LAYERS[layer.removesuffix(".lin")], {})
+        if layer.endswith(".lin"):
+            entry["Dense_0"] = {"kernel": array.T}
+        elif kind == "bias":
+            entry["bias"] = array
+        else:
+            entry |= {"kernel": array.T} if array.ndim == 2 else {"scale": array}
+    return {"params": params}
 
 
-def _wide(tree: Any) -> Any:
-    return jax.tree.map(
-        lambda x: np.asarray(x, np.float64 if x.dtype == np.float32 else x.dtype), tree
+def _graph(
+    case: dict[str, Any], num_nodes: int = NODES, num_edges: int = EDGES
+) -> jraph.GraphsTuple:
+    """The case's graph, padded, on two devices."""
+    ends = np.array(case["edges"]).T
+    allowed = np.ones((case["num_nodes"], 2), bool)
+    return batching.to_graphs_tuple(
+        *ends, np.array(case["features"]), allowed, num_nodes=num_nodes, num_edges=num_edges
     )
 
 
-def _arguments(variant: str) -> dict[str, Any]:
-    return {key: value for key, value in VARIANTS[variant].policy.items() if key != "features"}
+def _policy(**options: Any) -> Policy:
+    released = {"levels": 32, "pooling": "inside", "detached": True, "episode_steps": STEPS}
+    return hsdag_published.make(num_devices=2, hidden_size=HIDDEN, **released | options)
 
 
-def _keep(seeds: np.ndarray, graph: jraph.GraphsTuple, step: int) -> reference.Keep:
-    shape = len(graph.nodes["mask"]), HIDDEN
-
-    def kept(level: int, layer: int) -> np.ndarray:
-        key = jax.random.fold_in(jax.random.key(seeds[step]), level)
-        word = np.asarray(jax.random.bits(key, shape, jnp.uint32))[graph.nodes["mask"]]
-        return (word & 0xFFFF if layer == 0 else word >> 16) >= int(0.2 * 2**16)
-
-    return kept
+def _placements(case: dict[str, Any]) -> np.ndarray:
+    """The placements int32 [1, STEPS, NODES] of the given actions; zero after the last step."""
+    placements = np.zeros((1, STEPS, NODES), np.int32)
+    for placement, step in zip(placements[0], case["steps"], strict=False):
+        placement[: case["num_nodes"]] = np.array(step["actions"])[step["group_of_node"]]
+    return placements
 
 
-@functools.cache
-def _compiled(variant: str) -> _Compiled:
-    policy = hsdag_published.make(
-        num_devices=3, hidden_size=HIDDEN, episode_steps=STEPS, **_arguments(variant)
+@every_case
+def test_levels_have_the_groups_scores_and_embeddings_of_the_authors_program(case):
+    network = hsdag_published.Network(HIDDEN, len(case["features"][0]), 2)
+    params, num_ops = _to_flax(case["parameters"]), case["num_nodes"]
+    op_edges = _order_edges(case)
+    x = np.array(case["features"], np.float32)
+    for step in case["steps"]:
+        y, edges = np.zeros((LEVEL_NODES, HIDDEN), np.float32), op_edges
+        y[:num_ops] = network.apply(params, x, method="encode")
+        op_group = np.arange(num_ops)
+        theirs = np.arange(num_ops)  # their number of each of our nodes: they count otherwise
+        for level in step["levels"]:
+            parsed = jax.device_get(_parse_level(params, y, edges, len(theirs)))
+            _check_level(level, parsed, edges, theirs)
+            group = parsed.group[: len(theirs)]
+            first = [np.flatnonzero(group == g)[0] for g in range(parsed.num_groups)]
+            assert (len(first) < len(theirs)) == level["shrank"]
+            theirs = np.array(level["group_of_node"])[theirs[first]]
+            if len(group) == 1:
+                break  # a single node is not pooled again
+            pairs = zip(*(theirs[end[parsed.edges.mask]] for end in parsed.edges[:2]), strict=True)
+            assert _sets(pairs) == _sets(zip(*level["group_adjacency"], strict=True))
+            op_group, y, edges = group[op_group], parsed.features, parsed.edges
+        np.testing.assert_array_equal(theirs[op_group], step["group_of_node"])
+        h, logits = network.apply(params, y[: len(theirs)], method="decode")
+        np.testing.assert_allclose(h, np.array(step["group_embedding"])[theirs], atol=1e-5)
+        probabilities = np.array(step["probabilities"])[theirs]
+        np.testing.assert_allclose(jax.nn.softmax(logits), probabilities, atol=1e-5)
+        x += np.asarray(h)[op_group]
+
+
+@functools.partial(jax.jit, static_argnames="pool_inside")
+def _parse_level(
+    params: Params, y: np.ndarray, edges: Edges, num_nodes: int, pool_inside: bool = True
+) -> hsdag_published.ParsedLevel:
+    network = hsdag_published.Network(HIDDEN, 5, 2)  # a level does not depend on F
+    return hsdag_published.parse_level(
+        network, params, y, edges, num_nodes, pool_inside=pool_inside
     )
 
-    def weighted(
-        params: Params, graph: jraph.GraphsTuple, drawn: Sample, weight: jax.Array
-    ) -> jax.Array:
-        return (weight * policy.log_prob(params, graph, drawn).log_prob).sum()
 
-    return _Compiled(
-        policy,
-        jax.jit(policy.sample, static_argnums=3),
-        jax.jit(policy.log_prob),
-        jax.jit(jax.grad(weighted)),
+def _order_edges(case: dict[str, Any]) -> Edges:
+    ends = np.zeros((2, LEVEL_EDGES), np.int32)
+    ends[:, : len(case["edges"])] = np.array(case["edges"]).T
+    edges = Edges(*ends, np.arange(LEVEL_EDGES) < len(case["edges"]))
+    return jax.device_get(hsdag_published.order_edges(edges, jnp.arange(LEVEL_NODES)))
+
+
+def _check_level(
+    level: dict[str, Any], parsed: hsdag_published.ParsedLevel, edges: Edges, theirs: np.ndarray
+) -> None:
+    """Compares the embeddings, the groups, their mean scores and their numbers of edges."""
+    expected = np.array(level["embedding_for_scores"])[theirs]
+    np.testing.assert_allclose(parsed.embedding[: len(theirs)], expected, atol=1e-5)
+    group = parsed.group[: len(theirs)]
+    expected_group = np.array(level["group_of_node"])[theirs]
+    pairs = set(zip(group.tolist(), expected_group.tolist(), strict=True))
+    assert len(pairs) == len(set(group.tolist())) == len(set(expected_group.tolist()))
+    u, v, scores = (array[edges.mask] for array in (*edges[:2], parsed.scores))
+    for ours, number in pairs:
+        inner = scores[(group[u] == ours) & (group[v] == ours)]
+        mean = inner.mean() if inner.size else 1.0
+        assert mean == pytest.approx(level["group_mean_edge_score"][number], abs=1e-5)
+        assert max(1, 2 * inner.size) == level["group_edge_count"][number]
+
+
+def _sets(pairs: Iterable[tuple[int, int]]) -> set[frozenset[int]]:
+    return {frozenset(pair) for pair in pairs}
+
+
+@every_case
+def test_log_probabilities_loss_and_gradients_are_those_of_the_authors_program(case):
+    num_steps = len(case["steps"])
+    scalar = advantages.episode_returns(np.array([case["rewards"]], np.float32), case["discount"])
+    np.testing.assert_allclose(scalar[0], case["scalar"], rtol=1e-6)
+    weights = np.where(np.arange(STEPS) < num_steps, case["scalar"], 0.0)
+    (value, log_prob), gradients = _loss(
+        _to_flax(case["parameters"]), _graph(case), _placements(case), weights
     )
+    expected = [sum(step["log_prob"]) for step in case["steps"]]
+    np.testing.assert_allclose(log_prob[0, :num_steps], expected, atol=1e-5)
+    assert value == pytest.approx(case["loss"], abs=1e-5)
+    expected_gradients = _to_flax(case["gradients"])
+    assert jax.tree.structure(gradients) == jax.tree.structure(expected_gradients)
+    compare = functools.partial(np.testing.assert_allclose, atol=1e-5)
+    jax.tree.map(compare, gradients, expected_gradients)
 
 
-@functools.cache
-def _case(variant: str, name: str) -> _Case:
-    op_graph = GRAPHS[name]()
-    edges = sorted(set(zip(op_graph.senders.tolist(), op_graph.receivers.tolist(), strict=True)))
+@functools.partial(jax.jit, static_argnames="options")
+@functools.partial(jax.value_and_grad, has_aux=True)
+def _loss(
+    params: Params,
+    graph: jraph.GraphsTuple,
+    placements: np.ndarray,
+    weights: np.ndarray,
+    options: tuple[tuple[str, Any], ...] = (),
+) -> tuple[jax.Array, jax.Array]:
+    samples = Sample(placements, None, None, None)
+    log_prob = _policy(**dict(options)).log_prob(params, graph, samples).log_prob
+    return -(weights * log_prob).sum(), log_prob
+
+
+def test_only_kept_edges_pool_in_the_papers_variant():
+    case = CASES[2]  # groups with edges that no node keeps
+    params, edges, num_ops = _to_flax(case["parameters"]), _order_edges(case), case["num_nodes"]
+    y = np.zeros((LEVEL_NODES, HIDDEN), np.float32)
+    y[:num_ops] = np.random.default_rng(0).normal(size=(num_ops, HIDDEN))
+    parsed, inside = (
+        jax.device_get(_parse_level(params, y, edges, num_ops, pool_inside=pool_inside))
+        for pool_inside in (False, True)
+    )
+    ends = list(zip(*(end[edges.mask].tolist() for end in edges[:2]), strict=True))
+    scores = parsed.scores[edges.mask]
+    kept = {
+        max((scores[e], -e) for e, pair in enumerate(ends) if op in pair) for op in range(num_ops)
+    }
+    is_inner = [parsed.group[u] == parsed.group[v] for u, v in ends]
+    assert len(kept) < sum(is_inner)
+    for group in range(parsed.num_groups):
+        kept_sum = sum(score for score, e in kept if parsed.group[ends[-int(e)][0]] == group)
+        inner = [e for e, (u, _) in enumerate(ends) if is_inner[e] and parsed.group[u] == group]
+        expected = inside.features[group] * kept_sum / (2 * scores[inner].sum())
+        np.testing.assert_allclose(parsed.features[group], expected, rtol=1e-5)
+
+
+def test_the_gradient_passes_through_the_states_unless_they_are_detached():
+    """Against finite differences, in a random direction."""
+    case = CASES[0]
+    weights, rng = np.array([1.0, -2.0, 3.0]), np.random.default_rng(0)
     with jax.enable_x64(True):
-        compiled = _compiled(variant)
-        graph = _wide(helpers.batched(op_graph, 3, num_nodes=NODES, num_edges=EDGES))
-        params = _moved(base.initial_params(compiled.policy.init, jax.random.key(0), graph))
-        drawn = compiled.sample(params, jax.random.key(1), graph, 2)
-        drawn = jax.tree.map(np.asarray, drawn)
-        case = _Case(graph, params, drawn, [], edges)
-        for episode in range(2):
-            case.steps.append(_episode(variant, case, params, episode))
-    return case
-
-
-def _moved(params: Params) -> Params:
-    """Parameters far enough from the initial ones that biases and scales count."""
-    rng = np.random.default_rng(1)
-    return jax.tree.map(lambda x: np.asarray(x, float) + 0.2 * rng.normal(size=x.shape), params)
-
-
-def _episode(
-    variant: str, case: _Case, params: Params, episode: int, **more: Any
-) -> list[reference.Step]:
-    num_ops = max(max(ends) for ends in case.edges) + 1
-    features = case.graph.nodes["features"][:num_ops]
-    if variant == "released":
-        more["keep"] = functools.partial(_keep, case.drawn.latent[episode], case.graph)
-    return reference.episode(
-        params, features, case.edges, steps=STEPS, **OF_REFERENCE[variant], **more
-    )
-
-
-@every_case
-def test_groups_and_probabilities_are_those_of_the_reference(variant, name):
-    case = _case(variant, name)
-    with jax.enable_x64(True):
-        again = _compiled(variant).log_prob(case.params, case.graph, case.drawn)
-    for episode, steps in enumerate(case.steps):
-        for t, step in enumerate(steps):
-            placement = case.drawn.placement[episode, t]
-            for group in step.groups:
-                assert len({int(placement[op]) for op in group}) == 1
-            assert again.choices[episode, t] == len(step.groups)
-            for found in (case.drawn, again):
-                expected = reference.log_prob(step, placement)
-                np.testing.assert_allclose(found.log_prob[episode, t], expected, rtol=1e-9)
-                entropy = -(np.exp(step.log_probs) * step.log_probs).sum()
-                np.testing.assert_allclose(found.entropy[episode, t], entropy, rtol=1e-9)
-
-
-@every_case
-def test_the_case_is_worth_comparing(variant, name):
-    """Several levels, groups with edges that none kept, and as released masks of their own."""
-    levels = [step.levels for steps in _case(variant, name).steps for step in steps]
-    assert max(map(len, levels)) >= 3
-    inside, kept = zip(*(_weighing(level) for of_step in levels for level in of_step), strict=True)
-    assert sum(inside) > sum(kept) > 0
-    first, second = (steps[0].levels[0].embedding for steps in _case(variant, name).steps)
-    assert np.allclose(first, second) == (variant == "paper")
-
-
-def _weighing(level: reference.Level) -> tuple[int, int]:
-    """How many edges are inside its groups, and how many of them were kept."""
-    operations = [tuple(min(level.groups[g]) for g in ends) for ends in level.edges]
-    inside = [e for e, ends in enumerate(operations) if _together(ends, level.merged)]
-    return len(inside), len(set(inside) & set(level.kept_edges))
-
-
-def _together(operations: tuple[int, ...], groups: reference.Groups) -> bool:
-    return any(set(operations) <= group for group in groups)
-
-
-@functools.partial(jax.jit, static_argnums=(4, 5))
-def _level(ends, score, mask, embedding, threshold, inside):
-    """One level of a parse, of padded arrays."""
-    edges = graph_parsing.Edges(*ends, mask)
-    candidates = edges._replace(mask=mask & (score >= threshold))
-    kept_end = graph_parsing.find_highest_ends(jnp.tile(score, 2), candidates, NODES)
-    component = graph_parsing.connect(kept_end, edges)
-    root = jax.ops.segment_min(jnp.arange(NODES), component, NODES)[component].astype(jnp.int32)
-    pooled = graph_parsing.pool(embedding, score, edges, kept_end, root, inside=inside)
-    kept_edge = jnp.where(kept_end < 2 * EDGES, kept_end % EDGES, EDGES)
-    return kept_edge, root, pooled
-
-
-@every_case
-def test_kept_edges_and_pooled_embeddings_are_those_of_the_reference(variant, name):
-    case = _case(variant, name)
-    threshold, inside = OF_REFERENCE[variant]["threshold"], OF_REFERENCE[variant]["inside"]
-    for level in case.steps[0][0].levels:
-        if not level.edges:
-            continue
-        count, num_edges = level.embedding.shape[0], len(level.edges)
-        ends = np.pad(np.array(level.edges, np.int32), ((0, EDGES - num_edges), (0, 0)))
-        score = np.pad(level.score, (0, EDGES - num_edges))
-        embedding = np.pad(level.embedding, ((0, NODES - count), (0, 0)))
-        mask = np.arange(EDGES) < num_edges
-        with jax.enable_x64(True):
-            edge, root, pooled = _level(ends.T, score, mask, embedding, threshold, inside)
-        expected = [EDGES if e is None else e for e in level.kept_edges]
-        assert edge[:count].tolist() == expected
-        assert edge[count:].tolist() == [EDGES] * (NODES - count)
-        roots = sorted(set(root[:count].tolist()))
-        assert len(roots) == len(level.merged)
-        np.testing.assert_allclose(pooled[np.array(roots)], level.pooled, rtol=1e-12)
-
-
-@every_case
-def test_the_gradient_is_that_of_the_reference(variant, name):
-    """By finite differences, in a random direction of each part; states are constants if detached.
-
-    Kept edges are not differentiated, and do not change on so short a way.
-    """
-    case = _case(variant, name)
-    weight = np.random.default_rng(2).normal(size=case.drawn.log_prob.shape)
-
-    def by_reference(params: Params) -> float:
-        total = 0.0
-        for episode, base_steps in enumerate(case.steps):
-            detached = [step.state for step in base_steps] if variant == "released" else None
-            steps = _episode(variant, case, params, episode, states=detached)
-            for t, step in enumerate(steps):
-                assert step.groups == base_steps[t].groups
-                total += weight[episode, t] * reference.log_prob(
-                    step, case.drawn.placement[episode, t]
-                )
-        return total
-
-    with jax.enable_x64(True):
-        gradient = _compiled(variant).gradient(case.params, case.graph, case.drawn, weight)
-        gradient = jax.device_get(gradient)
-    rng = np.random.default_rng(3)
-    for part in case.params:
-        direction = jax.tree.map(lambda x: rng.normal(size=x.shape), case.params[part])
-        products = jax.tree.map(lambda g, d: (g * d).sum(), gradient[part], direction)
-        slope = sum(jax.tree.leaves(products))
-        there, back = (
-            by_reference(case.params | {part: _along(case.params[part], direction, sign * 1e-6)})
-            for sign in (1, -1)
+        params, graph = jax.tree.map(
+            lambda x: np.asarray(x, np.float64) if x.dtype == np.float32 else x,
+            (_to_flax(case["parameters"]), _graph(case, 20, 30)),
         )
-        assert slope == pytest.approx((there - back) / 2e-6, rel=1e-5, abs=1e-6), part
-        assert abs(slope) > 1e-3, part
+        placements = rng.integers(0, 2, (1, STEPS, 20), np.int32)
+        direction = jax.tree.map(lambda x: rng.normal(size=x.shape), params)
+
+        def loss(params: Params, detached: bool = False) -> tuple[float, Params]:
+            options = ("levels", 1), ("detached", detached)
+            (value, _), gradient = _loss(params, graph, placements, weights, options)
+            return float(value), jax.device_get(gradient)
+
+        slopes = {}
+        for detached in (False, True):
+            products = jax.tree.map(np.vdot, loss(params, detached)[1], direction)
+            slopes[detached] = sum(jax.tree.leaves(products))
+        ahead, behind = (
+            loss(jax.tree.map(lambda x, d, s=sign: x + s * d, params, direction))[0]
+            for sign in (1e-6, -1e-6)
+        )
+    assert slopes[False] == pytest.approx((ahead - behind) / 2e-6, rel=1e-5)
+    assert slopes[True] != pytest.approx(slopes[False], rel=1e-2)
 
 
-def _along(params: Params, direction: Params, far: float) -> Params:
-    return jax.tree.map(lambda x, d: x + far * d, params, direction)
+def test_dropout_drops_its_share_whatever_the_padding():
+    network = hsdag_published.Network(HIDDEN, 5, 2, dropout=0.2)
+    params = _to_flax(CASES[0]["parameters"])
+
+    def drop(num_rows: int, seed: int, number: int = 0) -> np.ndarray:
+        ones = jnp.ones((num_rows, HIDDEN))
+        return np.asarray(network.apply(params, ones, jnp.uint32(seed), number, method="_activate"))
+
+    mask = drop(10_000, 1)
+    assert set(np.unique(mask).tolist()) == {0.0, 1.25}
+    assert (mask == 0).mean() == pytest.approx(0.2, abs=0.006)  # four standard errors
+    assert np.abs(np.corrcoef(mask.T) - np.eye(HIDDEN)).max() < 0.05
+    np.testing.assert_array_equal(drop(50, 1), mask[:50])
+    for other in (drop(10_000, 2), drop(10_000, 1, number=1)):
+        assert (other == mask).mean() == pytest.approx(0.8**2 + 0.2**2, abs=0.01)
 
 
-def test_the_released_features_are_those_of_the_reference():
-    """Of operations that were merged from several, with parallel edges and various shapes."""
-    rng = np.random.default_rng(4)
-    graph = helpers.random_dag(rng, 30, edge_probability=0.1)
-    shapes = [tuple(rng.integers(1, 50, rng.integers(0, 7)).tolist()) for _ in range(30)]
-    merged = coarsen.coarsen(dataclasses.replace(graph, output_shapes=tuple(shapes))).graph
-    assert 10 < merged.num_ops < 30
-    assert any(len(set(types)) > 1 for types in merged.member_types)
-    blocks = VARIANTS["released"].policy["features"].split("+")
-    expected = reference.features(merged)
-    np.testing.assert_allclose(node_features(merged, blocks), expected, rtol=1e-5, atol=1e-6)
+HYPER_PARAMETERS = {
+    "hsdag:variant=paper": {
+        "levels": 1,
+        "pooling": "kept",
+        "detached": False,
+        "dropout": 0.0,
+        "features": "op_type+degrees+fractal+positional+output_shape",
+        "num_samples": 8,
+        "baseline": "leave_one_out",
+        "returns": "to_go",
+        "max_grad_norm": 1.0,
+    },
+    "hsdag:variant=released": {
+        "levels": 32,
+        "pooling": "inside",
+        "detached": True,
+        "dropout": 0.2,
+        "features": "member_types+number",
+        "num_samples": 1,
+        "baseline": "none",
+        "returns": "episode",
+        "max_grad_norm": float("inf"),
+    },
+    "hsdag:variant=released,faults=0": {
+        "levels": 1,
+        "pooling": "inside",
+        "detached": False,
+        "dropout": 0.2,
+        "features": "member_types+number",
+        "num_samples": 1,
+        "baseline": "moving_average",
+        "returns": "to_go",
+        "max_grad_norm": float("inf"),
+    },
+}
 
 
-def test_the_released_update_takes_one_number_times_all_log_probabilities():
-    """The rewards, discounted backwards: at 0.95 of what is later; then their sum."""
-    policy = helpers.episodic_policy(STEPS)
-    settings = dict(VARIANTS["released"].learner)
-    assert settings.pop("algorithm") == "reinforce"
-    learner = reinforce.make_learner(policy, base.Settings(**settings))
-    graph = helpers.batched(helpers.diamond())
-    state, drawn = learner.sample(learner.init(jax.random.key(0), graph), graph)
-    _, metrics = learner.update(state, graph, drawn, jnp.array([[2.0, 4.0, 1e10]]), 1.0)
-    third = 1e-10
-    second = 0.25 + 0.95 * third
-    first = 0.5 + 0.95 * second
-    expected = -(first + second + third) * float(drawn.log_prob.mean())
-    assert metrics["loss"] == pytest.approx(expected, rel=1e-5)
+@pytest.mark.parametrize("method", HYPER_PARAMETERS)
+def test_variants_are_as_their_documentation_says(method):
+    both = {
+        "hidden_size": 128,
+        "episode_steps": 20,
+        "algorithm": "reinforce",
+        "reward": "inverse",
+        "learning_rate": 1e-3,
+        "discount": 0.95,
+        "entropy_weight": 0.0,
+    }
+    assert learned.hyper_parameters(method).items() >= (both | HYPER_PARAMETERS[method]).items()
+    assert learned.make(method, 2, False).single_devices_fail == method.endswith("released")
 
 
-def test_padding_changes_no_mask():
-    policy, draw, *_ = _compiled("released")
-    graph = GRAPHS["random"]()
-    tight, wide = (
-        helpers.batched(graph, 3, **sizes) for sizes in ({}, {"num_nodes": 37, "num_edges": 60})
+def test_the_papers_features_have_a_name():
+    problem = helpers.random_problem()
+    by_name, default = (
+        learned.make(method, 3, False).read(problem).graph.nodes["features"]
+        for method in ("hsdag:variant=released,features=paper", "hsdag:variant=paper")
     )
-    params = base.initial_params(policy.init, jax.random.key(0), tight)
-    found, padded = (draw(params, jax.random.key(1), of, 4) for of in (tight, wide))
-    np.testing.assert_array_equal(padded.latent, found.latent)
-    np.testing.assert_array_equal(padded.placement[..., :9], found.placement[..., :9])
-    np.testing.assert_allclose(padded.log_prob, found.log_prob, rtol=1e-4)
-    assert len(np.unique(found.log_prob)) > 4  # masks of their own
+    np.testing.assert_array_equal(by_name, default)

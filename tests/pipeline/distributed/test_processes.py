@@ -20,7 +20,7 @@ from tests.experiments import command
 _FLAGS = (
     *("--config.graph=synthetic:family=layered,ops=12,seed=1", "--config.evaluate=simulate"),
     *("--config.devices=roofline:cpu,gpu,gpu", "--config.objective=makespan"),
-    "--config.method=hsdag:variant=paper,hidden_size=4,threshold=1,episode_steps=1",
+    "--config.method=hsdag:variant=paper,hidden_size=4,episode_steps=1",
     "--config.budget=35",  # three single devices, and four steps
     "--config.time_limit_s=600",  # The budget ends the search, and not the clock.
 )
