@@ -83,6 +83,10 @@ _SMALL_GRAPH = 64  # nodes; the levels of such a graph are not worth several siz
 _LEVEL_SHARES = (1.0, 1.0), (0.4, 0.65), (0.1, 0.2)  # of nodes and edges, see `_level_sizes`
 
 
+# `apply(*inputs, method=...)`: a method of `Network` with its parameters
+Apply = Callable[..., Any]
+
+
 class ParsedLevel(NamedTuple):
     """A level of a parse: its n nodes and e edges (padded), and the groups that they form."""
 
@@ -212,8 +216,7 @@ def _hash(word: Array) -> Array:
 
 
 def parse_level(
-    network: Network,
-    params: Params,
+    apply: Apply,
     y: Array,
     edges: Edges,
     num_nodes: Array | int,
@@ -224,8 +227,7 @@ def parse_level(
     """Groups and pools the nodes of a level.
 
     Args:
-      network: the layers.
-      params: their parameters.
+      apply: the layers.
       y: float32 [n, H], features of the nodes; the first `num_nodes` rows are no padding.
       edges: [e], distinct, in the order of their ends, the smaller end first.
       num_nodes: int32 [].
@@ -236,8 +238,8 @@ def parse_level(
     chex.assert_type(y, float)
     n, num_edges = len(y), len(edges.mask)
     u, v, mask = edges
-    z, r = network.apply(params, y, edges, seed, method="embed")
-    scores = network.apply(params, z[u] * z[v], seed, method="score")
+    z, r = apply(y, edges, seed, method="embed")
+    scores = apply(z[u] * z[v], seed, method="score")
 
     kept_end = graph_parsing.find_highest_ends(jnp.tile(jax.lax.stop_gradient(scores), 2), edges, n)
     component = graph_parsing.connect(kept_end, edges)
@@ -256,7 +258,7 @@ def parse_level(
     # The mean of the scores times their number is their sum.
     total = jax.ops.segment_sum(weight * scores, edge_group, n)
     has_edges = jax.ops.segment_sum(weight, edge_group, n) > 0
-    pooled = network.apply(params, r, group, method="pool")
+    pooled = apply(r, group, method="pool")
     features = pooled * jnp.where(has_edges, total, 1.0)[:, None]
     return ParsedLevel(
         z, scores, group, features, order_edges(edges, group), is_root.sum(dtype=jnp.int32)
@@ -318,23 +320,24 @@ def make(
 
     def episode(params: Params, graph: jraph.GraphsTuple, seeds: Array | None) -> _Steps:
         """Runs an episode; seeds: uint32 [T], or None without dropout."""
-        network, nodes = make_network(graph), graph.nodes
+        apply: Apply = partial(make_network(graph).apply, params)
+        nodes = graph.nodes
         n = len(nodes["mask"])
         slot = jnp.arange(n, dtype=jnp.int32)
         operations = _read_operations(graph)
 
         def step(x: Array, seed: Any) -> tuple[Array, _Steps]:
             encode_seed, decode_seed = _split(seed, 0), _split(seed, 1)
-            y = network.apply(params, x, encode_seed, method="encode")
+            y: Array = apply(x, encode_seed, method="encode")
             parsed = _parse(
-                network, params, operations._replace(features=y), levels, pooling == "inside", seed
+                apply, operations._replace(features=y), levels, pooling == "inside", seed
             )
-            h, logits = _decode(network, params, parsed, decode_seed)
+            h, logits = _decode(apply, parsed, decode_seed)
             allowed = jax.ops.segment_min(nodes["allowed"].astype(jnp.int32), parsed.node, n)
             log_probs = distributions.masked_log_softmax(logits, allowed > 0)
             first_op = jax.ops.segment_min(jnp.where(nodes["mask"], slot, n), parsed.node, n)
             update = jax.lax.stop_gradient(h) if detached else h
-            x += update.at[parsed.node].get(mode="fill", fill_value=0.0)
+            x += jnp.asarray(update).at[parsed.node].get(mode="fill", fill_value=0.0)
             return x, _Steps(log_probs, parsed.node, jnp.minimum(first_op, n))
 
         return jax.lax.scan(step, nodes["features"], seeds, length=episode_steps)[1]
@@ -402,8 +405,7 @@ def _read_operations(graph: jraph.GraphsTuple) -> _Level:
 
 
 def _parse(
-    network: Network,
-    params: Params,
+    apply: Apply,
     level: _Level,
     max_levels: int,
     pool_inside: bool,
@@ -416,8 +418,7 @@ def _parse(
 
     def run(size: tuple[int, int], level: _Level, seed: Array | None) -> _Level:
         parsed = parse_level(
-            network,
-            params,
+            apply,
             level.features[: size[0]],
             jax.tree.map(lambda x: x[: size[1]], level.edges),
             level.num_nodes,
@@ -427,7 +428,7 @@ def _parse(
         return _Level(
             jnp.pad(parsed.features, ((0, n - size[0]), (0, 0))),
             jax.tree.map(lambda x: jnp.pad(x, (0, num_edges - size[1])), parsed.edges),
-            parsed.group.at[level.node].get(mode="fill", fill_value=n),
+            jnp.asarray(parsed.group).at[level.node].get(mode="fill", fill_value=n),
             parsed.num_groups,
             (parsed.num_groups < level.num_nodes) & (parsed.num_groups > 1),
         )
@@ -444,15 +445,13 @@ def _parse(
     return jax.lax.scan(next_level, level, jnp.arange(max_levels))[0]
 
 
-def _decode(
-    network: Network, params: Params, level: _Level, seed: Array | None
-) -> tuple[Array, Array]:
+def _decode(apply: Apply, level: _Level, seed: Array | None) -> tuple[Array, Array]:
     """Computes h float32 [N, F] and logits float32 [N, D] of the groups in the first rows."""
     n = len(level.node)
     sizes = _level_sizes(n, 0)
 
     def run(size: tuple[int, int], y: Array, seed: Array | None) -> tuple[Array, Array]:
-        decoded = network.apply(params, y[: size[0]], seed, method="decode")
+        decoded = apply(y[: size[0]], seed, method="decode")
         return jax.tree.map(lambda x: jnp.pad(x, ((0, n - size[0]), (0, 0))), decoded)
 
     branches = [partial(run, size) for size in (sizes[0], sizes[-1])]

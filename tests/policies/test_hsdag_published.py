@@ -134,7 +134,7 @@ def _parse_level(
 ) -> hsdag_published.ParsedLevel:
     network = hsdag_published.Network(HIDDEN, 5, 2)  # a level does not depend on F
     return hsdag_published.parse_level(
-        network, params, y, edges, num_nodes, pool_inside=pool_inside
+        functools.partial(network.apply, params), y, edges, num_nodes, pool_inside=pool_inside
     )
 
 
