@@ -1,8 +1,9 @@
-"""ColocRL (Mirhoseini et al. 2017) as its authors describe it, on any graph.
+"""ColocRL (Mirhoseini et al. 2017) with the sizes and the update of its authors.
 
     python -m experiments.main --config=configs/colocrl.py --workdir=runs/colocrl
 
-`--config.method=colocrl` is this project's default: a smaller LSTM, trained by PPO.
+`--config.method=colocrl` is this project's default: a smaller LSTM, trained by PPO. The docstrings
+of `placement.policies.colocrl` and `seq2seq` list the departures of both.
 """
 
 from ml_collections import ConfigDict

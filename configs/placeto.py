@@ -3,7 +3,8 @@
     python -m experiments.main --config=configs/placeto.py --workdir=runs/placeto
 
 An episode has one step per operation; every step is evaluated and counts. `--config.method=placeto`
-is this project's default: one step per group of operations, and four episodes per update.
+is this project's default: one step per group of operations, and four episodes per update. The
+docstring of `placement.policies.placeto` lists the departures of both.
 """
 
 from ml_collections import ConfigDict

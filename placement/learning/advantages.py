@@ -12,28 +12,34 @@ import jax.numpy as jnp
 from placement.types import Array
 
 REWARDS = ("inverse", "sqrt", "log", "improvement")
-FAILED_RATIO = 100.0  # see `penalise_failures`
-EARLY_UPDATES = 500
+# The failing signal in units of the reference latency, and the updates in which failures count.
+FAILED_RATIO = 100.0
+EARLY_UPDATES = 1_000
 BEST_SHARE = 0.25  # see `risk_seeking`
 _AVERAGE_DECAY = 0.9  # of the moving average in an update, as in the authors' code
 
 
 def penalise_failures(latency_s: Array, reference_s: Array, updates: Array) -> tuple[Array, Array]:
-    """Gives failed placements 100 times the reference latency, and leaves them out later.
+    """Gives failed placements the failing signal, and leaves them out later.
 
-    They count in the first 500 updates, as in Mirhoseini et al. (2017 and 2018): by then the policy
-    mostly avoids them, and a rare failure, far from the baseline, would undo what it has learned.
-    The papers' constant is in seconds of their machine; this one is in units of `reference_s` [].
-    The returns of an episode's earlier steps always include it.
+    The failing signal is 100 times the reference latency. Failures count in the first 1,000
+    updates, as in the released code of Mirhoseini et al. (2018). By then the policy mostly avoids
+    them, and a rare failure, far from the baseline, would undo what it has learned. As in that
+    code, a placement that is as slow as the failing signal is left out like a failure, but keeps
+    its latency. The code's signal is 100 seconds on the authors' machine. The returns of an
+    episode's earlier steps always include it.
 
     Returns:
       Latencies float32 [B, T], and bool [B, T]: whether a step counts in baseline and gradient.
     """
     chex.assert_rank([latency_s, reference_s, updates], [2, 0, 0])
     chex.assert_type([latency_s, reference_s, updates], [float, float, int])
-    ran = jnp.isfinite(latency_s)
-    early = updates < EARLY_UPDATES
-    return jnp.where(ran, latency_s, FAILED_RATIO * reference_s), ran | early
+    failing_signal_s = FAILED_RATIO * reference_s
+    is_early = updates < EARLY_UPDATES
+    return (
+        jnp.where(jnp.isfinite(latency_s), latency_s, failing_signal_s),
+        (latency_s < failing_signal_s) | is_early,
+    )
 
 
 def rewards(kind: str, latency_s: Array, reference_s: Array) -> Array:
@@ -124,9 +130,9 @@ def risk_seeking(returns: Array, counts: Array) -> Array:
 def moving_average(returns: Array, counts: Array, baseline: Array) -> tuple[Array, Array]:
     """Subtracts a moving average [T] of earlier batches' mean returns, and updates the average.
 
-    The advantages are not scaled (Mirhoseini et al. 2017 and 2018). `baseline` is nan before the
-    first batch that counts, whose own mean is then used. A step without a sample that counts leaves
-    the average unchanged.
+    The advantages are not scaled (Mirhoseini et al. 2017 and 2018). Where `baseline` is nan, the
+    mean of this batch takes its place. A step without a sample that counts leaves the average
+    unchanged.
     """
     chex.assert_rank([returns, counts, baseline], [2, 2, 1])
     chex.assert_type([returns, counts, baseline], [float, bool, float])

@@ -46,12 +46,14 @@ class Settings:
     # 'leave_one_out', 'risk_seeking', 'moving_average' or 'none', see `advantages`.
     baseline: str = "leave_one_out"
     # Reward of placements that could not run. 'worst': see `advantages.rewards`; 'constant', as in
-    # the Hierarchical Planner: see `advantages.penalise_failures`.
+    # the Hierarchical Planner: see `advantages.penalise_failures`. A moving average starts there.
     failed: str = "worst"
     discount: float = 0.95
     # 'to_go': see `advantages.discounted_returns`; 'episode': see `advantages.episode_returns`.
     returns: str = "to_go"
     entropy_weight: float = 0.8  # see `entropy_bonus`
+    # Number of updates in which the entropy's weight falls linearly to zero; 0: it is constant.
+    entropy_decay_updates: int = 0
     max_grad_norm: float = 1.0  # inf turns clipping off
 
 
@@ -61,7 +63,9 @@ class State(NamedTuple):
     params: Params
     opt_state: Any
     key: chex.PRNGKey
-    baseline: Array  # float32 [T]: the moving average of returns; nan before the first update
+    # float32 [T]: the moving average of returns. Before the first update it is nan, or the returns
+    # of an episode of failures if these have a constant reward.
+    baseline: Array
     updates: Array  # int32 []: batches learned from
     local_search: Any = None  # a `learning.local_search.LocalSearchState`, if that is the learner
 
@@ -92,14 +96,17 @@ class Batch(NamedTuple):
 
 
 Metrics = dict[str, Array]  # scalars by name
-# `loss(params, graph, batch) -> (loss [], metrics)`
-Loss = Callable[[Params, jraph.GraphsTuple, Batch], tuple[Array, Metrics]]
+# `loss(params, graph, batch, num_updates) -> (loss [], metrics)`, with the updates before this one
+Loss = Callable[[Params, jraph.GraphsTuple, Batch, Array], tuple[Array, Metrics]]
 # `descend(state, batch) -> (state, metrics)`: one gradient step
 Descend = Callable[[State, Batch], tuple[State, Metrics]]
 
 
-def entropy_bonus(settings: Settings, log_prob: LogProb) -> Array:
+def entropy_bonus(settings: Settings, log_prob: LogProb, num_updates: Array) -> Array:
     """Computes the entropy bonus of a loss, the mean of w * entropy / sqrt(choices), a scalar.
+
+    The weight w is constant, or falls linearly from `entropy_weight` at the first update to zero
+    after `entropy_decay_updates`. `num_updates`, int32 [], counts the updates before this one.
 
     A step's log-probability is a sum over its choices, and advantages have unit deviation. The
     noise of the gradient therefore grows with the root of their number, while the entropy's
@@ -108,7 +115,10 @@ def entropy_bonus(settings: Settings, log_prob: LogProb) -> Array:
     chex.assert_rank([log_prob.entropy, log_prob.choices], 2)
     chex.assert_type([log_prob.entropy, log_prob.choices], float)
     scale = jnp.sqrt(jnp.maximum(log_prob.choices, 1.0))
-    return settings.entropy_weight * (log_prob.entropy / scale).mean()
+    bonus = settings.entropy_weight * (log_prob.entropy / scale).mean()
+    if settings.entropy_decay_updates:
+        bonus *= jnp.maximum(1 - num_updates / settings.entropy_decay_updates, 0.0)
+    return bonus
 
 
 def make_learner(
@@ -163,8 +173,10 @@ def make_learner(
         params = initial_params(policy.init, init_key, graph)
         num_steps = jax.eval_shape(draw, params, init_key, graph).log_prob.shape[1]
         # Strongly typed, as the baseline after an update is: another type would compile again.
-        no_baseline = jnp.full(num_steps, jnp.nan, jnp.float32)
-        return State(params, optimiser.init(params), key, no_baseline, jnp.zeros((), jnp.int32))
+        baseline: Array = jnp.full(num_steps, jnp.nan, jnp.float32)
+        if settings.failed == "constant":
+            baseline = _failing_returns(settings, num_steps)
+        return State(params, optimiser.init(params), key, baseline, jnp.zeros((), jnp.int32))
 
     @jax.jit
     def sample(state: State, graph: jraph.GraphsTuple) -> tuple[State, Sample]:
@@ -180,14 +192,17 @@ def make_learner(
         reference_s: Array,
         feasible: Array | None = None,
     ) -> tuple[State, Metrics]:
-        del feasible  # policies that draw whole placements learn from penalties alone
         chex.assert_rank(latency_s, 2)
         chex.assert_type(latency_s, float)
         chex.assert_equal_shape([latency_s, samples.log_prob])
+        # A placement that exceeds a memory could not run: it fails, instead of a penalty.
+        if settings.failed == "constant" and feasible is not None:
+            latency_s = jnp.where(feasible, latency_s, jnp.inf)
+        num_updates = state.updates
 
         def descend(state: State, batch: Batch) -> tuple[State, Metrics]:
             gradient = jax.value_and_grad(loss, has_aux=True)
-            (value, metrics), grads = gradient(state.params, graph, batch)
+            (value, metrics), grads = gradient(state.params, graph, batch, num_updates)
             updates, opt_state = optimiser.update(grads, state.opt_state, state.params)
             params = optax.apply_updates(state.params, updates)
             metrics = {"loss": value, **metrics, "grad_norm": optax.tree.norm(grads)}
@@ -225,6 +240,13 @@ def initial_params(
     read_leaves = [leaf for leaf, read in zip(leaves, is_read, strict=True) if read]
     params = jaxpr_as_fun(jaxpr.replace(jaxpr=live_jaxpr))(*read_leaves)
     return jax.tree.unflatten(jax.tree.structure(traced.out_info), params)
+
+
+def _failing_returns(settings: Settings, num_steps: int) -> Array:
+    """Computes the returns float32 [T] of an episode in which every placement fails."""
+    failing_signal_s = jnp.full((1, num_steps), advantages.FAILED_RATIO, jnp.float32)
+    reward = advantages.rewards(settings.reward, failing_signal_s, jnp.float32(1.0))
+    return _RETURNS[settings.returns](reward, settings.discount)[0]
 
 
 def compute_advantages(

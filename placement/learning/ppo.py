@@ -57,12 +57,12 @@ def make_learner(
         raise UserError(f"clip={clip}: give a share between 0 and 1")
 
     def loss(
-        params: Params, graph: jraph.GraphsTuple, batch: base.Batch
+        params: Params, graph: jraph.GraphsTuple, batch: base.Batch, num_updates: Array
     ) -> tuple[Array, base.Metrics]:
         current = policy.log_prob(params, graph, batch.samples)
         log_ratio = current.log_prob - batch.samples.log_prob
         gain, is_clipped = surrogate(log_ratio, batch.advantage, clip=clip)
-        value = -gain.mean() - base.entropy_bonus(settings, current)
+        value = -gain.mean() - base.entropy_bonus(settings, current, num_updates)
         return value, {"entropy": current.entropy.mean(), "clipped": is_clipped.mean()}
 
     def take_steps(

@@ -19,11 +19,11 @@ def make_learner(policy: Policy, settings: base.Settings) -> base.Learner:
     """
 
     def loss(
-        params: Params, graph: jraph.GraphsTuple, batch: base.Batch
+        params: Params, graph: jraph.GraphsTuple, batch: base.Batch, num_updates: Array
     ) -> tuple[Array, base.Metrics]:
         current = policy.log_prob(params, graph, batch.samples)
         gain = (batch.advantage * current.log_prob).mean()
-        value = -gain - base.entropy_bonus(settings, current)
+        value = -gain - base.entropy_bonus(settings, current, num_updates)
         return value, {"entropy": current.entropy.mean()}
 
     return base.make_learner(policy, settings, loss)

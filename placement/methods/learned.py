@@ -48,7 +48,7 @@ _ALGORITHMS: dict[str, Callable[..., base.Learner]] = {
     _WALK: local_search.make_learner,
 }
 # Whole numbers that may be 0; the other hyper-parameters that are whole numbers are at least 1.
-_MINIMA = {"levels": 0, "groups": 0}
+_MINIMA = {"levels": 0, "groups": 0, "num_groups": 0, "entropy_decay_updates": 0}
 
 
 class Method(NamedTuple):

@@ -56,7 +56,8 @@ class Recipe(NamedTuple):
     `make(*, num_devices, ...) -> Policy`: the other keywords are hyper-parameters of the method,
     and so are those of `read` that have a default.
     `variants`: by name. 'tuned' is the default; it performs best here, on networks that a CPU can
-    train in seconds. 'paper' has the sizes, the reward and the update of the authors.
+    train in seconds. 'paper' has the sizes, the reward and the update of the authors, except for
+    the departures that the policy's module lists.
     `read(problem) -> PolicyInput`: if it has a keyword `features`, it takes names of
     `placement.graphs.features.BLOCKS`.
     """

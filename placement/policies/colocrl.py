@@ -15,8 +15,17 @@ By default the logits favour the device of the node before (`stay`). A search th
 of nodes that share a device. Without it, a search starts with independent devices, which cut most
 edges, and the quickest improvement is to use one device only.
 
-Departures from the paper: those of `placement.policies.seq2seq`; a co-located group has the
-features of its first operation; the encoder is bidirectional, as the Hierarchical Planner's.
+Departures:
+
+- Those of `placement.policies.seq2seq`.
+- An update learns from 16 samples. In the paper several controllers share their parameters, and an
+  update of each learns from K samples, which K workers measure at the same time.
+- Failures are left out after 1,000 updates, as in the Planner's code; in the paper after 5,000.
+- The embedding reads features of operations: their types, degrees, fractal dimensions, positions
+  and output shapes. In the paper it reads types, output shapes and the numbers of neighbours.
+- The encoder is bidirectional, as the Hierarchical Planner's.
+- A co-located group has the features of its first operation.
+- The paper's rules that know networks by name are left out, see above.
 """
 
 from typing import cast
@@ -33,7 +42,6 @@ def make(
     *,
     num_devices: int,
     hidden_size: int = 512,
-    tanh_constant: float = 5.0,
     aligned: bool = True,
     stay: float = 0.0,
 ) -> Policy:
@@ -42,7 +50,6 @@ def make(
     Args:
       num_devices: D.
       hidden_size: H, of the embedding, the encoder and the decoder.
-      tanh_constant: C, the bound of the logits; 0: no bound.
       aligned: whether the attention asks with the node to decide; False in the paper.
       stay: added to the logit of the device of the node before.
 
@@ -59,7 +66,7 @@ def make(
         embedded = cast(Array, embedding.apply(params["embedding"], graph))
         return seq2seq.Items(embedded, mask, allowed & mask[:, None]), jnp.arange(len(mask))
 
-    settings = seq2seq.Settings(num_devices, hidden_size, tanh_constant, aligned, stay)
+    settings = seq2seq.Settings(num_devices, hidden_size, aligned, stay)
     return seq2seq.make_policy(settings, init_embedding, sequence)
 
 
@@ -68,7 +75,7 @@ RECIPE = base.Recipe(
     make,
     {
         "tuned": base.Variant(seq2seq.TUNED, base.PPO | {"num_minibatches": 1}),
-        "paper": base.Variant(seq2seq.PAPER, seq2seq.PAPER_LEARNER),
+        "paper": base.Variant(seq2seq.PAPER, seq2seq.PAPER_LEARNER | {"num_samples": 16}),
     },
     base.read_groups,
 )

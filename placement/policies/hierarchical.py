@@ -7,9 +7,9 @@ For operation n and groups g = 1 .. G:
     e_g  = log(1 + [edges to each group, edges from each group, members, sum of their features])
     d    = Placer(e_1, .., e_G)                               `placement.policies.seq2seq`
 
-R is `num_readers`, six in the paper. Every operation draws its group independently. The members of
-a group share one device, which is one that can run all of them. The sum of the members' features
-counts their types and adds up their output shapes.
+R is `num_readers`, six in the paper, and `slices` is 0. Every operation draws its group
+independently. The members of a group share one device, which is one that can run all of them. The
+sum of the members' features counts their types and adds up their output shapes.
 
 Grouper and placer are trained together. The log-probability of a sample is that of its groups,
 which the sample keeps as `latent`, int32 [T, N], plus that of the devices given the groups. The
@@ -17,22 +17,30 @@ entropy is that of the devices only: an entropy bonus for the grouper would driv
 of scattered operations. Only the grouper's logits are the same for all samples; every sample has
 its own sequence of groups.
 
-- An empty group is not in the sequence and has no probability.
+Where the paper and the authors' released code differ, or only the code gives a constant, the
+paper variant follows the code: 40 groups for two devices, one sample an update, a moving average
+that starts at the failing signal, and failures that are left out after 1,000 updates. A placement
+that exceeds a memory fails. Departures:
+
+- Those of `placement.policies.seq2seq`.
+- The number of groups is the code's, the least of 256 and twenty a device; the paper's is 256.
+  There are never more groups than nodes.
+- An update learns from one sample, of groups and devices, as in the code. In the paper it learns
+  from four placements of one grouping, and several workers measure at the same time.
+- The grouper and the groups' embeddings read features of operations: their types, degrees, fractal
+  dimensions, positions and output shapes. The paper and the code have no degrees, dimensions and
+  positions; they embed an operation with the numbers of its neighbours, not with their features.
+- The sums of a group pass through a signed logarithm; theirs are divided by the largest.
+- The grouper has biases and a ReLU, which the code lacks.
+- An empty group is not in the sequence and has no probability. In the code it has a device.
 - If no device can run all members of a group, no device is drawn for the group: each member takes
   the first device that may run it.
 - A class of co-located operations is one node, see `base.read_classes`.
 
-Departures from the paper and the authors' code:
-
-- those of `placement.policies.seq2seq`.
-- `slices`, 0 in the papers. The position of n is its place in the order of the nodes, scaled to
-  0 .. G; coarse graphs are in topological order. With `slices` > 0 the groups start as G slices of
-  this order, from which the network then departs. Groups that start as independent draws, or as any
-  function of the features, cut nearly every edge, and the placer first learns to use one device.
-- The sums of a group pass through a signed logarithm; theirs are divided by the largest.
-- The grouper has a ReLU, which their code lacks.
-- A sample draws both groups and devices; the paper draws four placements for each grouping.
-- There are never more groups than nodes.
+The tuned variant departs further. With `slices` > 0 the groups start as G slices of the order of
+the nodes, from which the network then departs. The position of n is its place in this order, scaled
+to 0 .. G; coarse graphs are in topological order. Groups that start as independent draws, or as any
+function of the features, cut nearly every edge, and the placer first learns to use one device.
 """
 
 import dataclasses
@@ -56,14 +64,14 @@ from placement.types import Array, LogProb, Params, Policy, Sample
 GROUPINGS = ("learned", "random", "roles", "none")
 ROLES = {"names": roles_lib.find_roles_by_name, "neighbours": roles_lib.find_roles_by_neighbours}
 _GROUPER_SIZE = 64  # hidden units of the grouper, as in the paper
+_MAX_GROUPS, _GROUPS_PER_DEVICE = 256, 20  # as in the authors' code
 
 
 def make(
     *,
     num_devices: int,
-    num_groups: int = 256,
+    num_groups: int = 0,
     hidden_size: int = 512,
-    tanh_constant: float = 5.0,
     aligned: bool = True,
     stay: float = 0.0,
     slices: float = 0.0,
@@ -74,10 +82,10 @@ def make(
 
     Args:
       num_devices: D.
-      num_groups: G. At most as many as padded nodes are used, so the parameters of a small graph
-        only fit graphs of its bucket.
+      num_groups: G; 0: the number of the authors' code, the least of 256 and twenty a device. At
+        most as many as padded nodes are used, so the parameters of a small graph only fit graphs of
+        its bucket.
       hidden_size: H, of the placer's encoder and decoder.
-      tanh_constant: C, the bound of the placer's logits; 0: no bound.
       aligned: whether the attention asks with the group to decide; False in the paper.
       stay: added to the logit of the device of the group before.
       slices: how strongly operations are drawn to the group at their position; 0 in the paper.
@@ -90,11 +98,15 @@ def make(
       UserError: the grouping is unknown, or a hyper-parameter is out of range.
     """
     arguments.check_choice("grouping", grouping, GROUPINGS)
-    if num_groups < 1:
-        raise UserError(f"num_groups={num_groups} leaves no group; give at least 1")
+    if num_groups < 0:
+        raise UserError(
+            f"num_groups={num_groups} leaves no group; give at least 1, or 0 for the least of "
+            f"{_MAX_GROUPS} and {_GROUPS_PER_DEVICE} a device"
+        )
+    num_groups = num_groups or min(_MAX_GROUPS, _GROUPS_PER_DEVICE * num_devices)
     if not slices >= 0:
         raise UserError(f"slices={slices} would push operations apart; give at least 0")
-    settings = seq2seq.Settings(num_devices, hidden_size, tanh_constant, aligned, stay)
+    settings = seq2seq.Settings(num_devices, hidden_size, aligned, stay)
     if grouping == "none":
         return colocrl.make(**dataclasses.asdict(settings))
     if grouping == "learned":
@@ -262,12 +274,12 @@ def read(
     return base.PolicyInput(graph._replace(nodes=nodes, globals=None), assignment)
 
 
-# 'paper' has 256 groups, the default. 'tuned' starts with slices as groups, and runs of devices.
+# 'tuned' starts with slices as groups, and runs of devices.
 RECIPE = base.Recipe(
     make,
     {
         "tuned": base.Variant(seq2seq.TUNED | {"num_groups": 32, "slices": 4.0}, base.PPO),
-        "paper": base.Variant(seq2seq.PAPER, seq2seq.PAPER_LEARNER),
+        "paper": base.Variant(seq2seq.PAPER, seq2seq.PAPER_LEARNER | {"num_samples": 1}),
     },
     read,
 )

@@ -9,26 +9,44 @@ slots. For slot t, let e_t be the embedding of its item and d_t its device:
     a_t     = softmax over k of v . tanh(W m_t + U m_k)           attention by content
     c_t     = sum over k of a_tk U m_k
     logits  = V [s_t, c_t, m_t]
-    d_t     ~ softmax(C tanh(logits))                             over the allowed devices
+    d_t     ~ softmax(5 tanh(logits))                             over the allowed devices
 
 Slots that are not `present` hold padding, an empty group, or an operation that follows another one.
 The LSTMs step over them without a change of state, the attention masks them, and no device is drawn
 for them. Therefore no number depends on the padding. An item that no device may run is encoded and
 attended to, but no device is drawn for it.
 
-Departures from the papers and the authors' code:
+The paper variants take the remaining constants of the network and of the training (`PAPER` and
+`PAPER_LEARNER`) from the Planner's released code, tensorflow/python/grappler/
+hierarchical_controller.py; the paper on ColocRL gives few. Departures:
+
+- The factor of tanh is 5, as in the Planner's paper; the code has 1.
+- No temperature divides the logits, as in the code; the paper divides them by 10. The last layer
+  starts at a tenth of the usual scale, so that a search starts near the uniform policy.
+- The code adds noise to the logits during the first 750 updates. A stored sample could not be
+  scored again with that noise. The paper variants have neither noise nor an entropy bonus.
+- The code draws devices in the first 500 updates and then repeats those of the last draw. Here
+  every update draws devices.
+- The learning rate is 1e-3, the paper's and the code's 0.1. On inception_v3, the Planner at 0.1 and
+  ColocRL at 0.01 saturated within a dozen updates, on placements worse than the first ones. The
+  rate decays as in the code; the paper's is fixed.
+- Latencies are in units of the fastest single device, theirs in seconds. The failing signal is 100
+  of these units instead of 100 seconds.
+- The weights start as those of Flax's layers do. In the code they start as in Glorot and Bengio
+  (2010), and a gate of an LSTM has no bias except the forget gate's, which starts at 1.
+- The device that the decoder reads is one of D + 1 unit vectors (one stands for "no device yet").
+  Their embeddings are the rows of the decoder's input matrix.
+- Devices that cannot run an item are masked.
+
+The tuned variants depart further:
 
 - With `aligned`, the attention asks with m_t, the encoding of the item to decide, and the logits
   read m_t. The papers' attention asks with s_t. The decoder then first has to learn which item is
   next. In addition s_t differs between samples, so every sample costs G^2; with m_t the attention
   is computed once for all samples of a sequence.
-- The device that the decoder reads is one of D + 1 unit vectors (one stands for "no device yet").
-  Their embeddings are the rows of the decoder's input matrix.
-- The last layer starts at a tenth of the usual scale, so that a search starts near the uniform
-  policy. `stay` is added to the logit of d_{t-1}. With it, a search starts near runs of items that
-  share a device.
-- The authors' code adds noise to the logits during the first 750 steps. A stored sample could not
-  be scored again with that noise. Here the entropy bonus of the learner keeps the policy exploring.
+- `stay` is added to the logit of d_{t-1}. A search then starts near runs of items that share a
+  device.
+- They are smaller and learn by PPO.
 """
 
 import dataclasses
@@ -48,15 +66,9 @@ from placement.types import Array, LogProb, Params, Policy, Sample
 
 NUM_READERS = 6  # outgoing edges that an operation's embedding shows, as in the paper of 2018
 TUNED = {"hidden_size": 64, "stay": 3.0}
-# The published constants of the Hierarchical Planner (tensorflow/python/grappler/
-# hierarchical_controller.py): LSTMs of 512 units and Adam with decay. The learning rate is 1e-3
-# instead of theirs: on inception_v3, the Planner at their 0.1 and ColocRL at 0.01 saturated within
-# a dozen updates, on placements worse than the first ones. The ColocRL paper gives no constants; we
-# use the same ones.
-PAPER = {"hidden_size": 512, "tanh_constant": 1.0, "aligned": False}
+PAPER = {"hidden_size": 512, "aligned": False}
 PAPER_LEARNER = {
     "algorithm": "reinforce",
-    "num_samples": 16,
     "learning_rate_decay": 0.95,
     "reward": "sqrt",
     "baseline": "moving_average",
@@ -64,6 +76,7 @@ PAPER_LEARNER = {
     "entropy_weight": 0.0,
 }
 
+_TANH_FACTOR = 5.0  # the bound of the logits
 _ATTENTION_BLOCK = 2**22  # numbers in a block of rows that the attention computes at a time
 
 _LSTMState = tuple[Array, Array]  # cell and hidden states
@@ -80,7 +93,6 @@ class Settings:
 
     num_devices: int  # D
     hidden_size: int  # H, even: each direction of the encoder has half
-    tanh_constant: float  # C, the bound of the logits; 0: no bound
     aligned: bool  # see the module's docstring; False in the papers
     stay: float  # added to the logit of the previous item's device; 0 in the papers
 
@@ -89,11 +101,6 @@ class Settings:
             raise UserError(
                 f"hidden_size={self.hidden_size} cannot be halved for the encoder's two "
                 "directions; give an even number"
-            )
-        if not self.tanh_constant >= 0:
-            raise UserError(
-                f"tanh_constant={self.tanh_constant} cannot bound the logits; give a positive "
-                "number, or 0 for no bound"
             )
 
 
@@ -209,9 +216,7 @@ class _Step(nn.Module):
             context = _attention()(output, keys, present)
         small = nn.initializers.variance_scaling(0.01, "fan_in", "truncated_normal")
         head = nn.Dense(settings.num_devices, use_bias=False, kernel_init=small, name="head")
-        logits = head(jnp.concatenate([output, context], axis=-1))
-        if settings.tanh_constant:
-            logits = settings.tanh_constant * jnp.tanh(logits)
+        logits = _TANH_FACTOR * jnp.tanh(head(jnp.concatenate([output, context], axis=-1)))
         logits += settings.stay * jax.nn.one_hot(previous, settings.num_devices)
         log_probs = distributions.masked_log_softmax(logits, allowed)
         device = jnp.argmax(log_probs + bias, axis=-1).astype(jnp.int32)

@@ -131,13 +131,14 @@ def test_the_moving_average_by_hand():
     np.testing.assert_allclose(baseline, [2.0, 0.9 * 16 + 0.1 * 6], rtol=1e-6)
 
 
-def test_failures_are_a_large_constant_early_and_all_counts_later():
-    latency_s = jnp.array([[2.0], [INF]])
-    early = advantages.penalise_failures(latency_s, 3.0, advantages.EARLY_UPDATES - 1)
-    late = advantages.penalise_failures(latency_s, 3.0, advantages.EARLY_UPDATES)
-    assert early[0].tolist() == late[0].tolist() == [[2.0], [300.0]]
-    assert early[1].tolist() == [[True], [True]]
-    assert late[1].tolist() == [[True], [False]]
+def test_failures_are_a_large_constant_in_999_updates_and_do_not_count_later():
+    """As in Grappler's code, a placement as slow as the constant no longer counts either."""
+    latency_s = jnp.array([[2.0], [INF], [301.0]])
+    early = advantages.penalise_failures(latency_s, 3.0, 999)
+    late = advantages.penalise_failures(latency_s, 3.0, 1_000)
+    assert early[0].tolist() == late[0].tolist() == [[2.0], [300.0], [301.0]]
+    assert early[1].tolist() == [[True], [True], [True]]
+    assert late[1].tolist() == [[True], [False], [False]]
 
 
 def test_an_episode_of_improvements_returns_the_whole_improvement():

@@ -10,7 +10,7 @@ import pytest
 from placement.errors import UserError
 from placement.learning import base, ppo, reinforce
 from placement.learning.base import Settings
-from placement.types import Array, Sample
+from placement.types import Array, LogProb, Sample
 from tests import helpers
 
 pytestmark = pytest.mark.parametrize(
@@ -110,6 +110,59 @@ def test_the_moving_average_remembers_earlier_batches(make):
         state, _ = learner.update(state, GRAPH, samples, latencies, 1.0)
         np.testing.assert_allclose(state.baseline, [expected], rtol=1e-6)
     assert state.updates == 3
+
+
+_FAILING = Settings(
+    num_samples=8, reward="sqrt", baseline="moving_average", failed="constant", entropy_weight=0.0
+)
+
+
+@pytest.mark.slow
+def test_the_moving_average_starts_at_the_failing_signal(make):
+    """The signal is 100 times the reference, whose reward is -10."""
+    learner = make(POLICY, _FAILING)
+    state, samples = learner.sample(learner.init(jax.random.key(0), GRAPH), GRAPH)
+    assert state.baseline.tolist() == [-10.0]
+    latencies = np.full((8, 1), 4.0, np.float32)
+    advantage, _ = base.compute_advantages(_FAILING, state, latencies, 1.0)
+    np.testing.assert_allclose(advantage, np.full((8, 1), 8.0), rtol=1e-6)
+    state, _ = learner.update(state, GRAPH, samples, latencies, 1.0)
+    np.testing.assert_allclose(state.baseline, [0.9 * -10 + 0.1 * -2], rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_infeasible_placements_fail_in_999_updates_and_do_not_count_later(make):
+    """Their penalised latency of 4 is not learned from."""
+    learner = make(POLICY, _FAILING)
+    state, samples = learner.sample(learner.init(jax.random.key(0), GRAPH), GRAPH)
+    state = state._replace(baseline=jnp.full(1, -3.0))
+    latencies, infeasible = np.full((8, 1), 4.0, np.float32), np.zeros((8, 1), bool)
+    for updates, expected in ((999, 0.9 * -3 + 0.1 * -10), (1_000, -3.0)):
+        late_state = state._replace(updates=jnp.int32(updates))
+        updated_state, _ = learner.update(late_state, GRAPH, samples, latencies, 1.0, infeasible)
+        np.testing.assert_allclose(updated_state.baseline, [expected], rtol=1e-6)
+        assert (updated_state.params != state.params).any() == (updates == 999)
+
+
+def test_the_entropy_weight_falls_linearly_to_zero(make):
+    del make
+    log_prob = LogProb(jnp.zeros((2, 1)), jnp.full((2, 1), 6.0), jnp.full((2, 1), 4.0))
+    for decay, expected in ((40, [1.5, 0.75, 0.0, 0.0]), (0, [1.5] * 4)):
+        settings = Settings(entropy_weight=0.5, entropy_decay_updates=decay)
+        bonus = [float(base.entropy_bonus(settings, log_prob, n)) for n in (0, 20, 40, 60)]
+        assert bonus == pytest.approx(expected)
+
+
+@pytest.mark.slow
+def test_an_update_has_the_entropy_weight_of_its_number(make):
+    """All latencies are equal: only the entropy is learned, and only in the first update."""
+    learner = make(POLICY, Settings(num_samples=8, entropy_decay_updates=1))
+    state, samples = learner.sample(learner.init(jax.random.key(0), GRAPH), GRAPH)
+    latencies = np.ones((8, 1), np.float32)
+    state, first = learner.update(state, GRAPH, samples, latencies, 1.0)
+    _, second = learner.update(state, GRAPH, samples, latencies, 1.0)
+    assert first["grad_norm"] > 0
+    assert second["grad_norm"] == 0
 
 
 @functools.cache

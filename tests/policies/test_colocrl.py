@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from placement.learning import base, reinforce, trainer
+from placement.methods import learned
 from placement.policies import colocrl
 from placement.types import LogProb, Params, Sample
 from tests import helpers
@@ -57,6 +58,28 @@ def test_an_operation_that_follows_another_is_not_in_the_sequence():
     drawn = _sample(_params(), jax.random.key(0), graph, 64)
     assert (drawn.placement[..., 1] == 1).all()  # the first device that it is allowed on
     assert (drawn.entropy <= 3 * np.log(2) + 1e-5).all()
+
+
+def test_the_paper_variant_has_the_constants_of_the_planners_released_code():
+    """Except the number of samples, K in the paper, and the learning rate; docstrings say why."""
+    assert learned.hyper_parameters("colocrl:variant=paper") == {
+        "hidden_size": 512,
+        "aligned": False,
+        "stay": 0.0,
+        "features": "op_type+degrees+fractal+positional+output_shape",
+        "algorithm": "reinforce",
+        "num_samples": 16,
+        "learning_rate": 1e-3,
+        "learning_rate_decay": 0.95,
+        "reward": "sqrt",
+        "baseline": "moving_average",
+        "failed": "constant",
+        "discount": 0.95,
+        "returns": "to_go",
+        "entropy_weight": 0.0,
+        "entropy_decay_updates": 0,
+        "max_grad_norm": 1.0,
+    }
 
 
 @pytest.mark.slow

@@ -224,11 +224,55 @@ def _program(policy: Policy) -> tuple[Params, str]:
 
 @pytest.mark.slow
 def test_without_groups_the_placer_places_operations_as_colocrl_does():
-    of_placer = {"tanh_constant": 3.0, "aligned": False, "stay": 1.0}
+    of_placer = {"aligned": False, "stay": 1.0}
     policy = hierarchical.make(grouping="none", **SMALL, **of_placer)
     same = colocrl.make(num_devices=2, hidden_size=8, **of_placer)
     assert _program(policy) == _program(same)
     assert _program(policy) != _program(colocrl.make(num_devices=2, hidden_size=8))
+
+
+def test_the_paper_variant_has_the_constants_of_the_released_code():
+    """The learning rate alone is ours; the docstrings say why."""
+    assert learned.hyper_parameters("hierarchical:variant=paper") == {
+        "num_groups": 0,
+        "hidden_size": 512,
+        "aligned": False,
+        "stay": 0.0,
+        "slices": 0.0,
+        "num_readers": 6,
+        "grouping": "learned",
+        "features": "op_type+degrees+fractal+positional+output_shape",
+        "roles": "names",
+        "algorithm": "reinforce",
+        "num_samples": 1,
+        "learning_rate": 1e-3,
+        "learning_rate_decay": 0.95,
+        "reward": "sqrt",
+        "baseline": "moving_average",
+        "failed": "constant",
+        "discount": 0.95,
+        "returns": "to_go",
+        "entropy_weight": 0.0,
+        "entropy_decay_updates": 0,
+        "max_grad_norm": 1.0,
+    }
+
+
+@pytest.mark.parametrize(("num_devices", "expected"), [(2, 40), (12, 240), (13, 256)])
+def test_the_paper_variant_has_twenty_groups_a_device_and_256_at_most(num_devices, expected):
+    method = learned.make("hierarchical:variant=paper", num_devices, False)
+    graph = helpers.batched(helpers.chain(300), num_devices)
+    params = jax.eval_shape(method.policy.init, jax.random.key(0), graph)
+    assert params["grouper"]["params"]["Dense_0"]["bias"].shape == (expected,)
+    assert params["grouper"]["params"]["Embedding_0"]["Dense_0"]["bias"].shape == (64,)
+
+
+@pytest.mark.slow
+def test_the_paper_variants_baseline_starts_at_the_failing_signal():
+    """Which is 100 times the reference; its reward is -sqrt(100)."""
+    method = learned.make("hierarchical:variant=paper,hidden_size=8", 2, False)
+    state = method.learner.init(jax.random.key(0), GRAPH)
+    assert state.baseline.tolist() == [-10.0]
 
 
 def test_no_more_groups_are_used_than_there_are_nodes():
@@ -272,7 +316,7 @@ def test_a_sample_without_groups_is_refused():
     ("change", "message"),
     [
         ({"grouping": "fixed"}, "unknown grouping 'fixed'; valid: learned, random, roles, none"),
-        ({"num_groups": 0}, "num_groups=0 leaves no group; give at least 1"),
+        ({"num_groups": -1}, "at least 1, or 0 for the least of 256 and 20 a device"),
         ({"hidden_size": 3, "grouping": "none"}, "hidden_size=3 cannot be halved"),
     ],
 )

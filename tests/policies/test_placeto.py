@@ -13,6 +13,7 @@ from placement import simulators
 from placement.graphs import opgraph
 from placement.instance import Instance
 from placement.learning import base
+from placement.methods import learned
 from placement.policies import placeto
 from placement.policies.placeto import _Links, _Messages, _Pools
 from placement.types import Array, LogProb, OpGraph, Params, Policy, Sample
@@ -239,6 +240,48 @@ def test_an_episode_starts_on_the_fastest_device_or_the_first_allowed():
     assert placeto.initial_placement(graph)[:4].tolist() == [2, 2, 2, 2]
     graph.nodes["allowed"][:4] = [[1, 1, 1], [0, 1, 0], [1, 0, 1], [1, 1, 0]]
     assert placeto.initial_placement(graph)[:4].tolist() == [2, 1, 2, 0]
+
+
+PAPER = "placeto:variant=paper"
+
+
+def test_the_paper_variant_has_the_constants_of_its_docstring():
+    assert learned.hyper_parameters(PAPER) == {
+        "hidden_size": 8,
+        "rounds": 8,
+        "stay": 0.0,
+        "groups": 0,
+        "algorithm": "reinforce",
+        "num_samples": 1,
+        "learning_rate": 1e-3,
+        "learning_rate_decay": 1.0,
+        "reward": "improvement",
+        "baseline": "moving_average",
+        "failed": "worst",
+        "discount": 1.0,
+        "returns": "to_go",
+        "entropy_weight": 1.0,
+        "entropy_decay_updates": 40,
+        "max_grad_norm": 1.0,
+    }
+
+
+def test_the_paper_variants_entropy_weight_falls_from_one_to_zero():
+    given = learned.hyper_parameters(PAPER)
+    names = ("entropy_weight", "entropy_decay_updates")
+    settings = base.Settings(**{name: given[name] for name in names})
+    log_prob = LogProb(jnp.zeros((1, 3)), jnp.ones((1, 3)), jnp.ones((1, 3)))
+    bonus = [float(base.entropy_bonus(settings, log_prob, n)) for n in (0, 10, 40, 100)]
+    assert bonus == pytest.approx([1.0, 0.75, 0.0, 0.0])
+
+
+def test_the_paper_variant_has_a_step_for_every_operation():
+    graph = helpers.fork_join(70)
+    problem = helpers.as_problem(graph, helpers.unit_costs(graph), "makespan")
+    read = {name: learned.make(name, 2, False).read(problem).graph for name in (PAPER, "placeto")}
+    steps = {name: int(placeto._deciding_steps(graph).sum()) for name, graph in read.items()}
+    assert steps[PAPER] == 72
+    assert steps["placeto"] <= 64
 
 
 def _log_prob(params: Params, placements: np.ndarray) -> LogProb:
