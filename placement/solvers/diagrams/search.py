@@ -15,8 +15,7 @@ from placement.errors import UserError
 from placement.instance import Instance
 from placement.solvers import base
 from placement.solvers.bounds import makespan
-from placement.solvers.diagrams import layers
-from placement.solvers.diagrams.sweep import sweep
+from placement.solvers.diagrams.sweep import MAX_ROWS, Diagram, make_diagram, sweep
 from placement.solvers.limits import SearchLimits
 from placement.types import Solution, Status
 
@@ -36,10 +35,10 @@ def solve_diagram(problem: Instance, seed: int, limits: SearchLimits) -> Solutio
       UserError: too many tensors are alive at a time.
     """
     del seed
-    diagram = layers.make(problem)
+    diagram = make_diagram(problem)
     if diagram is None:
         raise UserError(
-            f"graph {problem.graph.name!r} has more than {layers.MAX_ROWS} tensors alive at a "
+            f"graph {problem.graph.name!r} has more than {MAX_ROWS} tensors alive at a "
             "time; diagram is for narrower ones: give another method"
         )
     max_s = makespan.compute_longest_s(diagram.edges, diagram.windows.compute_s)
@@ -78,7 +77,7 @@ def narrow_diagram(problem: Instance, seed: int, limits: SearchLimits) -> Soluti
     There is no placement if the graph is wide or if the time ends before.
     """
     del seed
-    diagram = layers.make(problem, _MAX_START_ROWS)
+    diagram = make_diagram(problem, _MAX_START_ROWS)
     if diagram is None:
         return Solution(None)
     max_s = makespan.compute_longest_s(diagram.edges, diagram.windows.compute_s)
@@ -93,7 +92,7 @@ def narrow_diagram(problem: Instance, seed: int, limits: SearchLimits) -> Soluti
 
 def compute_bound(problem: Instance, limits: SearchLimits) -> float:
     """Computes a lower bound of the latency of every placement, in seconds, within the limits."""
-    diagram = layers.make(problem)
+    diagram = make_diagram(problem)
     if diagram is None:
         return 0.0
     best_s = makespan.compute_longest_s(diagram.edges, diagram.windows.compute_s)
@@ -111,7 +110,7 @@ def compute_bound(problem: Instance, limits: SearchLimits) -> float:
 
 
 def _raise_bound(
-    diagram: layers.Diagram, bound_s: float, best_s: float, width: int, limits: SearchLimits
+    diagram: Diagram, bound_s: float, best_s: float, width: int, limits: SearchLimits
 ) -> tuple[float, int]:
     """Raises a lower bound towards the best known latency; returns it and the evaluations."""
     evaluations, open_s, attempt_s = 0, best_s, best_s

@@ -9,8 +9,8 @@ The constraints have five forms:
     (4)  memory limit   sum of bytes * Boolean <= capacity
     (5)  precedence     late >= sum of early times + sum of seconds * Boolean, if all literals hold
 
-The time `total` is minimised. A program says what holds; `milp` and `cpsat` solve it, and
-`program_search` gives it a horizon: the value of a placement that is known beforehand.
+The time `total` is minimised. A program says what holds; `highs` and `cpsat_solver` solve
+it, and `program_search` gives it a horizon: the value of a placement that is known beforehand.
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placement.instance import Instance
-from placement.solvers import base
+from placement.instance import Instance, find_equal_devices
 from placement.solvers.programs.presolve import TaskGraph
 from placement.types import Status
 
@@ -98,7 +97,7 @@ class Program:
             tasks.receive_s,
             tasks.send_s,
         ]
-        self.first_equal_device = base.find_equal_devices(np.concatenate(rows))
+        self.first_equal_device = find_equal_devices(np.concatenate(rows))
         self.total = self.add_time(lower_s)
 
     def add_booleans(self, rows: int, columns: int) -> np.ndarray:

@@ -1,25 +1,31 @@
-"""A search by an integer program: a warm start, then a better placement or a proof."""
+"""Searches by integer and constraint programs: a warm start, then a better placement or a proof.
+
+`milp` and `milp_noncontiguous` solve integer programs on HiGHS, `cpsat` solves the same on CP-SAT.
+Under `makespan` the program of `cpsat` is that of `placement.solvers.programs.cpsat_makespan`.
+"""
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
 from placement.instance import Instance
-from placement.solvers import base
+from placement.solvers import base, starts
 from placement.solvers.bounds import counting
 from placement.solvers.limits import SearchLimits
-from placement.solvers.programs import max_load_program, subgraph_program, warm_start
+from placement.solvers.programs import (
+    cpsat_makespan,
+    cpsat_solver,
+    highs,
+    max_load_program,
+    subgraph_program,
+)
 from placement.solvers.programs.presolve import presolve
 from placement.solvers.programs.program import Outcome, Program
 from placement.types import Solution, Status
 
 _SUM_PRECISION = 1e-9  # relative: the rounding of float64 sums
 
-# (problem, tasks, horizon_s, lower_s) -> the program whose times end at the horizon. That of
-# max_load takes `contiguous` as well.
-BuildProgram = Callable[..., Program]
 # (program, hint int [C] or None, seed, limits, on_solution) -> Outcome. The hint has the device of
 # each class. A solver that can calls on_solution(assignment) with each better solution, from any
 # thread.
@@ -27,42 +33,60 @@ SolveProgram = Callable[
     [Program, np.ndarray | None, int, SearchLimits, Callable[[np.ndarray], None]], Outcome
 ]
 
-
-class Formulation(NamedTuple):
-    """The program of an objective and a lower bound of the objective."""
-
-    build: BuildProgram
-    compute_bound_s: Callable[[Instance], float]
-
-
-FORMULATIONS: dict[str, Formulation] = {
-    "max_load": Formulation(max_load_program.build, counting.bound_max_load),
-    "subgraph": Formulation(subgraph_program.build, counting.bound_subgraph),
+# For each objective, the function that builds its program of (problem, tasks, horizon_s, lower_s),
+# whose times end at the horizon, and a lower bound of the objective.
+_FORMULATIONS: dict[str, tuple[Callable[..., Program], Callable[[Instance], float]]] = {
+    "max_load": (max_load_program.build, counting.bound_max_load),
+    "subgraph": (subgraph_program.build, counting.bound_subgraph),
 }
 
 
-def search(
+def milp(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+    """An integer program on HiGHS; under max_load, over contiguous placements."""
+    contiguous = problem.objective == "max_load"
+    return _search(problem, seed, limits, highs.solve_program, contiguous=contiguous)
+
+
+def milp_noncontiguous(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+    """An integer program on HiGHS, over all placements."""
+    return _search(problem, seed, limits, highs.solve_program)
+
+
+def cpsat(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+    """A constraint program on CP-SAT, over all placements.
+
+    Two runs may differ if the time limit ends them.
+
+    Raises:
+      UserError: ortools is not installed.
+    """
+    if problem.objective == "makespan":
+        return cpsat_makespan.solve_makespan(problem, seed, limits, starts.find_warm_start)
+    return _search(problem, seed, limits, cpsat_solver.solve_program)
+
+
+def _search(
     problem: Instance,
     seed: int,
     limits: SearchLimits,
-    *,
     solve: SolveProgram,
+    *,
     contiguous: bool = False,
 ) -> Solution:
     """Finds the best placement by an integer program.
 
     Args:
-      problem: a problem with an objective in `FORMULATIONS`.
+      problem: a problem with an objective in `_FORMULATIONS`.
       seed: of the warm start and of the solver.
       limits: the time limit and the budget of the warm start.
       solve: solves the program.
       contiguous: whether to admit only contiguous placements; under max_load alone.
     """
-    formulation = FORMULATIONS[problem.objective]
-    lower_s = formulation.compute_bound_s(problem)
+    build, compute_bound_s = _FORMULATIONS[problem.objective]
+    lower_s = compute_bound_s(problem)
     scope = base.CONTIGUOUS if contiguous else base.ALL
-    start = warm_start.find_warm_start(problem, seed, limits, contiguous=contiguous)
-    best, value_s, evaluations = start
+    start = starts.find_warm_start(problem, seed, limits, contiguous=contiguous)
+    best, value_s, evaluations = start.placement, start.value_s, start.evaluations
     if value_s <= lower_s * (1 + _SUM_PRECISION):
         return Solution(
             best, bound_s=value_s, status=Status.OPTIMAL, evaluations=evaluations, scope=scope
@@ -74,7 +98,8 @@ def search(
         costs = (tasks.compute_s, tasks.receive_s, tasks.send_s)
         total_s = sum(float(np.where(np.isfinite(c), c, 0.0).sum()) for c in costs)
         horizon_s, hint = max(total_s, 1.0), None
-    build = partial(formulation.build, contiguous=True) if contiguous else formulation.build
+    if contiguous:
+        build = partial(build, contiguous=True)
 
     def evaluate(assignment: np.ndarray) -> tuple[np.ndarray, float]:
         placement = tasks.to_operations(assignment.argmax(axis=1))

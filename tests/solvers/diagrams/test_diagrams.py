@@ -8,8 +8,8 @@ from placement.errors import UserError
 from placement.instance import Instance
 from placement.solvers import base
 from placement.solvers.bounds import makespan
-from placement.solvers.diagrams import layers, search
-from placement.solvers.diagrams.sweep import sweep
+from placement.solvers.diagrams import search
+from placement.solvers.diagrams.sweep import Diagram, make_diagram, sweep
 from placement.solvers.limits import SearchLimits
 from placement.types import OpGraph
 from tests import helpers
@@ -20,8 +20,8 @@ def _limits(time_limit_s: float = 60.0) -> SearchLimits:
     return SearchLimits(time_limit_s, 10**9)
 
 
-def _diagram(problem: Instance) -> layers.Diagram:
-    diagram = layers.make(problem)
+def _diagram(problem: Instance) -> Diagram:
+    diagram = make_diagram(problem)
     assert diagram is not None
     return diagram
 
