@@ -11,13 +11,13 @@ from placement.graphs import dag
 from placement.instance import Instance
 from placement.solvers import base, graph_cut
 from placement.solvers.diagrams import search as diagrams
-from placement.solvers.heuristics import baechi, greedy, large_neighbourhood, list_scheduling
+from placement.solvers.heuristics import baechi, greedy, list_scheduling
+from placement.solvers.heuristics.large_neighbourhood import BATCH_SIZE, pad_batch, polish
 from placement.solvers.limits import SearchLimits
 from placement.solvers.splits import ideals_dp, pipedream
 from placement.types import OpGraph, Solution
 
 _NUM_SHARES = 24
-_BATCH = large_neighbourhood.BATCH_SIZE  # placements simulated at a time: one compilation for all
 _CANDIDATES_SHARE, _IMPROVEMENT_SHARE = 0.06, 0.04  # of the remaining time
 _MIN_CANDIDATES_S = 1.0  # if so much remains: a short limit is no worse than the heuristics alone
 _EVALUATIONS_PER_CLASS = 128  # while improving
@@ -94,11 +94,11 @@ def find_warm_start(
     def take_best(start: Solution, candidates: np.ndarray, limits: SearchLimits) -> Solution:
         """Returns the best of a start and of as many candidates int [M, N] as time permits."""
         batches_s: list[np.ndarray] = []
-        for first in range(0, len(candidates), _BATCH):
+        for first in range(0, len(candidates), BATCH_SIZE):
             if batches_s and limits.is_over():
                 break
-            rows = candidates[first : first + _BATCH]
-            padded = np.concatenate([rows, np.repeat(rows[-1:], _BATCH - len(rows), axis=0)])
+            rows = candidates[first : first + BATCH_SIZE]
+            padded = pad_batch(rows)
             batches_s.append(np.asarray(problem.evaluate(padded))[: len(rows)])
         values_s = np.concatenate([np.zeros(0), *batches_s])
         placement, value_s = start.placement, start.value_s
@@ -131,7 +131,7 @@ def find_warm_start(
         return start
     placement = candidates[0] if start.placement is None else start.placement
     polish_limits = limits.take_share(1.0, limits.budget, start.evaluations)
-    polished = large_neighbourhood.polish(problem, placement, seed, polish_limits)
+    polished = polish(problem, placement, seed, polish_limits)
     assert polished.placement is not None
     start = start._replace(evaluations=start.evaluations + polished.evaluations)
     return take_best(start, polished.placement[None], limits)
