@@ -5,7 +5,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import openvino as ov
@@ -54,7 +53,7 @@ class Network:
             for port in model.inputs
         ]
         self._model = model
-        self._runner: Any = (
+        self._runner: service.Runner = (
             compiled if isinstance(compiled, Executor) else compiled.create_infer_request()
         )
         self._workers = workers
