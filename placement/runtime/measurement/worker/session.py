@@ -90,7 +90,7 @@ class Session:
 
     def _profile(self, request: Profile) -> _Result:
         """Profiles the devices; the content is a list of `profile.RawProfile`s."""
-        profiles = profile.profile_devices(
+        profiles, latencies_s = profile.profile_devices(
             self._loaded.core,
             self._loaded.model,
             self._loaded.inputs,
@@ -99,13 +99,13 @@ class Session:
             self._request_time_s + request.limit_s,
             self._heartbeat.keep_alive,
         )
-        intervals = [median_interval(s) for s in profiles.latencies_s if len(s) >= MIN_SAMPLES]
+        intervals = [median_interval(s) for s in latencies_s if len(s) >= MIN_SAMPLES]
         width = conditions.median_width([(i.low, i.high) for i in intervals])
         left_out: tuple[str, ...] = ()
-        if profiles.rounds < profile.MIN_ROUNDS:
-            rounds = max(1, profiles.rounds)
-            left_out = (f"operations timed {rounds} times, not {profile.MIN_ROUNDS}",)
-        return _Result(profiles.devices, Conditions(interval_width=width, left_out=left_out))
+        rounds = min(map(len, latencies_s))
+        if rounds < profile.MIN_ROUNDS:
+            left_out = (f"operations timed {max(1, rounds)} times, not {profile.MIN_ROUNDS}",)
+        return _Result(profiles, Conditions(interval_width=width, left_out=left_out))
 
     def _output_errors(self, request: OutputErrors) -> _Result:
         loaded, errors = self._loaded, list[OutputCheck]()
