@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from placement.instance import Instance
-from placement.solvers import starts
 from placement.solvers.limits import SearchLimits
 from placement.solvers.programs import program_search
 from placement.types import Solution
@@ -52,7 +51,7 @@ def test_cpsat_tells_while_it_searches(monkeypatch, objective):
     def bad(*_: object, **__: object) -> Solution:
         return Solution(alone, alone_s, evaluations=1)
 
-    monkeypatch.setattr(starts, "find_warm_start", bad)
+    monkeypatch.setattr(program_search, "find_warm_start", bad)
     told: list[tuple[int, float, np.ndarray]] = []
     found = program_search.cpsat(
         asked, 0, SearchLimits(10.0, 1, lambda *step: told.append(step[:3]))

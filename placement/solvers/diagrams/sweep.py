@@ -42,6 +42,7 @@ from placement.instance import Instance, MemoryLimits
 from placement.solvers.bounds import makespan
 from placement.solvers.limits import SearchLimits
 
+INITIAL_WIDTH = 64  # of the first diagram of a search
 MAX_ROWS = 512  # rows of a state
 _MAX_READERS = 4096  # remaining readers of all rows together
 _NUM_FIRST_READERS = 16  # rows whose first readers bound completions

@@ -34,8 +34,8 @@ from placement.solvers import base
 from placement.solvers.limits import SearchLimits
 from placement.solvers.splits import contiguous
 from placement.solvers.splits import ideals as ideals_lib
-from placement.solvers.splits.contiguous import DeviceTypes, VertexGraph
-from placement.solvers.splits.ideals import Ideals
+from placement.solvers.splits.contiguous import DeviceTypes
+from placement.solvers.splits.ideals import Ideals, VertexGraph
 from placement.types import Solution, Status
 
 MAX_STATES = 50_000_000  # pairs of an ideal and numbers of devices, 8 bytes each

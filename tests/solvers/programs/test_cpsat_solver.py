@@ -1,12 +1,11 @@
 import numpy as np
 import pytest
 
-from placement.solvers import starts
 from placement.solvers.limits import SearchLimits
 from placement.solvers.programs import cpsat_solver, program_search
 from placement.types import Solution
 from tests import helpers
-from tests.solvers.test_starts import LIMIT_S, workload
+from tests.solvers.programs.test_program_search import LIMIT_S, workload
 
 
 @pytest.mark.parametrize("objective", ["makespan", "max_load", "subgraph"])
@@ -14,10 +13,10 @@ def test_a_search_begins_at_its_start(monkeypatch, objective):
     """The hint is complete and feasible, whichever of the equal devices the start uses."""
     pytest.importorskip("ortools")
     problem = workload(objective)
-    start = starts.find_warm_start(problem, 0, SearchLimits(LIMIT_S, 0))
+    start = program_search.find_warm_start(problem, 0, SearchLimits(LIMIT_S, 0))
     assert start.placement is not None
     renamed = start._replace(placement=np.array([2, 0, 3, 1, 4])[start.placement])
-    monkeypatch.setattr(starts, "find_warm_start", lambda *_, **__: renamed)
+    monkeypatch.setattr(program_search, "find_warm_start", lambda *_, **__: renamed)
     first: list[float] = []
 
     run = cpsat_solver.solve
@@ -62,7 +61,7 @@ def test_memories_of_less_than_a_byte_an_operation_are_filled(monkeypatch, objec
     )
     problem = helpers.as_problem(graph, costs, objective)
     start = Solution(np.full(4, 2), 40.0, evaluations=1)
-    monkeypatch.setattr(starts, "find_warm_start", lambda *_, **__: start)
+    monkeypatch.setattr(program_search, "find_warm_start", lambda *_, **__: start)
     found = program_search.cpsat(problem, 0, SearchLimits(20.0, 0))
     assert found.status == "optimal"
     assert problem.value_s(found.placement) == (2 if objective == "max_load" else 4)
