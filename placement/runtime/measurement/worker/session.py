@@ -114,7 +114,7 @@ class Session:
             infer_request = inference.create_request(
                 loaded.compiled(affinity, devices), loaded.inputs
             )
-            errors.append(loaded.compare(infer_request, [device])[1])
+            errors.append(loaded.compare(infer_request, [device]))
         return _Result(errors)
 
     def _transfers(self, request: Transfers) -> _Result:

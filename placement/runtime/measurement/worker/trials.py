@@ -96,14 +96,14 @@ class Trials:
         compile_s = time.perf_counter() - start_s
         self._heartbeat.set(index, "infer")
         used_devices = candidate.used_devices()
-        comparison, verdict = run_stage("infer", self._loaded.compare, request, used_devices)
-        if not (verdict.is_correct or accept_wrong):
-            raise FailedError("wrong output", verdict.describe())
+        check = run_stage("infer", self._loaded.compare, request, used_devices)
+        if not (check.is_correct or accept_wrong):
+            raise FailedError("wrong output", check.describe())
         facts |= {
             "thread_share": self._check_threads(index, candidate, request),
-            "output_error": comparison.error,
-            "nan_share": comparison.nan_share,
-            "tolerance": verdict.tolerance,
+            "output_error": check.error,
+            "nan_share": check.nan_share,
+            "tolerance": check.tolerance,
             "compile_s": compile_s,
         }
         return _Runner(request, facts)
