@@ -43,23 +43,17 @@ def genetic_algorithm(problem: Instance, seed: int, limits: SearchLimits) -> Sol
     key, population = jax.random.PRNGKey(seed), _Population(starts, *evaluation)
     total_generations = max(0, limits.budget // NUM_CHAINS - 1)
     num_done = 0
-    while num_done < total_generations and not limits.is_over():
+    while True:
+        evaluations = (num_done + 1) * NUM_CHAINS
+        fastest = int(jnp.argmin(population.latencies_s))
+        best_s = float(population.latencies_s[fastest])
+        best = np.asarray(population.placements[fastest])
+        limits.report(evaluations, best_s, best)
+        if num_done >= total_generations or limits.is_over():
+            return local_search.make_result(best, best_s, evaluations, limits.budget)
         count = min(_GENERATIONS_PER_CALL, total_generations - num_done)
         key, population = _evolve(problem.objective, space, key, population, count)
         num_done += count
-        best = int(jnp.argmin(population.latencies_s))
-        limits.report(
-            (num_done + 1) * NUM_CHAINS,
-            float(population.latencies_s[best]),
-            np.asarray(population.placements[best]),
-        )
-    best = int(jnp.argmin(population.latencies_s))
-    return local_search.make_result(
-        np.asarray(population.placements[best]),
-        float(population.latencies_s[best]),
-        (num_done + 1) * NUM_CHAINS,
-        limits.budget,
-    )
 
 
 @partial(jax.jit, static_argnums=0)

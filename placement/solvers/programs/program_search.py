@@ -110,8 +110,7 @@ def find_warm_start(
             if batches_s and limits.is_over():
                 break
             rows = candidates[first : first + BATCH_SIZE]
-            padded = pad_batch(rows)
-            batches_s.append(np.asarray(problem.evaluate(padded))[: len(rows)])
+            batches_s.append(np.asarray(problem.evaluate(pad_batch(rows)))[: len(rows)])
         values_s = np.concatenate([np.zeros(0), *batches_s])
         placement, value_s = start.placement, start.value_s
         for row in np.argsort(values_s, kind="stable"):
@@ -195,9 +194,7 @@ def _search(
     start = find_warm_start(problem, seed, limits, contiguous=contiguous)
     best, value_s, evaluations = start.placement, start.value_s, start.evaluations
     if value_s <= lower_s * (1 + _SUM_PRECISION):
-        return Solution(
-            best, bound_s=value_s, status=Status.OPTIMAL, evaluations=evaluations, scope=scope
-        )
+        return start._replace(bound_s=value_s, status=Status.OPTIMAL, scope=scope)
     tasks = presolve(problem)
     if best is not None:
         horizon_s, hint = value_s * (1 + base.ROUNDING), tasks.to_classes(best)
@@ -223,14 +220,10 @@ def _search(
         if seconds <= value_s:
             best, value_s = placement, seconds
         limits.report(evaluations, value_s, best)
-    if outcome.status == "infeasible" and best is not None:  # nothing is better than the horizon
-        return Solution(
-            best, bound_s=value_s, status=Status.OPTIMAL, evaluations=evaluations, scope=scope
-        )
-    bound_s = min(max(lower_s, outcome.bound_s), value_s)
-    return Solution(
-        best, bound_s=bound_s, status=outcome.status, evaluations=evaluations, scope=scope
-    )
+    status, bound_s = outcome.status, min(max(lower_s, outcome.bound_s), value_s)
+    if status == Status.INFEASIBLE and best is not None:  # nothing is better than the horizon
+        status, bound_s = Status.OPTIMAL, value_s
+    return Solution(best, bound_s=bound_s, status=status, evaluations=evaluations, scope=scope)
 
 
 def _deal_classes(problem: Instance) -> np.ndarray:
