@@ -6,6 +6,7 @@ recorded as a `Failure`, and the others are measured again in a new worker. A wo
 it works on no candidate is replaced a few times.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -44,7 +45,7 @@ _MIN_JUDGED_SAMPLES = 20  # intervals of fewer samples are wide on an idle machi
 _MAX_DEATHS = 3  # deaths of the worker without a candidate to blame that end a measurement
 
 
-class LocalMeasurer:
+class LocalMeasurer(contextlib.AbstractContextManager["LocalMeasurer"]):
     """The `measurer.Measurer` of this machine; a context manager that owns the worker process."""
 
     def __init__(
@@ -98,9 +99,6 @@ class LocalMeasurer:
         self._worker: WorkerProcess | None = None
         self._num_candidates, self._is_timing = 0, False  # see `Progress`
         self._conditions: dict[str, Conditions] = {}
-
-    def __enter__(self) -> "LocalMeasurer":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
