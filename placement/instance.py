@@ -124,6 +124,21 @@ class Instance(Problem):
         rows = first & np.isfinite(capacity)
         return _read_only(MemoryLimits(self.shares_memory[rows], capacity[rows]))
 
+    def sum_group_capacity(self, group: np.ndarray) -> np.ndarray:
+        """Returns float64 [K]: the memory of all devices of a group, inf if one has no limit.
+
+        Args:
+          group: int [D]: the group of each device, numbered from 0.
+        """
+        chex.assert_shape(group, (len(self.devices),))
+        chex.assert_type(group, int)
+        limited = self.memory_limits
+        total = np.zeros(group.max() + 1)
+        total[group[~limited.devices.any(axis=0)]] = np.inf
+        for devices, capacity in zip(limited.devices, limited.capacity_bytes, strict=True):
+            total[np.unique(group[devices])] += capacity
+        return total
+
     @functools.cached_property
     def interchangeable_devices(self) -> np.ndarray:
         """int64 [D]: for each device the first one it can change places with at no change of costs.
@@ -269,8 +284,8 @@ class Instance(Problem):
                 *(np.asarray(b, np.float64)[first] for b in tensor_bytes)
             ).sum()
             if total_bytes > capacity.min():
-                tables = self.makespan_tables, self.links, self.tensor_blocks
-                memory = memory._replace(alive=residency.build_tables(graph, tensor_bytes, *tables))
+                alive = residency.build_tables(graph, tensor_bytes, *self.links, self.tensor_blocks)
+                memory = memory._replace(alive=alive, schedule=self.makespan_tables)
         return simulators.Limits(
             memory=memory if total_bytes > capacity.min() else None,
             representative=self.leaders if self.is_colocated else None,
@@ -366,6 +381,15 @@ def _exceeds_memory(
 ) -> Array:
     outcome = simulate(tables, placements)
     return jnp.isfinite(outcome.latency_s) & (outcome.overflow > 0)
+
+
+def find_equal_devices(columns: np.ndarray) -> np.ndarray:
+    """Returns int [D]: for each device the first one with an equal column of [*, D] numbers."""
+    chex.assert_rank(columns, 2)
+    rows = np.ascontiguousarray(columns.T)
+    return np.array(
+        [next(d for d, first in enumerate(rows) if (first == row).all()) for row in rows]
+    )
 
 
 def _interchangeable(num_devices: int, is_symmetric: Callable[[np.ndarray], bool]) -> np.ndarray:

@@ -35,7 +35,7 @@ from placement.solvers.heuristics import (
     trivial,
 )
 from placement.solvers.limits import Observe, SearchLimits, ignore_progress
-from placement.solvers.programs import cpsat, milp
+from placement.solvers.programs import program_search
 from placement.solvers.splits import ideals_dp, pipedream
 from placement.types import OUT_OF_MEMORY, Problem, Solution, Status
 
@@ -284,9 +284,13 @@ METHODS: dict[str, Method] = {
     "dp_split": _solver(ideals_dp.dp_split, "subgraph", seeded=False),
     "linearised_dp": _solver(ideals_dp.linearised_dp, "max_load", seeded=False),
     "pipedream": _solver(pipedream.pipedream, "max_load", seeded=False),
-    "milp": _solver(milp.milp, "max_load", "subgraph"),
-    "milp_noncontiguous": _solver(milp.milp_noncontiguous, "max_load"),
-    "cpsat": _solver(cpsat.cpsat, "makespan", "max_load", "subgraph", missing=_package("ortools")),
+    "milp": _solver(program_search.milp, "max_load", "subgraph"),
+    "milp_noncontiguous": _solver(program_search.milp_noncontiguous, "max_load"),
+    "cpsat": _solver(
+        program_search.cpsat,
+        *("makespan", "max_load", "subgraph"),
+        missing=_package("ortools"),
+    ),
     "greedy": _solver(greedy.fill_accelerators, "subgraph", seeded=False),
     "heft": _solver(list_scheduling.heft, "makespan", seeded=False),
     "peft": _solver(list_scheduling.peft, "makespan", seeded=False),

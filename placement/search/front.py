@@ -10,7 +10,7 @@ The axes are never summed, so that no weights have to be chosen.
 The archive starts with the single devices and the results of a search along each of the first two
 axes alone. In every generation parents are drawn by tournaments on crowding distance, in which the
 ends of every axis have infinite distance. Children differ from a parent by one to three block moves
-(`placement.search.block_moves`), or take an interval of the topological order from another member
+(`placement.search.block_search`), or take an interval of the topological order from another member
 (one-interval crossover).
 
 Departure from NSGA-II: the population is the archive. It has no dominated members, so that ranks
@@ -27,7 +27,7 @@ import numpy as np
 
 from placement import solvers
 from placement.instance import Instance
-from placement.search import block_moves, block_search, multistart
+from placement.search import block_search, multistart
 from placement.solvers.limits import SearchLimits
 from placement.types import Array, Status
 
@@ -203,7 +203,7 @@ def _breed(
 
     def move(parents: Array, key: chex.PRNGKey) -> tuple[Array, Array]:
         free_bytes = block_search.free_bytes(space, parents)
-        moves = block_moves.draw_moves(
+        moves = block_search.draw_moves(
             *(key, space.orders, space.allowed, parents, free_bytes, weights),
             (_NUM_SETS, _SET_SIZE),
         )

@@ -263,7 +263,7 @@ def _order_problem(problem: Instance) -> _OrderedProblem:
     memory = problem.limits.memory
     if memory is not None:
         # Windows do not know how long tensors stay alive.
-        memory = memory._replace(memory_bytes=memory.memory_bytes[order], alive=None)
+        memory = memory._replace(memory_bytes=memory.memory_bytes[order], alive=None, schedule=None)
     return _OrderedProblem(
         order=order,
         op_names=tuple(graph.op_names[op] for op in order.tolist()),

@@ -32,6 +32,7 @@ class Memory(NamedTuple):
     # The tensors that come and go, for `makespan` and `max_load`; None if their sizes are unknown
     # or every device can hold all of them.
     alive: residency.Tables | None = None
+    schedule: makespan.Tables | None = None  # of the whole graph, where `alive` is not None
 
 
 class Outcome(NamedTuple):
@@ -107,7 +108,9 @@ def _overflow(memory: Memory, placement: Array) -> Array:
     )
     capacity_bytes = memory.capacity_bytes[:, None]
     if memory.alive is not None:
-        tables, free_bytes = memory.alive, capacity_bytes - used_bytes
+        assert memory.schedule is not None
+        tables, schedule = memory.alive, memory.schedule
+        free_bytes = capacity_bytes - used_bytes
         all_bytes = residency.bound_peak_bytes(tables, placement)
         may_exceed = jnp.any(all_bytes > free_bytes, axis=0)
         # The peaks need another simulation of the schedule, which is left out if all tensors of
@@ -116,7 +119,9 @@ def _overflow(memory: Memory, placement: Array) -> Array:
             may_exceed,
             jax.lax.cond(
                 may_exceed.any(),
-                lambda: residency.compute_peak_bytes(tables, placement, may_exceed),
+                lambda: residency.compute_peak_bytes(
+                    tables, placement, *makespan.compute_times(schedule, placement), may_exceed
+                ),
                 lambda: all_bytes,
             ),
             all_bytes,

@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from placement.simulators import makespan, tensors
+from placement.simulators import tensors
 from placement.types import Array, OpGraph, TensorBytes
 
 PAGE_BYTES = 256
@@ -33,8 +33,8 @@ _MAX_PAGES = 2**30  # of all tensors together: sums are int32
 class Tables(NamedTuple):
     """The arrays that the functions below read, for E edges that carry T tensors."""
 
-    schedule: makespan.Tables
-    links: makespan.Links
+    kind: Array  # int8 [D]: as in `makespan.Links`
+    delay_s: Array  # float32 [E, M, M]: as in `makespan.Links`
     senders: Array  # int32 [E]
     receivers: Array  # int32 [E]
     tensor: Array  # int32 [E]: the tensor that an edge carries, below T
@@ -50,8 +50,8 @@ class Tables(NamedTuple):
 def build_tables(
     graph: OpGraph,
     tensor_bytes: TensorBytes,
-    schedule: makespan.Tables,
-    links: makespan.Links,
+    kind: np.ndarray,
+    delay_s: np.ndarray,
     blocks: tuple[tensors.TensorBlock, ...],
 ) -> Tables:
     """Builds the tables of a problem whose tensors occupy memory, on the host.
@@ -59,8 +59,8 @@ def build_tables(
     Args:
       graph: N operations.
       tensor_bytes: see `CostModel`.
-      schedule: the tables of `makespan` for the same problem.
-      links: the delays of the same problem.
+      kind: int8 [D], as in `makespan.Links`.
+      delay_s: float32 [E, M, M], as in `makespan.Links`.
       blocks: the blocks of the same problem, of `tensors.make_blocks`.
     """
     _, first_edge, tensor = np.unique(graph.tensors, return_index=True, return_inverse=True)
@@ -72,8 +72,8 @@ def build_tables(
         np.ceil(b / page_bytes).astype(np.int32) for b in (source_bytes, copy_bytes)
     )
     return Tables(
-        schedule=schedule,
-        links=links,
+        kind=kind,
+        delay_s=delay_s,
         senders=graph.senders,
         receivers=graph.receivers,
         tensor=tensor.astype(np.int32),
@@ -97,7 +97,7 @@ def bound_peak_bytes(tables: Tables, placement: Array) -> Array:
     Returns:
       float32 [D, B].
     """
-    num_devices = tables.schedule.compute_s.shape[1]
+    num_devices = len(tables.kind)
     sets = tensors.make_sets(placement, num_devices)
     pages = [jnp.zeros(placement.shape[1], jnp.int32)] * num_devices
     for block, source_pages, copy_pages in zip(
@@ -111,18 +111,21 @@ def bound_peak_bytes(tables: Tables, placement: Array) -> Array:
     return tables.page_bytes * jnp.stack(pages)
 
 
-def compute_peak_bytes(tables: Tables, placement: Array, is_needed: Array) -> Array:
+def compute_peak_bytes(
+    tables: Tables, placement: Array, start_s: Array, finish_s: Array, is_needed: Array
+) -> Array:
     """Computes the peaks, float32 [D, B].
 
     Args:
       tables: the tables.
       placement: int32 [N, B].
+      start_s: float32 [N, B], of `makespan.compute_times`.
+      finish_s: float32 [N, B], likewise.
       is_needed: bool [B]: the placements whose peaks are computed; those of the others are zero.
     """
     chex.assert_rank([placement, is_needed], [2, 1])
     chex.assert_type([placement, is_needed], [int, bool])
-    start_s, finish_s = makespan.compute_times(tables.schedule, placement)
-    no_pages = jnp.zeros(tables.schedule.compute_s.shape[1], jnp.int32)
+    no_pages = jnp.zeros(len(tables.kind), jnp.int32)
 
     def compute_peak(xs: tuple[Array, ...]) -> Array:
         is_needed, *schedule_and_placement = xs
@@ -136,10 +139,10 @@ def compute_peak_bytes(tables: Tables, placement: Array, is_needed: Array) -> Ar
 
 def _peak_pages(tables: Tables, start_s: Array, finish_s: Array, placement: Array) -> Array:
     """Computes the peaks int32 [D] of one placement int32 [N], given its schedule."""
-    num_devices, num_ops = tables.schedule.compute_s.shape[1], len(placement)
+    num_devices, num_ops = len(tables.kind), len(placement)
     source, reader = placement[tables.senders], placement[tables.receivers]
-    kind = jnp.asarray(tables.links.kind)
-    delay_s = jnp.asarray(tables.links.delay_s)[jnp.arange(len(source)), kind[source], kind[reader]]
+    kind = jnp.asarray(tables.kind)
+    delay_s = jnp.asarray(tables.delay_s)[jnp.arange(len(source)), kind[source], kind[reader]]
     delay_s = jnp.where(source == reader, 0.0, delay_s)
     arrived_s = finish_s + jnp.zeros(num_ops).at[tables.senders].max(delay_s)
     # Times become their ranks among all times, equal ones the same: below 3 N.

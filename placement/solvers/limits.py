@@ -59,16 +59,12 @@ class SearchLimits:
           budget: placements, at most those of this search.
           evaluations: made before, which are added to those that the inner search reports.
         """
-
-        def tell(
-            inner_evaluations: int,
-            value_s: float,
-            placement: np.ndarray | None,
-            numbers: Mapping[str, float],
-        ) -> None:
-            self.report(evaluations + inner_evaluations, value_s, placement, numbers)
-
-        return SearchLimits(share * self.remaining_s(), min(budget, self.budget), tell, self._stop)
+        return SearchLimits(
+            share * self.remaining_s(),
+            min(budget, self.budget),
+            lambda inner_evaluations, *step: self.report(evaluations + inner_evaluations, *step),
+            self._stop,
+        )
 
     def report(
         self,

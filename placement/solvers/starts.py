@@ -1,4 +1,4 @@
-"""Fast methods for each objective, whose placements longer searches start from."""
+"""Placements of fast methods for each objective, from which longer searches start."""
 
 import contextlib
 from collections.abc import Iterator
@@ -6,11 +6,34 @@ from collections.abc import Iterator
 from placement.errors import UserError
 from placement.instance import Instance
 from placement.solvers import base, graph_cut
-from placement.solvers.diagrams import search as diagrams
+from placement.solvers.bounds import makespan
+from placement.solvers.diagrams.sweep import INITIAL_WIDTH, make_diagram, sweep
 from placement.solvers.heuristics import baechi, greedy, list_scheduling
 from placement.solvers.limits import SearchLimits
 from placement.solvers.splits import ideals_dp, pipedream
-from placement.types import Solution
+from placement.types import Solution, Status
+
+_MAX_DIAGRAM_ROWS = 128  # rows of the states of a diagram
+
+
+def narrow_diagram(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+    """Returns the placement of the narrowest diagram, and whether it is proven to be optimal.
+
+    There is no placement if the graph is wide or if the time ends before.
+    """
+    del seed
+    diagram = make_diagram(problem, _MAX_DIAGRAM_ROWS)
+    if diagram is None:
+        return Solution(None)
+    max_s = makespan.compute_longest_s(diagram.edges, diagram.windows.compute_s)
+    restricted = sweep(diagram, max_s, INITIAL_WIDTH, limits, relaxed=False)
+    if restricted.placement is None:
+        return Solution(None)
+    relaxed = sweep(diagram, restricted.latency_s, INITIAL_WIDTH, limits, relaxed=True)
+    is_optimal = restricted.latency_s <= relaxed.bound_s * (1 + base.ROUNDING)
+    status = Status.OPTIMAL if is_optimal else Status.FINISHED
+    return Solution(restricted.placement, bound_s=relaxed.bound_s, status=status)
+
 
 # The fastest methods come first, because time may run out before the last.
 STARTS: dict[str, tuple[base.Find, ...]] = {
@@ -21,7 +44,7 @@ STARTS: dict[str, tuple[base.Find, ...]] = {
         list_scheduling.peft,
         baechi.m_etf,
         baechi.m_sct,
-        diagrams.narrow_diagram,
+        narrow_diagram,
     ),
     "max_load": (pipedream.pipedream, ideals_dp.linearised_dp),
     "subgraph": (

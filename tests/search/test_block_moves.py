@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 from placement.instance import Instance
-from placement.search import block_moves, block_orders
+from placement.search import block_orders, block_search
 from tests import helpers
 
 SHAPE = 3, 40
-_draw = jax.jit(block_moves.draw_moves, static_argnums=6)
+_draw = jax.jit(block_search.draw_moves, static_argnums=6)
 
 
 @functools.cache
@@ -28,7 +28,7 @@ def _problem() -> Instance:
 
 def _draw_moves(
     parents: np.ndarray, free_bytes: np.ndarray | None, weights: list[float], seed: int = 0
-) -> tuple[block_orders.Orders, np.ndarray, block_moves.BlockMoves]:
+) -> tuple[block_orders.Orders, np.ndarray, block_search.BlockMoves]:
     problem = _problem()
     classes = problem.classes
     computed = block_orders.compute_orders(problem, np.random.default_rng(0))

@@ -12,7 +12,6 @@ from placement.instance import Instance
 from placement.search import multistart
 from placement.simulators import OBJECTIVES
 from placement.solvers import base, starts
-from placement.solvers.diagrams import search as diagrams
 from placement.solvers.limits import SearchLimits
 from placement.types import Solution
 from tests import helpers
@@ -68,7 +67,7 @@ def solve(problem: Instance, seed: int = 1, **options) -> Solution:
 def unproven(monkeypatch):
     """Removes decision diagrams, which prove that small problems' starts are optimal."""
     without_diagrams = [
-        method for method in starts.STARTS["makespan"] if method is not diagrams.narrow_diagram
+        method for method in starts.STARTS["makespan"] if method is not starts.narrow_diagram
     ]
     monkeypatch.setitem(starts.STARTS, "makespan", tuple(without_diagrams))
 

@@ -13,14 +13,18 @@ from placement.costs import roofline
 from placement.graphs import training
 from placement.instance import Instance
 from placement.pipeline import loading
-from placement.simulators import residency
+from placement.simulators import makespan, residency
 from placement.solvers import base
 from placement.types import TensorBytes
 from tests import helpers
 from tests.simulators import reference
 
 PAGE = residency.PAGE_BYTES
-_peak_bytes = jax.jit(residency.compute_peak_bytes)
+_peak_bytes = jax.jit(
+    lambda tables, schedule, placements, is_needed: residency.compute_peak_bytes(
+        tables, placements, *makespan.compute_times(schedule, placements), is_needed
+    )
+)
 _bound_bytes = jax.jit(residency.bound_peak_bytes)
 
 
@@ -98,10 +102,10 @@ def test_peaks_are_those_of_a_walk_through_events(size):
     rng = np.random.default_rng(sum(size))
     for _ in range(12):
         problem, placements = _drawn(rng, size)
-        tables = problem.makespan_tables, problem.links, problem.tensor_blocks
+        tables = *problem.links, problem.tensor_blocks
         t = residency.build_tables(problem.graph, problem.costs.tensor_bytes, *tables)
         wanted = np.ones(18, bool)
-        peak = np.asarray(_peak_bytes(t, placements.T, wanted))
+        peak = np.asarray(_peak_bytes(t, problem.makespan_tables, placements.T, wanted))
         most = np.asarray(_bound_bytes(t, placements.T))
         plain = np.array([_walk(problem, placement) for placement in placements.tolist()]).T
         np.testing.assert_array_equal(peak, plain)

@@ -7,7 +7,8 @@ import pytest
 
 from placement.instance import Instance
 from placement.solvers.limits import SearchLimits
-from placement.solvers.programs import cpsat, warm_start
+from placement.solvers.programs import program_search
+from placement.types import Solution
 from tests import helpers
 
 
@@ -47,12 +48,14 @@ def test_cpsat_tells_while_it_searches(monkeypatch, objective):
     alone = np.full(asked.graph.num_ops, 2)
     alone_s = float(asked.evaluate(alone[None])[0])
 
-    def bad(*_: object, **__: object) -> warm_start.WarmStart:
-        return warm_start.WarmStart(alone, alone_s, 1)
+    def bad(*_: object, **__: object) -> Solution:
+        return Solution(alone, alone_s, evaluations=1)
 
-    monkeypatch.setattr(warm_start, "find_warm_start", bad)
+    monkeypatch.setattr(program_search, "find_warm_start", bad)
     told: list[tuple[int, float, np.ndarray]] = []
-    found = cpsat.cpsat(asked, 0, SearchLimits(10.0, 1, lambda *step: told.append(step[:3])))
+    found = program_search.cpsat(
+        asked, 0, SearchLimits(10.0, 1, lambda *step: told.append(step[:3]))
+    )
     assert found.status == "optimal"
     values = [best_s for _, best_s, _ in told]
     assert len(set(values)) > 1

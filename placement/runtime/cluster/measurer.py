@@ -10,6 +10,7 @@ A share is late if it takes longer than its rounds and, for each of its candidat
 which the host itself would end a compilation.
 """
 
+import contextlib
 import dataclasses
 import operator
 import tempfile
@@ -31,7 +32,7 @@ from placement.runtime.models.inputs import Inputs
 _COSTS_JOB = "the measurement of costs"  # named in messages
 
 
-class ClusterMeasurer:
+class ClusterMeasurer(contextlib.AbstractContextManager["ClusterMeasurer"]):
     """The `measurer.Measurer` of several hosts; a context manager that frees them."""
 
     def __init__(
@@ -71,9 +72,6 @@ class ClusterMeasurer:
         except BaseException:
             self._pool.close()
             raise
-
-    def __enter__(self) -> "ClusterMeasurer":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -66,7 +66,7 @@ class _Batch:
         self.failure = ""  # the reason, once a job cannot be done
 
 
-class Pool:
+class Pool(contextlib.AbstractContextManager["Pool"]):
     """One process on each of some hosts, for jobs; a context manager that ends them.
 
     Ray's own retries (`max_restarts`, `max_task_retries`) are not used. They silently repeat a job
@@ -97,9 +97,6 @@ class Pool:
         self._say = say
         self._running: dict[Any, _Run] = {}
         self._batch_numbers = itertools.count()
-
-    def __enter__(self) -> "Pool":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -1,11 +1,11 @@
 """A deployed model that is ready to run."""
 
 import concurrent.futures
+import contextlib
 import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import openvino as ov
@@ -20,7 +20,7 @@ from placement.runtime.models.fingerprint import quote_names
 REQUESTS_PER_DEVICE = 2  # so that one is ready when the other has ended
 
 
-class Network:
+class Network(contextlib.AbstractContextManager["Network"]):
     """Runs a compiled model; a context manager.
 
     Several threads may share a network. `infer` runs one inference at a time while other calls
@@ -54,7 +54,7 @@ class Network:
             for port in model.inputs
         ]
         self._model = model
-        self._runner: Any = (
+        self._runner: service.Runner = (
             compiled if isinstance(compiled, Executor) else compiled.create_infer_request()
         )
         self._workers = workers
@@ -66,9 +66,6 @@ class Network:
         self._is_stateful = colocation.is_stateful(model)
         self._infer_lock, self._service_lock = threading.Lock(), threading.Lock()
         self._is_closed = False
-
-    def __enter__(self) -> "Network":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

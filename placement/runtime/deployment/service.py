@@ -6,31 +6,19 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import openvino as ov
+
+from placement.runtime.execution.executor import Executor, InferRequest
 
 _WAITING_PER_RUNNER = 2  # limit on the requests that wait, for each that runs
 _MAX_LATENCIES = 10_000
 _POLL_S = 0.1  # a caller that waits for a full service checks this often whether it was closed
 
 Outputs = list[np.ndarray]
-
-
-class Runner(Protocol):
-    """A request of a compiled model, for one thread at a time."""
-
-    def set_input_tensor(self, index: int, tensor: ov.Tensor, /) -> Any:
-        """Sets an input of the model."""
-
-    def infer(self) -> Any:
-        """Runs the model and waits for its outputs."""
-
-    @property
-    def output_tensors(self) -> Sequence[ov.Tensor]:
-        """The outputs, valid until the next inference."""
-        ...
+Runner: TypeAlias = ov.InferRequest | Executor | InferRequest  # for one thread at a time
 
 
 class Latencies(NamedTuple):

@@ -16,13 +16,14 @@ import itertools
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import openvino as ov
 
 from placement.runtime.devices import Device
 from placement.runtime.execution.split import Segment, SplitModel, split_model
+from placement.runtime.execution.stream import RequestGroup
 from placement.runtime.execution.submodels import Submodels
 from placement.runtime.execution.workers import Workers
 
@@ -35,8 +36,14 @@ class Span(NamedTuple):
     end_s: float
 
 
-class Executor:
-    """A compiled placement whose devices work at the same time."""
+class Executor(RequestGroup):
+    """A compiled placement whose devices work at the same time.
+
+    Only one thread may call `infer` at a time; callers that share an executor need a lock
+    (`deployment.network.Network` has one).
+    """
+
+    requests: list["InferRequest"]
 
     def __init__(
         self,
@@ -64,47 +71,22 @@ class Executor:
         self.split = split_model(submodels.model, segments)
         used_devices = {part.device for part in self.split.parts}
         self.devices = tuple(device for device in devices if device.name in used_devices)
-        self.num_requests = num_requests
         self.workers = workers
         workers.start(self.devices)
         compiled = submodels.compile(self.split.parts, devices)
         predecessors = find_predecessors(self.split, keep_device_order=num_requests == 1)
         request_numbers = itertools.count()
-        self.requests = [
-            InferRequest(self.split, compiled, workers, predecessors, request_numbers)
-            for _ in range(num_requests)
-        ]
-
-    def infer(self) -> None:
-        """Runs the model on the inputs that are set, and waits for its outputs.
-
-        Only one thread may call this at a time; callers that share an executor need a lock
-        (`deployment.network.Network` has one).
-
-        Raises:
-          RuntimeError: OpenVINO or a device's thread failed.
-        """
-        self.requests[0].infer()
-
-    def set_input_tensor(self, index: int, tensor: ov.Tensor) -> None:
-        """Sets an input of the model for all requests; its memory is shared, not copied."""
-        for request in self.requests:
-            request.set_input_tensor(index, tensor)
-
-    @property
-    def output_tensors(self) -> list[ov.Tensor]:
-        """The model's outputs, in order, valid until the next inference."""
-        return self.requests[0].output_tensors
+        super().__init__(
+            [
+                InferRequest(self.split, compiled, workers, predecessors, request_numbers)
+                for _ in range(num_requests)
+            ]
+        )
 
     @property
     def spans(self) -> list[Span]:
         """The spans of the parts in the last inference, in the order of their ends."""
         return list(self.requests[0].spans)
-
-    def reset_state(self) -> None:
-        """Sets every variable of the model to its initial value."""
-        for request in self.requests:
-            request.reset_state()
 
     def stream(self, count: int) -> float:
         """Runs `count` requests on the inputs that are set, `num_requests` at once.
@@ -134,7 +116,7 @@ class Executor:
             free_requests.put(request)
         for number in range(count):
             request = free_requests.get()
-            if request.failed:  # start no more; the requests under way finish
+            if request.error is not None:  # start no more; the requests under way finish
                 free_requests.put(request)
                 break
             request.start(number, functools.partial(end_callback, request))
@@ -177,6 +159,7 @@ class InferRequest:
             numbers have priority.
         """
         self.spans: list[Span] = []
+        self.error: BaseException | None = None  # of the last inference, until it is raised
         self._split = split
         self._workers = workers
         self._request_numbers = request_numbers
@@ -209,7 +192,6 @@ class InferRequest:
         self._lock = threading.Lock()  # guards the counts of what is left
         self._num_pending_predecessors: list[int] = []
         self._num_pending_parts = 0
-        self._error: BaseException | None = None
         self._number = 0
         self._end_callback: Callable[[], object] = lambda: None
 
@@ -242,18 +224,8 @@ class InferRequest:
 
     def fail(self, error: RuntimeError) -> None:
         """Ends the inference that is under way with the error of a device's thread."""
-        self._error = error
+        self.error = error
         self._end_callback()
-
-    @property
-    def failed(self) -> bool:
-        """Whether an error ended the last inference."""
-        return self._error is not None
-
-    def take_error(self) -> BaseException | None:
-        """Returns the error of the last inference, and forgets it."""
-        error, self._error = self._error, None
-        return error
 
     def reset_state(self) -> None:
         """Sets every variable of the model to its initial value."""
@@ -284,11 +256,11 @@ class InferRequest:
         """Runs a part, on its device's thread, and submits the parts that waited only for it."""
         begin_s = time.perf_counter()
         try:
-            if self._error is None:  # after an error the other parts are only counted down
+            if self.error is None:  # after an error the other parts are only counted down
                 self._infer_requests[part].infer()
                 self._hand_over(part, self._dynamic_links[part])
         except BaseException as error:  # raised where the caller waits
-            self._error = error
+            self.error = error
         span = Span(part, begin_s, time.perf_counter())
         with self._lock:
             self.spans.append(span)
@@ -365,7 +337,7 @@ def infer_side_by_side(
         alive()
         spans[number].append(list(requests[number].spans))
         is_incomplete = any(len(inferences) <= count for inferences in spans)
-        has_failed = any(request.failed for request in requests)
+        has_failed = any(request.error is not None for request in requests)
         if is_incomplete and time.monotonic() < deadline_s and not has_failed:
             start(number)
         else:
@@ -374,9 +346,11 @@ def infer_side_by_side(
     return [inferences[:-1] for inferences in spans]
 
 
-def _raise_first_error(requests: Iterable[InferRequest]) -> None:
+def _raise_first_error(requests: Sequence[InferRequest]) -> None:
     """Raises the first request's error, if any has one, and clears the errors of all."""
-    errors = [error for request in requests if (error := request.take_error()) is not None]
+    errors = [request.error for request in requests if request.error is not None]
+    for request in requests:
+        request.error = None
     if errors:
         raise errors[0]
 

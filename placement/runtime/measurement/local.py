@@ -6,7 +6,7 @@ recorded as a `Failure`, and the others are measured again in a new worker. A wo
 it works on no candidate is replaced a few times.
 """
 
-import dataclasses
+import contextlib
 import hashlib
 import json
 import os
@@ -45,7 +45,7 @@ _MIN_JUDGED_SAMPLES = 20  # intervals of fewer samples are wide on an idle machi
 _MAX_DEATHS = 3  # deaths of the worker without a candidate to blame that end a measurement
 
 
-class LocalMeasurer:
+class LocalMeasurer(contextlib.AbstractContextManager["LocalMeasurer"]):
     """The `measurer.Measurer` of this machine; a context manager that owns the worker process."""
 
     def __init__(
@@ -100,9 +100,6 @@ class LocalMeasurer:
         self._num_candidates, self._is_timing = 0, False  # see `Progress`
         self._conditions: dict[str, Conditions] = {}
 
-    def __enter__(self) -> "LocalMeasurer":
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
@@ -147,14 +144,14 @@ class LocalMeasurer:
         self._num_candidates = len(request.candidates)
         try:
             for chunk in chunks:
-                outcomes = self._measure_chunk(
+                rounds = Rounds(
                     {i: request.candidates[i] for i in (*baselines, *chunk)},
-                    dataclasses.replace(
-                        request,
-                        time_limit_s=request.time_limit_s / len(chunks),
-                        compile_s=request.compile_s / len(chunks),
-                    ),
+                    request.min_rounds,
+                    request.time_limit_s / len(chunks),
+                    request.compile_s / len(chunks),
+                    request.accept_wrong,
                 )
+                outcomes = self._measure_chunk(rounds, request.num_baselines)
                 baselines = [i for i in baselines if isinstance(outcomes[i], Measurement)]
                 yield outcomes
         finally:
@@ -165,23 +162,17 @@ class LocalMeasurer:
         return dict(self._conditions)
 
     def _measure_chunk(
-        self, candidates: dict[int, Candidate], request: Measure
+        self, rounds: Rounds, num_baselines: int
     ) -> dict[int, Measurement | Failure]:
         """Measures candidates in the same rounds; starts again without one that ends the worker."""
+        candidates = rounds.candidates
         failures: dict[int, Measurement | Failure] = {}
         num_deaths = 0
         while remaining := {i: c for i, c in candidates.items() if i not in failures}:
             facts: dict[int, dict[str, Any]] = {}
             self._is_timing = False
-            rounds = Rounds(
-                remaining,
-                request.min_rounds,
-                request.time_limit_s,
-                request.compile_s,
-                request.accept_wrong,
-            )
             try:
-                for kind, *content in self._exchange(rounds):
+                for kind, *content in self._exchange(rounds._replace(candidates=remaining)):
                     if kind == "failure":
                         index, stage, cause = content
                         failures[index] = Failure(stage, cause)
@@ -190,7 +181,7 @@ class LocalMeasurer:
                         facts[index] = candidate_facts
                     else:
                         return failures | self._summarize(
-                            candidates, facts, content[0], request.num_baselines
+                            candidates, facts, content[0], num_baselines
                         )
                     num_judged = len(failures.keys() | facts.keys())
                     self._is_timing = num_judged == len(candidates)

@@ -23,7 +23,7 @@ from placement.costs.transfers import TransferFit
 from placement.runtime.execution.split import Segment
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Contention, Timeline, TransferShapes
-from placement.runtime.measurement.worker.chains import CHAIN_OPS, relative_duration
+from placement.runtime.measurement.worker.chains import CHAIN_OPS, predict_durations
 from placement.types import OpGraph
 
 _INFERENCES = 20
@@ -96,11 +96,10 @@ def _measure_chains(
     shapes, copy_s_per_byte = measurer.ask(TransferShapes())
     names = [(f"step_{i}",) for i in range(CHAIN_OPS)]
     supported = np.ones((CHAIN_OPS, len(measurer.devices)), bool)
-    last_duration_s, last_bytes = 0.0, 1
-    for number, shape in enumerate(shapes if samples else ()):
-        begin_s, num_bytes = time.monotonic(), 4 * math.prod(shape)
+    predictions = predict_durations(shapes if samples else ())
+    for number, (shape, num_bytes, predicted_s) in enumerate(predictions):
+        begin_s = time.monotonic()
         chain_deadline_s = deadline_s if number else math.inf
-        predicted_s = last_duration_s * relative_duration(num_bytes, last_bytes)
         if begin_s + predicted_s > chain_deadline_s:
             # The worker then runs no inference, and notes what it left out.
             chain_deadline_s = begin_s
@@ -108,7 +107,6 @@ def _measure_chains(
         _measure_parts(
             measurer, names, supported, samples, source_bytes, chain_deadline_s, shape=shape
         )
-        last_duration_s, last_bytes = time.monotonic() - begin_s, num_bytes
     return copy_s_per_byte
 
 

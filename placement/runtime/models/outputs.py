@@ -31,10 +31,11 @@ class Comparison(NamedTuple):
 
 
 class OutputCheck(NamedTuple):
-    """The error of a device's outputs and the largest error that is accepted."""
+    """The largest differences of a device's outputs from the reference over all inputs."""
 
-    error: float
-    tolerance: float
+    error: float  # as in `Comparison`
+    nan_share: float  # as in `Comparison`
+    tolerance: float  # the largest error that is accepted
 
     @property
     def is_correct(self) -> bool:

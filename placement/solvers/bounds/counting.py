@@ -33,8 +33,7 @@ import numpy as np
 from scipy import optimize, sparse
 
 from placement.graphs import dag
-from placement.instance import Instance
-from placement.solvers import base
+from placement.instance import Instance, find_equal_devices
 
 _TOLERANCE = 1e-7  # relative: of linear programs
 _HEAVY_CLASSES = 16  # per device: with more, the relaxation is as good
@@ -52,7 +51,7 @@ def bound_max_load(problem: Instance) -> float:
     """Bounds the objective `max_load` from below; inf where no placement can be feasible."""
     classes = problem.classes
     capacity = np.asarray(problem.costs.capacity_bytes, np.float64)
-    first_equal = base.find_equal_devices(np.concatenate([capacity[None], classes.compute_s]))
+    first_equal = find_equal_devices(np.concatenate([capacity[None], classes.compute_s]))
     columns, group, size = np.unique(first_equal, return_inverse=True, return_counts=True)
     compute_s, is_allowed = classes.compute_s[:, columns], classes.allowed[:, columns]
     # Variable 0 is T; one share follows for each class and group of devices that can run it.
@@ -60,7 +59,7 @@ def bound_max_load(problem: Instance) -> float:
     shares = np.arange(len(class_id))
     shape = (len(size), len(shares))
     load_s = sparse.coo_array((compute_s[is_allowed], (group_id, shares)), shape)
-    group_bytes = base.sum_group_capacity(problem, group)
+    group_bytes = problem.sum_group_capacity(group)
     is_limited = np.isfinite(group_bytes)
     used = sparse.coo_array((classes.memory_bytes[class_id], (group_id, shares)), shape).tocsr()
     upper = sparse.block_array(

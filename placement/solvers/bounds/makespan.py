@@ -49,8 +49,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import optimize, sparse
 
-from placement.instance import ColocationClasses, Instance
-from placement.solvers import base
+from placement.instance import ColocationClasses, Instance, find_equal_devices
 from placement.solvers.limits import SearchLimits
 from placement.types import Array
 
@@ -198,7 +197,7 @@ def close_windows(
 def _is_overloaded(problem: Instance, windows: Windows, latency_s: float) -> bool:
     """Whether the linear program has no shares: its least excess, in units of T, is positive."""
     classes = problem.classes
-    first_equal = base.find_equal_devices(np.concatenate(windows))
+    first_equal = find_equal_devices(np.concatenate(windows))
     devices, group = np.unique(first_equal, return_inverse=True)
     rows = _make_rows(problem, windows, latency_s, devices, group)
     if not len(rows.group):  # no operation takes time, and no memory is limited
@@ -257,7 +256,7 @@ def _make_rows(
                 groups.append(g)
                 loads.append(np.bincount(classes.ids, overlap_s, num_classes) / latency_s)
                 limits.append(sizes[g] * length_s / latency_s)
-    for g, capacity_bytes in enumerate(base.sum_group_capacity(problem, group)):
+    for g, capacity_bytes in enumerate(problem.sum_group_capacity(group)):
         if np.isfinite(capacity_bytes):
             groups.append(g)
             loads.append(classes.memory_bytes / max(capacity_bytes, 1.0))

@@ -15,14 +15,18 @@ from placement.errors import UserError
 from placement.instance import Instance
 from placement.solvers import base
 from placement.solvers.bounds import makespan
-from placement.solvers.diagrams import layers
-from placement.solvers.diagrams.sweep import sweep
+from placement.solvers.diagrams.sweep import (
+    INITIAL_WIDTH,
+    MAX_ROWS,
+    Diagram,
+    make_diagram,
+    sweep,
+)
 from placement.solvers.limits import SearchLimits
 from placement.types import Solution, Status
 
-_INITIAL_WIDTH, _WIDTH_FACTOR = 64, 4
+_WIDTH_FACTOR = 4
 _MAX_BOUND_WIDTH = 4096  # of diagrams that only compute a bound
-_MAX_START_ROWS = 128  # rows of the states of a diagram that only computes a start
 _MAX_HALVINGS = 4  # attempts of one width to halve the gap between the bound and the best latency
 
 
@@ -36,14 +40,14 @@ def solve_diagram(problem: Instance, seed: int, limits: SearchLimits) -> Solutio
       UserError: too many tensors are alive at a time.
     """
     del seed
-    diagram = layers.make(problem)
+    diagram = make_diagram(problem)
     if diagram is None:
         raise UserError(
-            f"graph {problem.graph.name!r} has more than {layers.MAX_ROWS} tensors alive at a "
+            f"graph {problem.graph.name!r} has more than {MAX_ROWS} tensors alive at a "
             "time; diagram is for narrower ones: give another method"
         )
     max_s = makespan.compute_longest_s(diagram.edges, diagram.windows.compute_s)
-    best, value_s, bound_s, evaluations, width = None, np.inf, 0.0, 0, _INITIAL_WIDTH
+    best, value_s, bound_s, evaluations, width = None, np.inf, 0.0, 0, INITIAL_WIDTH
     while True:
         swept = sweep(diagram, min(value_s, max_s), width, limits, relaxed=False)
         evaluations += swept.evaluations
@@ -72,32 +76,13 @@ def solve_diagram(problem: Instance, seed: int, limits: SearchLimits) -> Solutio
         width *= _WIDTH_FACTOR
 
 
-def narrow_diagram(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
-    """Returns the placement of the narrowest diagram, and whether it is proven to be optimal.
-
-    There is no placement if the graph is wide or if the time ends before.
-    """
-    del seed
-    diagram = layers.make(problem, _MAX_START_ROWS)
-    if diagram is None:
-        return Solution(None)
-    max_s = makespan.compute_longest_s(diagram.edges, diagram.windows.compute_s)
-    restricted = sweep(diagram, max_s, _INITIAL_WIDTH, limits, relaxed=False)
-    if restricted.placement is None:
-        return Solution(None)
-    relaxed = sweep(diagram, restricted.latency_s, _INITIAL_WIDTH, limits, relaxed=True)
-    is_optimal = restricted.latency_s <= relaxed.bound_s * (1 + base.ROUNDING)
-    status = Status.OPTIMAL if is_optimal else Status.FINISHED
-    return Solution(restricted.placement, bound_s=relaxed.bound_s, status=status)
-
-
 def compute_bound(problem: Instance, limits: SearchLimits) -> float:
     """Computes a lower bound of the latency of every placement, in seconds, within the limits."""
-    diagram = layers.make(problem)
+    diagram = make_diagram(problem)
     if diagram is None:
         return 0.0
     best_s = makespan.compute_longest_s(diagram.edges, diagram.windows.compute_s)
-    bound_s, width = 0.0, _INITIAL_WIDTH
+    bound_s, width = 0.0, INITIAL_WIDTH
     while width <= _MAX_BOUND_WIDTH and not limits.is_over():
         swept = sweep(diagram, best_s, width, limits, relaxed=False)
         best_s = min(best_s, swept.latency_s)
@@ -111,7 +96,7 @@ def compute_bound(problem: Instance, limits: SearchLimits) -> float:
 
 
 def _raise_bound(
-    diagram: layers.Diagram, bound_s: float, best_s: float, width: int, limits: SearchLimits
+    diagram: Diagram, bound_s: float, best_s: float, width: int, limits: SearchLimits
 ) -> tuple[float, int]:
     """Raises a lower bound towards the best known latency; returns it and the evaluations."""
     evaluations, open_s, attempt_s = 0, best_s, best_s

@@ -1,9 +1,9 @@
 """`genetic`: a genetic algorithm for any objective, on the compiled simulator.
 
-A generation has `neighbourhood.NUM_CHAINS` placements; the first has the single devices. Parents
+A generation has `NUM_CHAINS` placements; the first has the single devices. Parents
 are the better of two random placements each (tournaments). A child takes a segment of a topological
 order from one parent and the rest from the other (two-point crossover, Holland 1975). It then
-becomes a neighbour (`placement.solvers.heuristics.neighbourhood`) with probability
+becomes a neighbour (`placement.solvers.heuristics.local_search`) with probability
 `MUTATION_PROBABILITY`, and every class moves on its own with probability 1 / C. The next generation
 is the best of parents and children together, each placement once.
 
@@ -20,7 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from placement.instance import Instance
-from placement.solvers.heuristics import neighbourhood
+from placement.solvers.heuristics import local_search
+from placement.solvers.heuristics.local_search import NUM_CHAINS, SearchSpace
 from placement.solvers.limits import SearchLimits
 from placement.types import Array, Solution
 
@@ -38,33 +39,27 @@ class _Population(NamedTuple):
 
 def genetic_algorithm(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Searches with a genetic algorithm."""
-    space, starts, evaluation = neighbourhood.make_space(problem)
+    space, starts, evaluation = local_search.make_space(problem)
     key, population = jax.random.PRNGKey(seed), _Population(starts, *evaluation)
-    total_generations = max(0, limits.budget // neighbourhood.NUM_CHAINS - 1)
+    total_generations = max(0, limits.budget // NUM_CHAINS - 1)
     num_done = 0
-    while num_done < total_generations and not limits.is_over():
+    while True:
+        evaluations = (num_done + 1) * NUM_CHAINS
+        fastest = int(jnp.argmin(population.latencies_s))
+        best_s = float(population.latencies_s[fastest])
+        best = np.asarray(population.placements[fastest])
+        limits.report(evaluations, best_s, best)
+        if num_done >= total_generations or limits.is_over():
+            return local_search.make_result(best, best_s, evaluations, limits.budget)
         count = min(_GENERATIONS_PER_CALL, total_generations - num_done)
         key, population = _evolve(problem.objective, space, key, population, count)
         num_done += count
-        best = int(jnp.argmin(population.latencies_s))
-        limits.report(
-            (num_done + 1) * neighbourhood.NUM_CHAINS,
-            float(population.latencies_s[best]),
-            np.asarray(population.placements[best]),
-        )
-    best = int(jnp.argmin(population.latencies_s))
-    return neighbourhood.make_result(
-        np.asarray(population.placements[best]),
-        float(population.latencies_s[best]),
-        (num_done + 1) * neighbourhood.NUM_CHAINS,
-        limits.budget,
-    )
 
 
 @partial(jax.jit, static_argnums=0)
 def _evolve(
     objective: str,
-    space: neighbourhood.SearchSpace,
+    space: SearchSpace,
     key: chex.PRNGKey,
     population: _Population,
     num_generations: Array,
@@ -88,7 +83,7 @@ def _evolve(
             is_inside, population.placements[second], population.placements[first]
         )
         children = _mutate(mutation_key, space, children)
-        evaluation = neighbourhood.evaluate(objective, space, children)
+        evaluation = local_search.evaluate_costs(objective, space, children)
         pool = jax.tree.map(
             lambda old, new: jnp.concatenate([old, new]),
             population,
@@ -103,12 +98,12 @@ def _evolve(
     return jax.lax.fori_loop(0, num_generations, generation, (key, population))
 
 
-def _mutate(key: chex.PRNGKey, space: neighbourhood.SearchSpace, placements: Array) -> Array:
+def _mutate(key: chex.PRNGKey, space: SearchSpace, placements: Array) -> Array:
     """Mutates placements int32 [B, N]."""
     num_ops, num_devices = space.allowed.shape
     selection_key, neighbour_key, class_key, device_key = jax.random.split(key, 4)
     is_selected = jax.random.bernoulli(selection_key, MUTATION_PROBABILITY, (len(placements), 1))
-    neighbours = neighbourhood.draw_neighbours(neighbour_key, space, placements)
+    neighbours = local_search.draw_neighbours(neighbour_key, space, placements)
     placements = jnp.where(is_selected, neighbours, placements)
     # Drawn for each position; all operations of a class read the draw at the class's rank.
     is_changed = jax.random.bernoulli(class_key, 1 / space.num_classes, placements.shape)

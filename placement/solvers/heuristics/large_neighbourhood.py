@@ -71,7 +71,7 @@ def lns(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     schedules = [find(problem, seed, limits).placement for find in STARTS]
     placements = [placement for placement in schedules if placement is not None]
     starts = np.array([*problem.single_devices, *placements], np.int32)
-    starts_s = problem.evaluate(_pad_batch(starts))
+    starts_s = problem.evaluate(pad_batch(starts))
     return polish(problem, starts[int(np.argmin(starts_s))], seed, limits)
 
 
@@ -89,7 +89,7 @@ def polish(problem: Instance, placement: np.ndarray, seed: int, limits: SearchLi
         *dag.quotient(problem.graph.senders, problem.graph.receivers, classes.ids),
     )
     current = np.asarray(placement, np.int32)[classes.first_ops]
-    current_s = np.asarray(problem.evaluate(_pad_batch(current[None])[:, classes.ids]))[:1]
+    current_s = np.asarray(problem.evaluate(pad_batch(current[None])[:, classes.ids]))[:1]
     chain = ils.start(current[:, None], ils.Evaluation(current_s, current_s), np.zeros(1, int))
     joined = np.empty((0, len(current)), np.int32)
     patience = _PATIENCE + len(current) // _CLASSES_PER_ROUND
@@ -132,7 +132,7 @@ def polish(problem: Instance, placement: np.ndarray, seed: int, limits: SearchLi
 _move_chain = jax.jit(partial(ils.move_chains, patience=None))
 
 
-def _pad_batch(rows: np.ndarray) -> np.ndarray:
+def pad_batch(rows: np.ndarray) -> np.ndarray:
     """Returns `BATCH_SIZE` rows, the last one repeated."""
     return np.concatenate([rows, np.repeat(rows[-1:], BATCH_SIZE - len(rows), axis=0)])
 

@@ -26,10 +26,9 @@ import chex
 import numpy as np
 from scipy import sparse
 
-from placement.errors import UserError
+from placement.errors import UserError, missing_extra
 from placement.instance import Instance
 from placement.simulators import ranks
-from placement.solvers import base
 
 _TOTAL = 10**7  # of weights: twice that, for edges, is far below 2**31 of 32-bit partitioners
 _SHARES = 1000  # shares are whole numbers that sum to about this, at least 1
@@ -210,7 +209,7 @@ def _metis(graph: WeightedGraph, shares: np.ndarray, seed: int) -> np.ndarray:
     try:
         import pymetis
     except ImportError as error:
-        raise base.make_missing_error("pymetis") from error
+        raise UserError(missing_extra("pymetis", "solvers")) from error
     adjacency = graph.adjacency
     _, parts = pymetis.part_graph(
         len(shares),
@@ -227,7 +226,7 @@ def _kahip(graph: WeightedGraph, shares: np.ndarray, seed: int) -> np.ndarray:
     try:
         import kahip
     except ImportError as error:
-        raise base.make_missing_error("kahip") from error
+        raise UserError(missing_extra("kahip", "solvers")) from error
     adjacency = graph.adjacency
     csr = (adjacency.indptr, adjacency.data, adjacency.indices)
     _, parts = kahip.kaffpa(graph.weights, *csr, len(shares), 0.03, True, seed, _ECO)

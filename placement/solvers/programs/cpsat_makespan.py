@@ -49,14 +49,22 @@ from placement.instance import Instance
 from placement.solvers import base
 from placement.solvers.bounds import makespan as makespan_lib
 from placement.solvers.limits import SearchLimits
-from placement.solvers.programs import cpsat_solver, warm_start
+from placement.solvers.programs import cpsat_solver
 from placement.types import Solution, Status
 
 _MAX_ROWS = 1_000_000  # pairs of operations on devices that edges join
 
 
-def solve_makespan(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def solve_makespan(
+    problem: Instance, seed: int, limits: SearchLimits, find_start: base.Find
+) -> Solution:
     """Finds the optimum, or the best placement and bound at the time limit.
+
+    Args:
+      problem: the problem.
+      seed: of the warm start and of the solver.
+      limits: the time limit and the budget of the warm start.
+      find_start: finds the warm start, with its value.
 
     Raises:
       UserError: ortools is not installed, or the program would take gigabytes.
@@ -69,8 +77,8 @@ def solve_makespan(problem: Instance, seed: int, limits: SearchLimits) -> Soluti
             f"cpsat takes at most {_MAX_ROWS}: give a smaller graph, fewer devices or another "
             "method"
         )
-    start = warm_start.find_warm_start(problem, seed, limits)
-    best, value_s, evaluations = start
+    start = find_start(problem, seed, limits)
+    best, value_s, evaluations = start.placement, start.value_s, start.evaluations
     bound_s = makespan_lib.bound_makespan(problem, limits)
     if bound_s == inf:
         return Solution(None, status=Status.INFEASIBLE, evaluations=evaluations)

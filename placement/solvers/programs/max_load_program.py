@@ -31,8 +31,7 @@ import numpy as np
 
 from placement.instance import Instance
 from placement.solvers.bounds import counting
-from placement.solvers.programs.presolve import TaskGraph
-from placement.solvers.programs.program import Count, Program, add_load, join_inseparable
+from placement.solvers.programs.program import Count, Program, TaskGraph, add_load, join_inseparable
 
 
 def build(

@@ -18,44 +18,12 @@ new cycle or way back to a device arises. Only operations that are not co-locate
 within the forward or within the backward pass.
 """
 
-from typing import NamedTuple
-
-import chex
 import numpy as np
 
 from placement.graphs import dag
 from placement.instance import Instance
 from placement.simulators import max_load
-
-
-class TaskGraph(NamedTuple):
-    """N operations in V tasks in C classes, and the K tensors between classes."""
-
-    task_ids: np.ndarray  # int [N]: the task of each operation
-    class_ids: np.ndarray  # int [V]: the class of each task
-    edges: np.ndarray  # int [2, Q]: senders and receivers, the distinct edges between tasks
-    backward: np.ndarray  # bool [V]
-    task_s: np.ndarray  # float64 [V, D]
-    compute_s: np.ndarray  # float64 [C, D]
-    memory_bytes: np.ndarray  # float64 [C]
-    source: np.ndarray  # int [K]: the class that produces a tensor
-    readers: tuple[np.ndarray, ...]  # K of int: the other classes that read it, at least one
-    receive_s: np.ndarray  # float64 [K, D]
-    send_s: np.ndarray  # float64 [K, D]
-
-    def to_operations(self, class_devices: np.ndarray) -> np.ndarray:
-        """Returns the devices int [N] of operations, given those int [C] of classes."""
-        chex.assert_shape(class_devices, self.compute_s.shape[:1])
-        chex.assert_type(class_devices, int)
-        return class_devices[self.class_ids[self.task_ids]]
-
-    def to_classes(self, placement: np.ndarray) -> np.ndarray:
-        """Returns the devices int [C] of classes, given those int [N] of operations."""
-        chex.assert_shape(placement, self.task_ids.shape)
-        chex.assert_type(placement, int)
-        class_devices = np.empty(len(self.compute_s), int)
-        class_devices[self.class_ids[self.task_ids]] = placement
-        return class_devices
+from placement.solvers.programs.program import TaskGraph
 
 
 def presolve(problem: Instance) -> TaskGraph:

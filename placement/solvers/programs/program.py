@@ -9,19 +9,52 @@ The constraints have five forms:
     (4)  memory limit   sum of bytes * Boolean <= capacity
     (5)  precedence     late >= sum of early times + sum of seconds * Boolean, if all literals hold
 
-The time `total` is minimised. A program says what holds; `milp` and `cpsat` solve it, and
-`program_search` gives it a horizon: the value of a placement that is known beforehand.
+The time `total` is minimised. A program says what holds; `highs` and `cpsat_solver` solve
+it, and `program_search` gives it a horizon: the value of a placement that is known beforehand.
 """
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import chex
 import numpy as np
 
-from placement.instance import Instance
-from placement.solvers import base
-from placement.solvers.programs.presolve import TaskGraph
+from placement.instance import Instance, find_equal_devices
 from placement.types import Status
+
+
+class TaskGraph(NamedTuple):
+    """A presolved problem: N operations in V tasks in C classes, and the K tensors between classes.
+
+    `placement.solvers.programs.presolve` defines tasks and classes.
+    """
+
+    task_ids: np.ndarray  # int [N]: the task of each operation
+    class_ids: np.ndarray  # int [V]: the class of each task
+    edges: np.ndarray  # int [2, Q]: senders and receivers, the distinct edges between tasks
+    backward: np.ndarray  # bool [V]
+    task_s: np.ndarray  # float64 [V, D]
+    compute_s: np.ndarray  # float64 [C, D]
+    memory_bytes: np.ndarray  # float64 [C]
+    source: np.ndarray  # int [K]: the class that produces a tensor
+    readers: tuple[np.ndarray, ...]  # K of int: the other classes that read it, at least one
+    receive_s: np.ndarray  # float64 [K, D]
+    send_s: np.ndarray  # float64 [K, D]
+
+    def to_operations(self, class_devices: np.ndarray) -> np.ndarray:
+        """Returns the devices int [N] of operations, given those int [C] of classes."""
+        chex.assert_shape(class_devices, self.compute_s.shape[:1])
+        chex.assert_type(class_devices, int)
+        return class_devices[self.class_ids[self.task_ids]]
+
+    def to_classes(self, placement: np.ndarray) -> np.ndarray:
+        """Returns the devices int [C] of classes, given those int [N] of operations."""
+        chex.assert_shape(placement, self.task_ids.shape)
+        chex.assert_type(placement, int)
+        class_devices = np.empty(len(self.compute_s), int)
+        class_devices[self.class_ids[self.task_ids]] = placement
+        return class_devices
+
 
 # A literal: the Boolean b as b, its negation as ~b, which is negative.
 Literal = int
@@ -98,7 +131,7 @@ class Program:
             tasks.receive_s,
             tasks.send_s,
         ]
-        self.first_equal_device = base.find_equal_devices(np.concatenate(rows))
+        self.first_equal_device = find_equal_devices(np.concatenate(rows))
         self.total = self.add_time(lower_s)
 
     def add_booleans(self, rows: int, columns: int) -> np.ndarray:

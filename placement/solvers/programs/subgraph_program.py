@@ -33,8 +33,7 @@ import numpy as np
 
 from placement.graphs import dag
 from placement.instance import Instance
-from placement.solvers.programs.presolve import TaskGraph
-from placement.solvers.programs.program import Program, add_load, join_inseparable
+from placement.solvers.programs.program import Program, TaskGraph, add_load, join_inseparable
 
 
 def build(problem: Instance, tasks: TaskGraph, horizon_s: float, lower_s: float) -> Program:

@@ -39,29 +39,7 @@ from placement.errors import UserError
 from placement.graphs import dag
 from placement.instance import Instance
 from placement.simulators import max_load
-
-
-class VertexGraph(NamedTuple):
-    """V vertices in topological order with T tensors, and their costs on K types of devices.
-
-    An ideal that contains the vertex `successors[q]` must contain `predecessors[q]`.
-    """
-
-    vertex_ids: np.ndarray  # int [N]: the vertex of each operation
-    predecessors: np.ndarray  # int [Q]
-    successors: np.ndarray  # int [Q]
-    compute_s: np.ndarray  # float64 [V, K]
-    memory_bytes: np.ndarray  # float64 [V]
-    source: np.ndarray  # int [T]: the vertex that produces a tensor
-    read_tensor: np.ndarray  # int [R]: the tensor of a read by another vertex
-    reader: np.ndarray  # int [R]: that vertex
-    receive_s: np.ndarray  # float64 [T, K]
-    send_s: np.ndarray  # float64 [T, K]
-
-    @property
-    def num_vertices(self) -> int:
-        """V."""
-        return len(self.memory_bytes)
+from placement.solvers.splits.ideals import VertexGraph
 
 
 class DeviceTypes(NamedTuple):

@@ -22,9 +22,31 @@ import numpy as np
 from scipy import sparse
 
 from placement.errors import UserError
-from placement.solvers.splits.contiguous import VertexGraph
 
 MAX_IDEALS = 50_000  # tables of so many ideals of a few hundred vertices take about a gigabyte
+
+
+class VertexGraph(NamedTuple):
+    """V vertices in topological order with T tensors, and their costs on K types of devices.
+
+    An ideal that contains the vertex `successors[q]` must contain `predecessors[q]`.
+    """
+
+    vertex_ids: np.ndarray  # int [N]: the vertex of each operation
+    predecessors: np.ndarray  # int [Q]
+    successors: np.ndarray  # int [Q]
+    compute_s: np.ndarray  # float64 [V, K]
+    memory_bytes: np.ndarray  # float64 [V]
+    source: np.ndarray  # int [T]: the vertex that produces a tensor
+    read_tensor: np.ndarray  # int [R]: the tensor of a read by another vertex
+    reader: np.ndarray  # int [R]: that vertex
+    receive_s: np.ndarray  # float64 [T, K]
+    send_s: np.ndarray  # float64 [T, K]
+
+    @property
+    def num_vertices(self) -> int:
+        """V."""
+        return len(self.memory_bytes)
 
 
 class Ideals(NamedTuple):

@@ -34,8 +34,8 @@ from placement.solvers import base
 from placement.solvers.limits import SearchLimits
 from placement.solvers.splits import contiguous
 from placement.solvers.splits import ideals as ideals_lib
-from placement.solvers.splits.contiguous import DeviceTypes, VertexGraph
-from placement.solvers.splits.ideals import Ideals
+from placement.solvers.splits.contiguous import DeviceTypes
+from placement.solvers.splits.ideals import Ideals, VertexGraph
 from placement.types import Solution, Status
 
 MAX_STATES = 50_000_000  # pairs of an ideal and numbers of devices, 8 bytes each
@@ -43,14 +43,6 @@ _GUESS_RATIO, _NUM_GUESSES = 1.2, 10  # of the value over an even load: 1.2, 1.2
 _BLOCK_PAIRS = 2_000_000  # pairs of ideals in memory at a time
 _SLACK = 1 + 1e-9  # an optimum may equal the bound but for rounding
 _NO_BOUND_S = 1e300  # finite, so that no devices times no bound is 0
-
-
-class Split(NamedTuple):
-    """The best split of a graph over the devices."""
-
-    value_s: float  # inf where none was found
-    placement: np.ndarray | None  # int [N]
-    is_complete: bool = True  # whether the search ended before the time limit
 
 
 class _Tables(NamedTuple):
@@ -91,13 +83,11 @@ def ideals_dp(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     best = _linearise(types, vertex_graphs, limits)
     for vertices, lattice in zip(vertex_graphs, lattices, strict=True):
         best = _choose_better(best, search(vertices, types, lattice, best.value_s, limits))
-    if not best.is_complete:
-        return Solution(best.placement, status=Status.TIME_LIMIT, scope=base.CONTIGUOUS)
-    if best.placement is None:
-        return Solution(None, bound_s=np.inf, status=Status.INFEASIBLE, scope=base.CONTIGUOUS)
-    return Solution(
-        best.placement, bound_s=best.value_s, status=Status.OPTIMAL, scope=base.CONTIGUOUS
-    )
+    best = best._replace(scope=base.CONTIGUOUS)
+    if best.status == Status.TIME_LIMIT:
+        return best
+    status = Status.INFEASIBLE if best.placement is None else Status.OPTIMAL
+    return best._replace(bound_s=best.value_s, status=status)
 
 
 def dp_split(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
@@ -118,20 +108,20 @@ def linearised_dp(problem: Instance, seed: int, limits: SearchLimits) -> Solutio
       UserError: see `contiguous.build_vertex_graphs`.
     """
     del seed
-    best = _linearise(*contiguous.build_vertex_graphs(problem), limits)
-    status = Status.FINISHED if best.is_complete else Status.TIME_LIMIT
-    return Solution(best.placement, status=status)
+    return _linearise(*contiguous.build_vertex_graphs(problem), limits)
 
 
-def _linearise(types: DeviceTypes, vertex_graphs: list[VertexGraph], limits: SearchLimits) -> Split:
+def _linearise(
+    types: DeviceTypes, vertex_graphs: list[VertexGraph], limits: SearchLimits
+) -> Solution:
     """Finds the best split of prefixes of a depth-first order, or the best single device."""
-    vertices, best = vertex_graphs[0], Split(np.inf, None)
+    vertices, best = vertex_graphs[0], Solution(None, np.inf)
     total_s = vertices.compute_s.sum(axis=0)
     total_s[vertices.memory_bytes.sum() > types.capacity_bytes] = np.inf
     k = int(total_s.argmin())
     if np.isfinite(total_s[k]):
         placement = np.full(len(vertices.vertex_ids), types.devices[k][0])
-        best = Split(float(total_s[k]), placement)
+        best = Solution(placement, float(total_s[k]))
     for vertices in vertex_graphs:
         ends = vertices.predecessors, vertices.successors
         order = dag.depth_first_order(vertices.num_vertices, *ends)
@@ -143,14 +133,15 @@ def _linearise(types: DeviceTypes, vertex_graphs: list[VertexGraph], limits: Sea
         for bound_s in [*guesses_s[guesses_s < best.value_s].tolist(), best.value_s]:
             split = search(vertices, types, lattice, bound_s, limits)
             best = _choose_better(best, split)
-            if split.placement is not None or not split.is_complete:
+            if split.placement is not None or split.status == Status.TIME_LIMIT:
                 break
     return best
 
 
-def _choose_better(first: Split, second: Split) -> Split:
+def _choose_better(first: Solution, second: Solution) -> Solution:
     better = second if second.value_s < first.value_s else first
-    return better._replace(is_complete=first.is_complete and second.is_complete)
+    is_late = Status.TIME_LIMIT in (first.status, second.status)
+    return better._replace(status=Status.TIME_LIMIT if is_late else Status.FINISHED)
 
 
 def search(
@@ -159,7 +150,7 @@ def search(
     lattice: Ideals,
     bound_s: float,
     limits: SearchLimits,
-) -> Split:
+) -> Solution:
     """Finds the best split whose ideals are in the lattice, no worse than the bound.
 
     Args:
@@ -168,6 +159,9 @@ def search(
       lattice: ideals of the graph, among them the empty one and the whole graph.
       bound_s: an upper bound of the value.
       limits: the time limit.
+
+    Returns:
+      The split with its load; None and inf if there is none, or if the time is over.
 
     Raises:
       UserError: the machine has too many types of devices for this many ideals.
@@ -181,7 +175,7 @@ def search(
         )
     upper_s = min(bound_s, _NO_BOUND_S) * _SLACK
     if (vertices.compute_s > upper_s).all(axis=1).any():
-        return Split(np.inf, None)
+        return Solution(None, np.inf)
 
     def sum_members(members: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Sums float64 [L, *]: values [V, *] over the members, some ideals at a time."""
@@ -207,11 +201,11 @@ def search(
     best_s[0] = 0.0
     for first, end in itertools.pairwise(lattice.level_starts[1:].tolist()):
         if limits.is_over():
-            return Split(np.inf, None, is_complete=False)
+            return Solution(None, np.inf, status=Status.TIME_LIMIT)
         _fill_level(tables, best_s, np.arange(first, end), upper_s)
     value_s = float(best_s[-1, -1])
     if np.isinf(value_s):
-        return Split(np.inf, None)
+        return Solution(None, np.inf)
 
     # The devices int [V] on the way back from all vertices and devices to none.
     placement = np.empty(lattice.members.shape[1], int)
@@ -229,7 +223,7 @@ def search(
         device = types.devices[k][tables.counts[state, k] - 1]
         placement[lattice.members[outer] & ~lattice.members[inner]] = device
         outer, state = inner, state - int(tables.strides[k])
-    return Split(value_s, placement[vertices.vertex_ids])
+    return Solution(placement[vertices.vertex_ids], value_s)
 
 
 def _fill_level(tables: _Tables, best_s: np.ndarray, level: np.ndarray, upper_s: float) -> None:

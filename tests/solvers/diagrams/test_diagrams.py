@@ -6,10 +6,9 @@ import pytest
 from placement import methods, solvers
 from placement.errors import UserError
 from placement.instance import Instance
-from placement.solvers import base
+from placement.solvers import base, starts
 from placement.solvers.bounds import makespan
-from placement.solvers.diagrams import layers, search
-from placement.solvers.diagrams.sweep import sweep
+from placement.solvers.diagrams.sweep import Diagram, make_diagram, sweep
 from placement.solvers.limits import SearchLimits
 from placement.types import OpGraph
 from tests import helpers
@@ -20,8 +19,8 @@ def _limits(time_limit_s: float = 60.0) -> SearchLimits:
     return SearchLimits(time_limit_s, 10**9)
 
 
-def _diagram(problem: Instance) -> layers.Diagram:
-    diagram = layers.make(problem)
+def _diagram(problem: Instance) -> Diagram:
+    diagram = make_diagram(problem)
     assert diagram is not None
     return diagram
 
@@ -94,7 +93,7 @@ def test_a_sweep_that_runs_out_of_time_still_gives_a_valid_bound():
     swept = sweep(diagram, 2 * best_s, 100, _limits(0.0), relaxed=True)
     assert not swept.exact
     assert 0 < swept.bound_s <= best_s * (1 + base.ROUNDING)
-    assert search.narrow_diagram(problem, 0, _limits(0.0)).placement is None
+    assert starts.narrow_diagram(problem, 0, _limits(0.0)).placement is None
 
 
 def test_graphs_that_are_too_wide_are_refused_and_bounded_otherwise():
@@ -104,7 +103,7 @@ def test_graphs_that_are_too_wide_are_refused_and_bounded_otherwise():
     problem = helpers.as_problem(graph, costs, "makespan")
     with pytest.raises(UserError, match="more than 512 tensors alive"):
         methods.solve(problem, "diagram")
-    assert search.narrow_diagram(problem, 0, _limits()).placement is None
+    assert starts.narrow_diagram(problem, 0, _limits()).placement is None
     assert solvers.lower_bound(problem) == solvers.lower_bound(problem, any_order=True) > 0
 
 

@@ -14,7 +14,7 @@ from placement.solvers import base
 from placement.solvers.bounds import makespan
 from placement.solvers.heuristics import large_neighbourhood
 from placement.solvers.limits import SearchLimits
-from placement.solvers.programs import cpsat_makespan
+from placement.solvers.programs import cpsat_makespan, program_search
 from tests import helpers
 from tests.simulators import reference
 from tests.solvers import exhaustive
@@ -56,7 +56,7 @@ def test_cpsat_equals_brute_force():
     for problem, optimum in _problems():
         if solvers.infeasible(problem):
             continue
-        found = cpsat_makespan.solve_makespan(problem, 0, SearchLimits(10, 64))
+        found = program_search.cpsat(problem, 0, SearchLimits(10, 64))
         if np.isinf(optimum):
             assert found.status == "infeasible"
             continue
@@ -69,7 +69,7 @@ def test_cpsat_equals_brute_force():
 def test_cpsat_proves_the_optima_of_the_papers_examples():
     pytest.importorskip("ortools")
     for problem, optimum in ((examples.heft_example(), 73), (examples.peft_example(), 113)):
-        found = cpsat_makespan.solve_makespan(problem, 0, SearchLimits(20, 640))
+        found = program_search.cpsat(problem, 0, SearchLimits(20, 640))
         assert found.status == "optimal"
         assert problem.evaluate(found.placement[None])[0] == optimum
 
@@ -77,7 +77,7 @@ def test_cpsat_proves_the_optima_of_the_papers_examples():
 def test_without_ortools_one_line_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
     with pytest.raises(UserError, match=r"-e '\.\[solvers\]'"):
-        cpsat_makespan.solve_makespan(_problems()[0][0], 0, SearchLimits(1, 64))
+        program_search.cpsat(_problems()[0][0], 0, SearchLimits(1, 64))
 
 
 @pytest.mark.slow

@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 
 from placement.solvers.limits import SearchLimits
-from placement.solvers.programs import cpsat, cpsat_solver, warm_start
+from placement.solvers.programs import cpsat_solver, program_search
+from placement.types import Solution
 from tests import helpers
-from tests.solvers.programs.test_warm_start import LIMIT_S, workload
+from tests.solvers.programs.test_program_search import LIMIT_S, workload
 
 
 @pytest.mark.parametrize("objective", ["makespan", "max_load", "subgraph"])
@@ -12,10 +13,10 @@ def test_a_search_begins_at_its_start(monkeypatch, objective):
     """The hint is complete and feasible, whichever of the equal devices the start uses."""
     pytest.importorskip("ortools")
     problem = workload(objective)
-    start = warm_start.find_warm_start(problem, 0, SearchLimits(LIMIT_S, 0))
+    start = program_search.find_warm_start(problem, 0, SearchLimits(LIMIT_S, 0))
     assert start.placement is not None
     renamed = start._replace(placement=np.array([2, 0, 3, 1, 4])[start.placement])
-    monkeypatch.setattr(warm_start, "find_warm_start", lambda *_, **__: renamed)
+    monkeypatch.setattr(program_search, "find_warm_start", lambda *_, **__: renamed)
     first: list[float] = []
 
     run = cpsat_solver.solve
@@ -32,7 +33,7 @@ def test_a_search_begins_at_its_start(monkeypatch, objective):
 
     monkeypatch.setattr(cpsat_solver, "solve", solve)
     limits = SearchLimits(LIMIT_S, 0, lambda _, value_s, *__: first.append(value_s))
-    cpsat.cpsat(problem, 0, limits)
+    program_search.cpsat(problem, 0, limits)
     assert first[0] == pytest.approx(start.value_s, rel=1e-5)
 
 
@@ -59,8 +60,8 @@ def test_memories_of_less_than_a_byte_an_operation_are_filled(monkeypatch, objec
         accelerator=np.array([0, 1, -1], np.int32),
     )
     problem = helpers.as_problem(graph, costs, objective)
-    start = warm_start.WarmStart(np.full(4, 2), 40.0, 1)
-    monkeypatch.setattr(warm_start, "find_warm_start", lambda *_, **__: start)
-    found = cpsat.cpsat(problem, 0, SearchLimits(20.0, 0))
+    start = Solution(np.full(4, 2), 40.0, evaluations=1)
+    monkeypatch.setattr(program_search, "find_warm_start", lambda *_, **__: start)
+    found = program_search.cpsat(problem, 0, SearchLimits(20.0, 0))
     assert found.status == "optimal"
     assert problem.value_s(found.placement) == (2 if objective == "max_load" else 4)

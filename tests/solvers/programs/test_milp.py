@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from placement import methods
-from placement.solvers.programs import warm_start
+from placement.solvers.programs import program_search
 from tests import helpers
 from tests.solvers import exhaustive
 
@@ -23,8 +23,8 @@ def test_equals_enumeration(method, objective, contiguous):
         if np.isfinite(found.value_s):
             assert found.scope == ("contiguous" if contiguous else "all")
         if contiguous and np.isfinite(found.value_s):
-            reach = warm_start.reachability_within_passes(problem.graph)
-            assert warm_start.is_contiguous(found.placement, reach)
+            reach = program_search.reachability_within_passes(problem.graph)
+            assert program_search.is_contiguous(found.placement, reach)
 
 
 @pytest.mark.slow

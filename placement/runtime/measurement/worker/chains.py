@@ -7,7 +7,7 @@ devices; these always run.
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -69,11 +69,8 @@ def measure_transfers(
     pairs = [(i, j) for j in range(len(devices)) for i in range(j)]
     samples: dict[tuple[int, int], list[tuple[int, float]]] = {pair: [] for pair in pairs}
     shapes = chain_shapes(model) if pairs else []
-    last_duration_s, last_bytes = 0.0, 1
-    for number, shape in enumerate(shapes):
-        begin_s, num_bytes = time.monotonic(), 4 * math.prod(shape)
-        predicted_s = last_duration_s * relative_duration(num_bytes, last_bytes)
-        if number and begin_s + predicted_s > deadline_s:
+    for number, (shape, num_bytes, predicted_s) in enumerate(predict_durations(shapes)):
+        if number and time.monotonic() + predicted_s > deadline_s:
             return RawTransfers(samples, copy_s_per_byte(), len(shapes) - number)
         for (i, j), pair_samples in samples.items():
             transfer_s = _measure_transfer(
@@ -84,13 +81,22 @@ def measure_transfers(
                 keep_alive,
             )
             pair_samples.append((num_bytes, transfer_s))
-        last_duration_s, last_bytes = time.monotonic() - begin_s, num_bytes
     return RawTransfers(samples, copy_s_per_byte(), 0)
 
 
-def relative_duration(num_bytes: int, base_bytes: int) -> float:
-    """Returns the time of a chain on tensors of `num_bytes`, relative to `base_bytes`."""
-    return max(1.0, num_bytes / max(base_bytes, _LAUNCH_BOUND_BYTES))
+def predict_durations(
+    shapes: Iterable[tuple[int, ...]],
+) -> Iterator[tuple[tuple[int, ...], int, float]]:
+    """Yields shapes of chains, the bytes of their tensors, and predicted seconds.
+
+    The prediction is judged by the time that the caller takes for the shape before; at first 0.
+    """
+    last_duration_s, last_bytes = 0.0, 1
+    for shape in shapes:
+        begin_s, num_bytes = time.monotonic(), 4 * math.prod(shape)
+        ratio = max(1.0, num_bytes / max(last_bytes, _LAUNCH_BOUND_BYTES))
+        yield shape, num_bytes, last_duration_s * ratio
+        last_duration_s, last_bytes = time.monotonic() - begin_s, num_bytes
 
 
 def copy_s_per_byte() -> float:

@@ -1,5 +1,6 @@
 """The model that a worker measures, its inputs, and the outputs of the reference device."""
 
+import functools
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -53,9 +54,13 @@ class LoadedModel:
         self._heartbeat = heartbeat
         self._submodels = Submodels(self.core, self.model, alive=self._before_compiling)
         self._is_quantised = outputs.is_quantised(self.model)
-        self._compiled: dict[tuple[object, ...], ov.CompiledModel] = {}  # the last used comes last
         weights_bytes = (directory / "model.bin").stat().st_size
-        self._cache_size = max(1, _CACHE_BYTES // max(1, 2 * weights_bytes))
+        cache_size = max(1, _CACHE_BYTES // max(1, 2 * weights_bytes))
+        self._compile_cached = functools.lru_cache(cache_size)(
+            lambda labels, devices: compile_placement(
+                self.core, self.model, None if labels is None else dict(labels), devices
+            )
+        )
         begin_s = time.monotonic()
         compiled = self.compiled(None, [reference_device()])
         self.compile_s = time.monotonic() - begin_s  # rough compile time of the whole model
@@ -76,14 +81,7 @@ class LoadedModel:
         if len(used) != 1:
             return compile_placement(self.core, self.model, affinity, devices)
         labels = None if affinity is None else frozenset(affinity.items())
-        key = (labels, *((device.name, repr(dict(device.properties))) for device in devices))
-        compiled = self._compiled.pop(key, None)
-        if compiled is None:
-            compiled = compile_placement(self.core, self.model, affinity, devices)
-        while len(self._compiled) >= self._cache_size:
-            del self._compiled[next(iter(self._compiled))]  # the least recently used
-        self._compiled[key] = compiled
-        return compiled
+        return self._compile_cached(labels, tuple(devices))
 
     def executor(
         self,
@@ -127,10 +125,8 @@ class LoadedModel:
         inference.set_inputs(executor, inputs)
         return executor
 
-    def compare(
-        self, request: AnyRequest, devices: Sequence[Device]
-    ) -> tuple[outputs.Comparison, outputs.OutputCheck]:
-        """Returns the worst comparison with the reference outputs over all inputs, and its verdict.
+    def compare(self, request: AnyRequest, devices: Sequence[Device]) -> outputs.OutputCheck:
+        """Returns the worst comparison with the reference outputs over all inputs.
 
         Args:
           request: runs the model.
@@ -138,9 +134,9 @@ class LoadedModel:
         """
         pairs = zip(self._reference_outputs, self._outputs_of_samples(request), strict=True)
         comparisons = [outputs.compare(reference, arrays) for reference, arrays in pairs]
-        worst = outputs.Comparison(*map(max, zip(*comparisons, strict=True)))
+        error, nan_share = map(max, zip(*comparisons, strict=True))
         tolerance = outputs.tolerance(devices, quantised=self._is_quantised)
-        return worst, outputs.OutputCheck(worst.error, tolerance)
+        return outputs.OutputCheck(error, nan_share, tolerance)
 
     def _before_compiling(self, share: float) -> None:
         """Raises a `CompileDeadlineError` if no time is left to compile this share of the model."""

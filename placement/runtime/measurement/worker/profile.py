@@ -33,14 +33,6 @@ class RawProfile(NamedTuple):
     unsupported: frozenset[str]
 
 
-class Profiles(NamedTuple):
-    """The costs on all devices, and the samples behind them."""
-
-    devices: list[RawProfile]
-    rounds: int  # inferences on each device without the warm-up; 0: nothing but a warm-up
-    latencies_s: list[np.ndarray]  # float64 [rounds] for each device, without a warm-up
-
-
 class _ProfiledDevice:
     """A device under profile: the model compiled with counters and, time allowing, without."""
 
@@ -123,7 +115,7 @@ def profile_devices(
     seconds: float,
     deadline_s: float,
     keep_alive: Callable[[], None],
-) -> Profiles:
+) -> tuple[list[RawProfile], list[np.ndarray]]:
     """Profiles a model on each device, with the inferences of all devices interleaved.
 
     The latency of a device is the median of its inferences without counters. Operations that a
@@ -140,6 +132,10 @@ def profile_devices(
       deadline_s: on the monotonic clock. Nothing starts that would end later, except one inference
         on each device.
       keep_alive: called before every step that may take long.
+
+    Returns:
+      For each device its costs, and the latencies float64 [rounds] behind them, without those of a
+      warm-up; if there is nothing but a warm-up, there are no rounds.
     """
     profiled = []
     for device in devices:
@@ -170,8 +166,7 @@ def profile_devices(
                 for device_profile in profiled:
                     device_profile.end_warm_up()
     raw_profiles = [p.profile(first_s) for p, first_s in zip(profiled, firsts_s, strict=True)]
-    latencies_s = [np.array(p.samples_s[WARM_UP_INFERENCES - 1 :]) for p in profiled]
-    return Profiles(raw_profiles, min(map(len, latencies_s)), latencies_s)
+    return raw_profiles, [np.array(p.samples_s[WARM_UP_INFERENCES - 1 :]) for p in profiled]
 
 
 def unsupported(core: ov.Core, model: ov.Model, device: Device) -> frozenset[str]:

@@ -90,7 +90,7 @@ class Session:
 
     def _profile(self, request: Profile) -> _Result:
         """Profiles the devices; the content is a list of `profile.RawProfile`s."""
-        profiles = profile.profile_devices(
+        profiles, latencies_s = profile.profile_devices(
             self._loaded.core,
             self._loaded.model,
             self._loaded.inputs,
@@ -99,13 +99,12 @@ class Session:
             self._request_time_s + request.limit_s,
             self._heartbeat.keep_alive,
         )
-        intervals = [median_interval(s) for s in profiles.latencies_s if len(s) >= MIN_SAMPLES]
+        intervals = [median_interval(s) for s in latencies_s if len(s) >= MIN_SAMPLES]
         width = conditions.median_width([(i.low, i.high) for i in intervals])
-        left_out: tuple[str, ...] = ()
-        if profiles.rounds < profile.MIN_ROUNDS:
-            rounds = max(1, profiles.rounds)
-            left_out = (f"operations timed {rounds} times, not {profile.MIN_ROUNDS}",)
-        return _Result(profiles.devices, Conditions(interval_width=width, left_out=left_out))
+        rounds = min(map(len, latencies_s))
+        cut = f"operations timed {max(1, rounds)} times, not {profile.MIN_ROUNDS}"
+        left_out = (cut,) if rounds < profile.MIN_ROUNDS else ()
+        return _Result(profiles, Conditions(interval_width=width, left_out=left_out))
 
     def _output_errors(self, request: OutputErrors) -> _Result:
         loaded, errors = self._loaded, list[OutputCheck]()
@@ -115,7 +114,7 @@ class Session:
             infer_request = inference.create_request(
                 loaded.compiled(affinity, devices), loaded.inputs
             )
-            errors.append(loaded.compare(infer_request, [device])[1])
+            errors.append(loaded.compare(infer_request, [device]))
         return _Result(errors)
 
     def _transfers(self, request: Transfers) -> _Result:
@@ -127,9 +126,8 @@ class Session:
             self._request_time_s + request.limit_s,
             self._heartbeat.keep_alive,
         )
-        left_out: tuple[str, ...] = ()
-        if raw_transfers.left_out:
-            left_out = (f"the {raw_transfers.left_out} largest of the tensors handed over",)
+        cut = f"the {raw_transfers.left_out} largest of the tensors handed over"
+        left_out = (cut,) if raw_transfers.left_out else ()
         return _Result(raw_transfers, Conditions(left_out=left_out))
 
     def _transfer_shapes(self, _: TransferShapes) -> _Result:
@@ -159,12 +157,9 @@ class Session:
                 timelines_s.append(timeline_s - timeline_s.min())
         # Without time for more, the last inference of the warm-up counts.
         warm = timelines_s[WARM_UP_INFERENCES:] or timelines_s[-1:]
-        left_out: tuple[str, ...] = ()
-        if len(warm) < request.inferences:
-            ran = (
-                "the model in parts" if request.shape is None else "some of the tensors handed over"
-            )
-            left_out = (f"{len(warm)} inferences of {ran}, not {request.inferences}",)
+        ran = "the model in parts" if request.shape is None else "some of the tensors handed over"
+        cut = f"{len(warm)} inferences of {ran}, not {request.inferences}"
+        left_out = (cut,) if len(warm) < request.inferences else ()
         content = np.array(warm) if warm else np.empty((0, 0, 2))
         return _Result(content, Conditions(left_out=left_out))
 

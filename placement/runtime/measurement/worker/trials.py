@@ -79,8 +79,7 @@ class Trials:
             else:
                 self._send(("checked", index, runners[index].facts))
         requests = {index: runner.request for index, runner in runners.items()}
-        latencies_s = self._time(requests, rounds.min_rounds, rounds.time_limit_s)
-        return {index: np.array(samples_s) for index, samples_s in latencies_s.items()}
+        return self._time(requests, rounds.min_rounds, rounds.time_limit_s)
 
     def _check(
         self, index: int, candidate: Candidate, deadline_s: float, *, accept_wrong: bool
@@ -97,14 +96,14 @@ class Trials:
         compile_s = time.perf_counter() - start_s
         self._heartbeat.set(index, "infer")
         used_devices = candidate.used_devices()
-        comparison, verdict = run_stage("infer", self._loaded.compare, request, used_devices)
-        if not (verdict.is_correct or accept_wrong):
-            raise FailedError("wrong output", verdict.describe())
+        check = run_stage("infer", self._loaded.compare, request, used_devices)
+        if not (check.is_correct or accept_wrong):
+            raise FailedError("wrong output", check.describe())
         facts |= {
             "thread_share": self._check_threads(index, candidate, request),
-            "output_error": comparison.error,
-            "nan_share": comparison.nan_share,
-            "tolerance": verdict.tolerance,
+            "output_error": check.error,
+            "nan_share": check.nan_share,
+            "tolerance": check.tolerance,
             "compile_s": compile_s,
         }
         return _Runner(request, facts)
@@ -213,7 +212,7 @@ class Trials:
 
     def _time(
         self, requests: dict[int, AnyRequest], min_rounds: int, time_limit_s: float
-    ) -> dict[int, list[float]]:
+    ) -> dict[int, np.ndarray]:
         """Times all requests in rounds; one that fails drops out.
 
         The first request of a round rotates and the direction alternates, so that no request always
@@ -241,7 +240,7 @@ class Trials:
                     latencies_s[index].append(latency_s)
             number += 1
         gc.enable()
-        return latencies_s
+        return {index: np.array(samples_s) for index, samples_s in latencies_s.items()}
 
     def _measure_latency(self, request: AnyRequest) -> float:
         """Returns the seconds of an inference, or for a stream those that each request adds.

@@ -14,8 +14,8 @@ from placement.errors import UserError
 from placement.instance import Instance
 from placement.solvers import base, limits
 from placement.solvers.limits import SearchLimits
-from placement.solvers.programs import warm_start
-from placement.types import CostModel
+from placement.solvers.programs import program_search
+from placement.types import CostModel, Solution
 from placement.zoo import synthetic
 from tests.solvers import exhaustive
 
@@ -69,10 +69,10 @@ def test_without_time_for_a_proof_no_program_is_worse_than_a_heuristic(
     if name == "cpsat":
         pytest.importorskip("ortools")
     # The clock stands still until the program has its start, and then leaves it little time.
-    limit_s, proof_s, find = 60.0, 0.3, warm_start.find_warm_start
+    limit_s, proof_s, find = 60.0, 0.3, program_search.find_warm_start
     started_s: list[float] = []
 
-    def find_and_start_clock(*args: Any, **options: Any) -> warm_start.WarmStart:
+    def find_and_start_clock(*args: Any, **options: Any) -> Solution:
         start = find(*args, **options)
         started_s.append(time.monotonic())
         return start
@@ -83,7 +83,7 @@ def test_without_time_for_a_proof_no_program_is_worse_than_a_heuristic(
     problem = workload(objective)
     heuristics_s = of_heuristics(problem)
     assert np.isfinite(heuristics_s)
-    monkeypatch.setattr(warm_start, "find_warm_start", find_and_start_clock)
+    monkeypatch.setattr(program_search, "find_warm_start", find_and_start_clock)
     monkeypatch.setattr(limits, "time", types.SimpleNamespace(monotonic=monotonic))
     found = methods.solve(problem, name, time_limit_s=limit_s)
     assert len(started_s) == 1
@@ -112,25 +112,25 @@ def test_a_start_is_no_worse_than_a_heuristic_and_tells_itself(objective, contig
             continue
         told: list[tuple[int, float, np.ndarray | None]] = []
         watched = SearchLimits(LIMIT_S, 0, lambda *step, told=told: told.append(step))
-        start = warm_start.find_warm_start(problem, 0, watched, contiguous=contiguous)
+        start = program_search.find_warm_start(problem, 0, watched, contiguous=contiguous)
         assert start.value_s <= of_heuristics(problem)
         assert told[-1][:2] == (start.evaluations, start.value_s)
         if start.placement is not None:
             finite += 1
             assert problem.value_s(start.placement) == pytest.approx(start.value_s)
-            reach = warm_start.reachability_within_passes(problem.graph)
-            assert not contiguous or warm_start.is_contiguous(start.placement, reach)
+            reach = program_search.reachability_within_passes(problem.graph)
+            assert not contiguous or program_search.is_contiguous(start.placement, reach)
     assert finite > 3
 
 
 def test_large_neighbourhoods_improve_a_start():
     problem = workload("subgraph")
-    short = warm_start.find_warm_start(problem, 0, SearchLimits(LIMIT_S, 0))
-    long = warm_start.find_warm_start(problem, 0, SearchLimits(LIMIT_S, 32_000))
+    short = program_search.find_warm_start(problem, 0, SearchLimits(LIMIT_S, 0))
+    long = program_search.find_warm_start(problem, 0, SearchLimits(LIMIT_S, 32_000))
     assert long.value_s < short.value_s
     assert short.evaluations < long.evaluations
 
 
 def test_out_of_time_still_gives_a_start():
-    start = warm_start.find_warm_start(workload("max_load"), 0, SearchLimits(0.0, 1000))
+    start = program_search.find_warm_start(workload("max_load"), 0, SearchLimits(0.0, 1000))
     assert np.isfinite(start.value_s)

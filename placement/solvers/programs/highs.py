@@ -1,4 +1,4 @@
-"""Integer programs on HiGHS, which comes with SciPy (`milp`, `milp_noncontiguous`).
+"""Programs on HiGHS, a solver of integer programs that comes with SciPy.
 
 A clause becomes a row, the sum of its literals >= 1. A row that holds only under conditions becomes
 
@@ -15,29 +15,16 @@ from functools import partial
 import numpy as np
 from scipy import optimize, sparse
 
-from placement.instance import Instance
 from placement.solvers import native
 from placement.solvers.limits import SearchLimits
-from placement.solvers.programs import program_search
 from placement.solvers.programs.program import Outcome, Program
-from placement.types import Solution, Status
+from placement.types import Status
 
 _HORIZON_UNITS = 100.0
 _GAP = 1e-7  # relative, at which a search may end
 
 
-def milp(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
-    """An integer program on HiGHS; under max_load, over contiguous placements."""
-    contiguous = problem.objective == "max_load"
-    return program_search.search(problem, seed, limits, solve=solve, contiguous=contiguous)
-
-
-def milp_noncontiguous(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
-    """An integer program on HiGHS, over all placements."""
-    return program_search.search(problem, seed, limits, solve=solve)
-
-
-def solve(
+def solve_program(
     program: Program,
     hint: np.ndarray | None,
     seed: int,
