@@ -23,7 +23,6 @@ from placement.pipeline.console import faults, metrics, progress
 from placement.pipeline.distributed import processes
 from placement.pipeline.results.rows import Row
 from placement.pipeline.settings import Settings
-from placement.runtime import devices as devices_lib
 from placement.runtime.measurement.evaluate import MeasuredEvaluate
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Candidate, HeteroChoice
@@ -346,19 +345,6 @@ def runnable(
         else:
             methods.append(method)
     return tuple(methods)
-
-
-def references(devices: tuple[devices_lib.Device, ...]) -> list[Row]:
-    """Returns rows of devices that placements cannot use but must beat, such as the whole CPU."""
-    nowhere = np.empty((1, 0), np.int32)
-    rows = []
-    for device in devices:
-        num_requests = None if devices_lib.is_throughput_reference(device) else 1
-        candidate = Candidate(None, (device,), num_requests=num_requests)
-        solution = Solution(nowhere[0], elite=nowhere)
-        name = f"reference:{device.label}"
-        rows.append(Row(name, solution, (candidate,), (math.nan,), is_reference=True))
-    return rows
 
 
 def _make_incumbent_row(context: Context, method: str, status: Status, reason: str = "") -> Row:

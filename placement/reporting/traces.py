@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from placement.reporting import runs, timelines
+from placement.reporting import runs
 from placement.reporting.details import Details, Timeline
 from placement.types import Span
 
@@ -49,11 +49,11 @@ def trace(details: Details) -> dict[str, Any]:
 
 
 def _process(details: Details, schedule: Timeline, kind: str, pid: int) -> Iterator[_Event]:
-    lanes = timelines.lanes(schedule)
+    lanes = schedule.lanes()
     keys = [(span.device, lane) for span, lane in zip(schedule.spans, lanes, strict=True)]
     idle = [(device, 0) for device in range(len(details.devices))]
     threads = {key: tid for tid, key in enumerate(sorted({*keys, *idle}), 1)}
-    yield _metadata("process_name", pid, 0, name=timelines.heading(kind, schedule))
+    yield _metadata("process_name", pid, 0, name=schedule.heading(kind))
     yield _metadata("process_sort_index", pid, 0, sort_index=pid)
     for (device, lane), tid in threads.items():
         label = details.devices[device] + (f" ({lane + 1})" if lane else "")
@@ -70,7 +70,7 @@ def _process(details: Details, schedule: Timeline, kind: str, pid: int) -> Itera
             "compute_us": float(compute_s[ops].sum() * _US),
         }
         times = {"ts": span.start_s * _US, "dur": (span.finish_s - span.start_s) * _US}
-        name = timelines.name(details, span)
+        name = details.span_name(span)
         yield {"ph": "X", "cat": "compute", "name": name, **place, **times, "args": arguments}
     yield from _flows(details, schedule.spans, places, pid)
 

@@ -11,10 +11,11 @@ notes, 1 also details.
 
 import contextlib
 import math
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn
@@ -221,6 +222,30 @@ class Display:
 
 
 DEFAULT_DISPLAY = Display()
+
+
+@contextlib.contextmanager
+def stop_on_interrupt(display: Display, stop: threading.Event) -> Iterator[None]:
+    """Makes the first Ctrl-C during the block set `stop`; a second one raises as usual.
+
+    KeyboardInterrupt cannot be raised in the middle of a step: C extensions lose it or turn it into
+    an error of their own (NumPy's structured comparison answers with a TypeError). Python delivers
+    signals only to its main thread; in another thread nothing sets `stop`.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def request_stop(number: int, frame: Any) -> None:
+        stop.set()
+        signal.signal(signal.SIGINT, previous_handler)
+        display.warn("stopping after this step; press Ctrl-C again to stop at once")
+
+    previous_handler = signal.signal(signal.SIGINT, request_stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous_handler)
 
 
 class _PhaseDrawing(Progress):

@@ -12,7 +12,6 @@ from placement.pipeline.console import faults, metrics
 from placement.reporting import details as details_lib
 from placement.reporting import runs, traces
 from placement.reporting.figures import (
-    front_plot,
     graph_plot,
     load_plot,
     plots,
@@ -24,7 +23,6 @@ from placement.reporting.figures import (
 from placement.reporting.tables.aggregates import Aggregates
 
 _DIRECTORY = "figures"
-_Drawings = Mapping[str, Callable[[], Any]]  # by name of the file
 
 
 def draw_run(
@@ -37,7 +35,7 @@ def draw_run(
     """Draws the results of a run and its searches; writes trace.json where details are known.
 
     Returns:
-      The SVG files that were drawn.
+      The SVG files.
     """
     rows, name = summary["rows"], summary["graph"]["name"]
 
@@ -63,7 +61,7 @@ def draw_run(
     if details is not None:
         with fault_log.during("writing the trace"):
             traces.write(trace, details)
-    return _write(drawings, workdir, console, fault_log)
+    return write(drawings, workdir, console, fault_log)
 
 
 def draw_comparison(
@@ -83,30 +81,26 @@ def draw_comparison(
     for graph, name in zip(graphs, runs.file_names(graphs), strict=True):
         of_graph = [row for row in rows if row["graph"] == graph]
         drawings[f"front-of-{name}"] = functools.partial(scatter_plots.pareto, of_graph)
-    return _write(drawings, workdir, console, fault_log)
+    return write(drawings, workdir, console, fault_log)
 
 
-def draw_fidelity(
-    fidelity: Mapping[str, Any], workdir: Path, console: Console, fault_log: faults.Faults
-) -> None:
-    """Draws the errors of the predictions in fidelity.json."""
-    placements = fidelity["placements"]
-    samples = [scatter_plots.Pair(p["kind"], p["predicted_s"], p["measured_s"]) for p in placements]
-    drawings = {"errors": lambda: scatter_plots.errors(samples, fidelity["graph"])}
-    _write(drawings, workdir, console, fault_log)
-
-
-def draw_front(
-    front: Mapping[str, Any], workdir: Path, console: Console, fault_log: faults.Faults
-) -> None:
-    """Draws the content of front.json."""
-    _write({"front": lambda: front_plot.front(front)}, workdir, console, fault_log)
-
-
-def _write(
-    drawings: _Drawings, workdir: Path, console: Console, fault_log: faults.Faults
+def write(
+    drawings: Mapping[str, Callable[[], Any]],
+    workdir: Path,
+    console: Console,
+    fault_log: faults.Faults,
 ) -> list[Path]:
-    """Saves the figures that can be drawn; says for each reason which ones cannot."""
+    """Saves the figures that can be drawn; says for each reason which ones cannot.
+
+    Args:
+      drawings: by name of the file, functions that draw a figure or raise `NothingToDrawError`.
+      workdir: the run directory.
+      console: to print the reasons on.
+      fault_log: collects faults.
+
+    Returns:
+      The SVG files.
+    """
     directory = runs.make_folder(workdir / _DIRECTORY)
     saved, left_out = [], dict[str, list[str]]()
     for name, draw in drawings.items():

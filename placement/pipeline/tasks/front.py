@@ -18,12 +18,14 @@ from rich import box
 from rich.table import Table
 
 from placement import files
-from placement.pipeline import loading, method_runs, workdirs
+from placement.pipeline import loading, workdirs
 from placement.pipeline import target as target_lib
-from placement.pipeline.console import faults, interrupts, metrics, progress
+from placement.pipeline.console import faults, metrics, progress
 from placement.pipeline.results import figures, outputs
+from placement.pipeline.results import rows as rows_lib
 from placement.pipeline.settings import Settings
 from placement.reporting import runs, units, wrapped_text
+from placement.reporting.figures import scatter_plots
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Candidate, Measure, Measurement
 from placement.search import front as front_lib
@@ -72,7 +74,8 @@ def run(
     wrapped_text.print_table(_make_table(record), display.console)
     for line in _describe(record, workdir):
         display.result(line)
-    figures.draw_front(record, workdir, display.console, task_faults)
+    drawings = {"front": lambda: scatter_plots.front(record)}
+    figures.write(drawings, workdir, display.console, task_faults)
     return record
 
 
@@ -83,7 +86,7 @@ def _search(
     stop = threading.Event()
     goal = progress.Goal(settings.budget, settings.time_limit_s)
     with (
-        interrupts.stop_on_interrupt(display, stop),
+        progress.stop_on_interrupt(display, stop),
         display.phase("searching the front", goal) as phase,
         metrics.Log(workdir, "front", settings.seed) as log,
     ):
@@ -157,7 +160,7 @@ def _measure(
         candidates = {f"single:{d.name}": Candidate(None, (d,)) for d in target.present}
         configured = dataclasses.replace(settings, objective=objective)
         references = target_lib.find_target(configured).references
-        candidates |= {e.method: e.candidates[0] for e in method_runs.references(references)}
+        candidates |= {e.method: e.candidates[0] for e in rows_lib.references(references)}
         for point in points:
             if point["knee"]:
                 candidates[f"point {point['number']}"] = loading.make_candidate(

@@ -26,7 +26,7 @@ from placement.learning import base, batched
 from placement.methods import learned, pretrained
 from placement.methods.checkpoints import restored
 from placement.pipeline import checkpoints, loading, workdirs
-from placement.pipeline.console import interrupts, metrics, progress
+from placement.pipeline.console import metrics, progress
 from placement.pipeline.distributed import processes
 from placement.pipeline.settings import Settings
 from placement.reporting import runs
@@ -201,7 +201,7 @@ def _train(
             step=current.batches,
             evaluations=current.evaluations,
         ) as log,
-        interrupts.stop_on_interrupt(display, stop),
+        progress.stop_on_interrupt(display, stop),
         processes.lead_followers(
             "pretrain",
             lambda: job | {"state": flax.serialization.to_bytes(jax.device_get(current.state))},

@@ -23,10 +23,10 @@ from placement.instance import Instance
 from placement.pipeline import learned_search, loading, saved_costs, workdirs
 from placement.pipeline import target as target_lib
 from placement.pipeline.console import faults, progress
-from placement.pipeline.distributed import hosts
 from placement.pipeline.results import figures, outputs
 from placement.pipeline.settings import Settings
 from placement.reporting import printable, runs, wrapped_text
+from placement.reporting.figures import scatter_plots
 from placement.runtime.measurement import evaluate as evaluate_lib
 from placement.runtime.measurement.measurer import Measurer
 
@@ -72,7 +72,7 @@ def run(
         )
     workdirs.claim(workdir, display, [settings.graph])
     runs.write_json(workdir / "config.json", settings.to_dict())
-    environment = outputs.environment() | hosts.describe_choice(target.hosts)
+    environment = outputs.environment(target.hosts)
     runs.write_json(workdir / "environment.json", environment)
     with target_lib.open_accurate(target, settings, display) as (target, measurer):
         fidelity = _calibrate(settings, workdir, target, measurer, display)
@@ -85,7 +85,12 @@ def run(
         display.say("calibration did not improve predictions for other placements: not used")
     display.console.print(f"costs: {workdir / 'profile.json'}", markup=False, soft_wrap=True)
     with faults.raise_at_end() as figure_faults:
-        figures.draw_fidelity(fidelity, workdir, display.console, figure_faults)
+        samples = [
+            scatter_plots.Pair(p["kind"], p["predicted_s"], p["measured_s"])
+            for p in fidelity["placements"]
+        ]
+        drawings = {"errors": lambda: scatter_plots.errors(samples, fidelity["graph"])}
+        figures.write(drawings, workdir, display.console, figure_faults)
     return fidelity
 
 

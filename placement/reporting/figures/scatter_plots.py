@@ -1,9 +1,9 @@
 """Scatter plots: predicted against measured latency, methods against the best single device, and
-latency against throughput and memory.
+latency against throughput and memory, of all methods or of the points of a front.
 """
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -229,6 +229,39 @@ def pareto(rows: Iterable[summaries.Row]) -> "Figure":
     labels.legend_below(figure, axes.get_legend_handles_labels()[0])
     texts = [_joined(names) for names in points.values()]
     labels.label_points(axes, np.stack([latency, throughput], axis=1), texts, np.sqrt(areas) / 2)
+    return figure
+
+
+def front(contents: Mapping[str, Any]) -> "Figure":
+    """Draws the content of front.json, as predicted; knees have their numbers.
+
+    Raises:
+      NothingToDrawError: the front is empty.
+    """
+    points = contents["points"]
+    if not points:
+        raise plots.NothingToDrawError("no placement can run")
+    columns = [np.array([point[axis] for point in points]) for axis in contents["axes"]]
+    seconds = units.latency_unit([*columns[0], *columns[1]])
+    latency, request = (column * seconds.per_s for column in columns[:2])
+    figure = plots.new_figure(6.4, 4.2)
+    axes = figure.subplots()
+    points_drawn = axes.scatter(
+        latency, request, c=columns[2] / 1e6, s=18, cmap="cividis", zorder=2
+    )
+    figure.colorbar(points_drawn, ax=axes, label="fullest device, MB")
+    bounds = [contents["bounds"][axis] for axis in contents["axes"]]
+    for bound, line in zip(bounds, (axes.axvline, axes.axhline), strict=False):
+        if (bound_s := units.number(bound)) is not None:
+            line(bound_s * seconds.per_s, **plots.BOUND)
+    for point in points:
+        if point["knee"]:
+            position = (point["latency_s"] * seconds.per_s, point["request_s"] * seconds.per_s)
+            axes.annotate(str(point["number"]), position, xytext=(4, 4), textcoords="offset points")
+    axes.set_xlabel(f"latency of a request, {seconds.name}")
+    axes.set_ylabel(f"time a request adds to a stream, {seconds.name}")
+    axes.set_title(f"{contents['graph']}: {len(points)} placements that none beats")
+    axes.legend(handles=[plots.line_key("no placement is below", plots.BOUND)])
     return figure
 
 

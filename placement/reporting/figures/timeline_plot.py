@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from placement.reporting import timelines, units
+from placement.reporting import units
 from placement.reporting.details import Details, Timeline
 from placement.reporting.figures import labels, plots
 from placement.types import Span
@@ -59,7 +59,7 @@ def timeline(details: Details) -> "Figure":
       NothingToDrawError: the details have no schedule, or matplotlib is not installed.
     """
     schedules = [details.predicted, *filter(None, [details.measured])]
-    latest_s = max(map(timelines.latency_s, schedules))
+    latest_s = max(schedule.latency_s for schedule in schedules)
     if latest_s == 0:
         raise plots.NothingToDrawError("no schedule of the placement is known to draw")
     counts = [_lanes(schedule, len(details.devices)) for schedule in schedules]
@@ -92,15 +92,15 @@ def timeline(details: Details) -> "Figure":
 def _lanes(schedule: Timeline, num_devices: int) -> list[int]:
     """Counts the lanes that each device needs; an idle device has one."""
     lanes = [1] * num_devices
-    for span, lane in zip(schedule.spans, timelines.lanes(schedule), strict=True):
+    for span, lane in zip(schedule.spans, schedule.lanes(), strict=True):
         lanes[span.device] = max(lanes[span.device], lane + 1)
     return lanes
 
 
 def _draw_panel(axes: Any, panel: _Panel, details: Details, unit: units.Unit) -> None:
     """Draws a panel without its spans: labels, idle background, busy shares and latency lines."""
-    latency_s = timelines.latency_s(panel.schedule)
-    busy_s = timelines.busy_s(panel.schedule.spans, len(details.devices))
+    latency_s = panel.schedule.latency_s
+    busy_s = panel.schedule.busy_s(len(details.devices))
     busy = busy_s / latency_s if latency_s > 0 else busy_s  # all spans are empty
     axes.set_ylim(panel.height, 0)
     names = [labels.shortened(label, _LABEL_SIZE, _LABEL_WIDTH) for label in details.devices]
@@ -118,8 +118,8 @@ def _draw_panel(axes: Any, panel: _Panel, details: Details, unit: units.Unit) ->
         )
     axes.axvline(latency_s * unit.per_s, **_LATENCY)
     if panel.schedule is details.measured:
-        axes.axvline(timelines.latency_s(details.predicted) * unit.per_s, **_PREDICTED)
-    heading = timelines.heading(panel.kind, panel.schedule)
+        axes.axvline(details.predicted.latency_s * unit.per_s, **_PREDICTED)
+    heading = panel.schedule.heading(panel.kind)
     axes.set_title(f"{heading}; latency {units.duration(latency_s)}", loc="left", fontsize=10)
 
 
@@ -130,7 +130,7 @@ def _draw_spans(axes: Any, panel: _Panel, details: Details, unit: units.Unit) ->
     size = axes.get_position().size * axes.figure.get_size_inches() * 72  # points
     per_s, tall = size[0] / axes.get_xlim()[1] * unit.per_s, size[1] / panel.height
     boxes: dict[tuple[int, bool], list[np.ndarray]] = {}
-    for span, lane in zip(panel.schedule.spans, timelines.lanes(panel.schedule), strict=True):
+    for span, lane in zip(panel.schedule.spans, panel.schedule.lanes(), strict=True):
         left, right = span.start_s * unit.per_s, span.finish_s * unit.per_s
         top = panel.tops[span.device] + lane
         corners = np.array([(left, top), (right, top), (right, top + 1), (left, top + 1)])
@@ -149,6 +149,6 @@ def _draw_spans(axes: Any, panel: _Panel, details: Details, unit: units.Unit) ->
 
 def _fitting(details: Details, span: Span, width: float) -> str:
     """Returns the first text that fits: the span's name, its type, or nothing."""
-    texts = [timelines.name(details, span)]
+    texts = [details.span_name(span)]
     texts += [details.coarse.op_types[op] for op in span.ops if len(span.ops) == 1]
     return next((text for text in texts if labels.width(text, _TEXT_SIZE) <= width), "")
