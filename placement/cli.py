@@ -174,19 +174,16 @@ def _run(task: str, values: dict[str, Any] | None, workdir: Path | None, verbosi
     keep_compiled()
     with exits.exit_on_error(workdir, syntax.to_command):
         settings = None if values is None else Settings.from_mapping(values, **QUICKSTART)
-        workdir = workdir or _default_workdir(settings)
+        if workdir is None:
+            assert settings is not None, "a command without a model takes a run directory"
+            labels = importlib.import_module("placement.pipeline.graph_labels")
+            runs = importlib.import_module("placement.reporting.runs")
+            workdir = Path("runs") / runs.file_name(labels.shortest(settings.graph))
     with exits.exit_on_error(workdir, syntax.to_command):
         module = importlib.import_module(f"placement.pipeline.tasks.{task}")
         progress = importlib.import_module("placement.pipeline.console.progress")
         module.run(settings, workdir, progress.Display(verbosity, syntax.to_command))
         importlib.import_module("placement.pipeline.console.faults").forget(workdir)
-
-
-def _default_workdir(settings: Settings | None) -> Path:
-    assert settings is not None, "a command without a model takes a run directory"
-    labels = importlib.import_module("placement.pipeline.graph_labels")
-    runs = importlib.import_module("placement.reporting.runs")
-    return Path("runs") / runs.file_name(labels.shortest(settings.graph))
 
 
 def _print_list(sections: Callable[[Any], dict[str, dict[str, str]]]) -> None:

@@ -94,11 +94,6 @@ def run(method: str, context: Context, *, is_only_method: bool) -> list[Row]:
     far and the reason. The task raises faults and failures later. A method that cannot be used on
     this problem also has a row, unless it is the only requested method.
 
-    Args:
-      method: its name.
-      context: the run.
-      is_only_method: whether the user asked for this method only.
-
     Raises:
       UserError: the only method that was asked for cannot be used on this problem.
     """

@@ -46,12 +46,7 @@ class Events:
     """Writer of one search's events. The file is created with the first event."""
 
     def __init__(self, directory: Path, *, first_evaluation: int):
-        """Prepares the events of a search.
-
-        Args:
-          directory: the folder of the search's files.
-          first_evaluation: the number of evaluations from which the search resumes.
-        """
+        """Prepares the events of a search that resumes from so many evaluations."""
         self._directory = directory
         self._first_evaluation = first_evaluation
         self._path = directory / f"events.out.tfevents.{time.time_ns()}"

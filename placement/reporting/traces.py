@@ -7,14 +7,11 @@ span is a complete event (`X`); a tensor that crosses is a flow (`s`, `f`) from 
 first operation that reads it on the other device. Times are microseconds.
 """
 
-import json
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from placement.reporting import runs
 from placement.reporting.details import Details, Timeline
 from placement.types import Span
 
@@ -24,15 +21,6 @@ _BEFORE_THE_END = 0.01
 _NAMED = 50  # operations of a span whose names are listed
 
 _Event = dict[str, Any]
-
-
-def write(path: Path, details: Details) -> None:
-    """Writes the trace atomically.
-
-    Raises:
-      OSError: the file cannot be written; the error names it.
-    """
-    runs.write_text(path, json.dumps(trace(details), allow_nan=False) + "\n")
 
 
 def trace(details: Details) -> dict[str, Any]:

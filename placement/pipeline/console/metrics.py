@@ -53,9 +53,7 @@ class Log:
         """Opens the log and drops this search's records after the step that it starts from.
 
         Args:
-          workdir: the run directory.
-          method: its name, with its arguments.
-          seed: of the search.
+          workdir, method, seed: the run directory, and the search.
           step: the last step of the checkpoint that the search continues from, else 0.
           evaluations: the number of evaluations up to that step.
         """

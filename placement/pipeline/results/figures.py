@@ -60,7 +60,7 @@ def draw_run(
     trace.unlink(missing_ok=True)  # of an earlier run
     if details is not None:
         with fault_log.during("writing the trace"):
-            traces.write(trace, details)
+            runs.write_json(trace, traces.trace(details), indent=None)
     return write(drawings, workdir, console, fault_log)
 
 
@@ -94,9 +94,7 @@ def write(
 
     Args:
       drawings: by name of the file, functions that draw a figure or raise `NothingToDrawError`.
-      workdir: the run directory.
-      console: to print the reasons on.
-      fault_log: collects faults.
+      workdir, console, fault_log: the run directory, to print the reasons on, and for other errors.
 
     Returns:
       The SVG files.

@@ -47,10 +47,7 @@ def provenance(
 ) -> dict[str, Any]:
     """Returns the files that say where results come from, by name.
 
-    Args:
-      settings: of the run.
-      target: the model on devices.
-      conditions: the conditions of measurements, see `placement.pipeline.target.open_target`.
+    `conditions` are those of measurements, see `placement.pipeline.target.open_target`.
     """
     machine = environment(target.hosts) | conditions
     return {"config.json": settings.to_dict(), _ENVIRONMENT: machine}

@@ -35,10 +35,7 @@ def run(
 ) -> dict[str, Any]:
     """Places one model with the configured method, beside the trivial ones.
 
-    Args:
-      settings: of the run.
-      workdir: the run directory; a run that was interrupted there continues.
-      display: shows the progress and the table.
+    A run that was interrupted in the same directory continues.
 
     Returns:
       The summary, as written to summary.json.
@@ -88,15 +85,13 @@ def run_methods(
     then are written. A run that is not complete replaces no complete one (`outputs.directory`).
 
     Args:
-      settings: of the run.
-      workdir: the run directory.
+      settings, workdir, display: as of `run`.
       methods: the methods that the user asked for.
       fault_log: keeps faults and failures, for the task to raise at its end.
       extra: methods that run before them, if they can run on this machine.
       bounds_file: keeps the lower bounds; by default a file in the run directory.
       advise: whether to bound the possible gain before any search. Searches are left out where
         there is none, unless `search_anyway` is set.
-      display: shows the progress.
 
     Raises:
       UserError: the settings ask for something invalid, in one line.

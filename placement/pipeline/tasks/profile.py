@@ -166,14 +166,15 @@ def _simulate(problem: Instance, placements: np.ndarray) -> np.ndarray:
     return np.asarray(problem.evaluate(placements))
 
 
-def _simulate_segments(problem: Instance, placements: np.ndarray) -> np.ndarray:
-    return np.array([segments.latency_s(problem, placement) for placement in placements])
-
-
 # The predictors of each objective, the most accurate one last.
 _PREDICTORS: dict[str, dict[str, Callable[[Instance, np.ndarray], np.ndarray]]] = {
     "serial": {"serial": _simulate},
-    "makespan": {"makespan": _simulate, "segments": _simulate_segments},
+    "makespan": {
+        "makespan": _simulate,
+        "segments": lambda problem, placements: np.array(
+            [segments.latency_s(problem, placement) for placement in placements]
+        ),
+    },
 }
 
 

@@ -71,14 +71,8 @@ def write_report(
 ) -> None:
     """Prints the table, and writes report.md, report.html, the figures and the trace.
 
-    After a fault the parts that do not depend on it are still written.
-
-    Args:
-      summary: of the run.
-      workdir: its directory.
-      console: to print on.
-      task_faults: collects faults.
-      writable: whether files are written.
+    After a fault, which `task_faults` collects, the parts that do not depend on it are still
+    written. Only the table is printed where the directory is not `writable`.
     """
     summary = printable.data(summary)
     with task_faults.during("writing the table"):

@@ -2,6 +2,7 @@
 latency against throughput and memory, of all methods or of the points of a front.
 """
 
+import itertools
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -117,14 +118,14 @@ def ratios(rows: Sequence[summaries.Row], learned: Collection[str]) -> "Figure":
     Raises:
       NothingToDrawError: no row has a ratio, or matplotlib is not installed.
     """
-    estimates = _ratios(rows)
-    if not any(
-        math.isfinite(r.mean)
-        for estimates_by_method in estimates.values()
-        for r in estimates_by_method.values()
-    ):
+    estimates = _ratios(rows)  # by graph and method
+    methods = list(dict.fromkeys(itertools.chain.from_iterable(estimates.values())))
+    means = np.array([[e.get(m, _NONE).mean for e in estimates.values()] for m in methods])
+    if not np.isfinite(means).any():
         raise plots.NothingToDrawError("no method has a ratio to the best single device to plot")
-    methods = _ranked(estimates)
+    # By the geometric mean over graphs; methods without a number on every graph come last.
+    ranks = np.where(np.isfinite(means).all(axis=1), np.log(means).mean(axis=1), np.inf)
+    methods = [methods[i] for i in np.argsort(ranks, kind="stable")]
     down = math.ceil(len(estimates) / _PANELS)
     columns = math.ceil(len(estimates) / down)
     figure = plots.new_figure(2.2 + 3.2 * columns, 0.8 + down * (0.7 + 0.21 * len(methods)))
@@ -168,18 +169,13 @@ def _draw_ratios(
             axes.errorbar(shown, place, xerr=ratio.half_width, color="black", capsize=2, zorder=2)
         weight = "bold" if ratio.mean == best else "normal"
         position = {"xycoords": ("axes fraction", "data"), "annotation_clip": False}
-        text = _written(ratio)
+        text = f"{ratio.mean:.3f}" if math.isfinite(ratio.mean) else "-"
+        text += f" ± {ratio.half_width:.3f}" if ratio.half_width > 0 else ""
         axes.annotate(text, (1.02, place), va="center", fontsize=_SMALL, weight=weight, **position)
     axes.set_axisbelow(True)
     axes.grid(axis="y", color=plots.PALE)
     axes.tick_params(axis="y", length=0, labelsize=_SMALL)
     axes.spines[["top", "right"]].set_visible(False)
-
-
-def _written(ratio: grids.Estimate) -> str:
-    if not math.isfinite(ratio.mean):
-        return "-"
-    return f"{ratio.mean:.3f}" + (f" ± {ratio.half_width:.3f}" if ratio.half_width > 0 else "")
 
 
 def pareto(rows: Iterable[summaries.Row]) -> "Figure":
@@ -216,7 +212,9 @@ def pareto(rows: Iterable[summaries.Row]) -> "Figure":
         zorder=3,
     )
     figure.colorbar(scatter, label=f"memory of the fullest device ({name})", shrink=0.7)
-    best = _front(latency, throughput)
+    order = np.lexsort((-throughput, latency))
+    best_so_far = np.maximum.accumulate(np.append(-np.inf, throughput[order][:-1]))
+    best = order[throughput[order] > best_so_far]  # the front, by ascending latency
     axes.step(latency[best], throughput[best], **_FRONT, where="post", label="no other beats both")
     for axis_name, values in (("x", latency), ("y", throughput)):
         if plots.spread_out(values.tolist()):
@@ -227,7 +225,11 @@ def pareto(rows: Iterable[summaries.Row]) -> "Figure":
     axes.set_title("Latency, throughput and memory", loc="left")
     axes.spines[["top", "right"]].set_visible(False)
     labels.legend_below(figure, axes.get_legend_handles_labels()[0])
-    texts = [_joined(names) for names in points.values()]
+    texts = []
+    for names in points.values():
+        shown = [labels.shortened(name, _SMALL, _LONGEST_NAME) for name in names[:_MAX_NAMES]]
+        num_hidden = len(names) - len(shown)
+        texts.append(", ".join(shown) + (f" and {num_hidden} more" if num_hidden else ""))
     labels.label_points(axes, np.stack([latency, throughput], axis=1), texts, np.sqrt(areas) / 2)
     return figure
 
@@ -280,20 +282,6 @@ def _grouped(rows: Iterable[summaries.Row]) -> dict[tuple[float, float, float], 
     return points
 
 
-def _joined(names: Sequence[str]) -> str:
-    """Returns the first names of a point, cut to the width of a label."""
-    shown = [labels.shortened(name, _SMALL, _LONGEST_NAME) for name in names[:_MAX_NAMES]]
-    num_hidden = len(names) - len(shown)
-    return ", ".join(shown) + (f" and {num_hidden} more" if num_hidden else "")
-
-
-def _front(latency: np.ndarray, throughput: np.ndarray) -> np.ndarray:
-    """Returns the indices of the Pareto front, by ascending latency."""
-    order = np.lexsort((-throughput, latency))
-    best_so_far = np.maximum.accumulate(np.append(-np.inf, throughput[order][:-1]))
-    return order[throughput[order] > best_so_far]
-
-
 def _ratios(rows: Sequence[summaries.Row]) -> dict[str, dict[str, grids.Estimate]]:
     """Estimates ratios by graph and method, without the single devices."""
     seeds: dict[str, dict[str, list[float]]] = {}
@@ -306,24 +294,6 @@ def _ratios(rows: Sequence[summaries.Row]) -> dict[str, dict[str, grids.Estimate
         graph: {method: grids.estimate(values) for method, values in estimates_by_method.items()}
         for graph, estimates_by_method in seeds.items()
     }
-
-
-def _ranked(estimates: dict[str, dict[str, grids.Estimate]]) -> list[str]:
-    """Sorts methods by the geometric mean over graphs; those without a number come last."""
-    methods = list(
-        dict.fromkeys(
-            method for estimates_by_method in estimates.values() for method in estimates_by_method
-        )
-    )
-
-    def rank(method: str) -> float:
-        means = [
-            estimates_by_method.get(method, _NONE).mean
-            for estimates_by_method in estimates.values()
-        ]
-        return float(np.mean(np.log(means))) if np.isfinite(means).all() else math.inf
-
-    return sorted(methods, key=rank)
 
 
 def _bound(rows: Sequence[summaries.Row]) -> float:

@@ -7,7 +7,6 @@ import numpy as np
 from placement.reporting import units
 from placement.reporting.details import Details, Timeline
 from placement.reporting.figures import labels, plots
-from placement.types import Span
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -124,7 +123,7 @@ def _draw_panel(axes: Any, panel: _Panel, details: Details, unit: units.Unit) ->
 
 
 def _draw_spans(axes: Any, panel: _Panel, details: Details, unit: units.Unit) -> None:
-    """Draws bars, with the names of their operations where they fit."""
+    """Draws bars, with their names, or the type of their only operation, where these fit."""
     from matplotlib.collections import PolyCollection
 
     size = axes.get_position().size * axes.figure.get_size_inches() * 72  # points
@@ -136,8 +135,12 @@ def _draw_spans(axes: Any, panel: _Panel, details: Details, unit: units.Unit) ->
         corners = np.array([(left, top), (right, top), (right, top + 1), (left, top + 1)])
         width = (span.finish_s - span.start_s) * per_s
         boxes.setdefault((span.device, width > _OUTLINED), []).append(corners)
-        text = _fitting(details, span, width - _PADDING) if tall > _TEXT_SIZE else ""
-        if text:
+        if tall <= _TEXT_SIZE:
+            continue
+        texts = [details.span_name(span)]
+        texts += [details.coarse.op_types[op] for op in span.ops if len(span.ops) == 1]
+        fitting = (t for t in texts if labels.width(t, _TEXT_SIZE) <= width - _PADDING)
+        if text := next(fitting, ""):
             axes.text((left + right) / 2, top + 0.5, text, **_CENTRED)
     for (device, outlined), polygons in boxes.items():
         tint = plots.mixed(plots.device_style(device)["facecolor"], _TINT)
@@ -145,10 +148,3 @@ def _draw_spans(axes: Any, panel: _Panel, details: Details, unit: units.Unit) ->
         bars = PolyCollection(polygons, facecolor=tint, zorder=2, **line)
         bars.set_rasterized(len(polygons) > _MAX_SHAPES)
         axes.add_collection(bars)
-
-
-def _fitting(details: Details, span: Span, width: float) -> str:
-    """Returns the first text that fits: the span's name, its type, or nothing."""
-    texts = [details.span_name(span)]
-    texts += [details.coarse.op_types[op] for op in span.ops if len(span.ops) == 1]
-    return next((text for text in texts if labels.width(text, _TEXT_SIZE) <= width), "")

@@ -44,21 +44,26 @@ def page(
       notes: title -> section in Markdown, such as a comparison; they come first.
       provenance: title -> JSON object: the run's settings and its environment.
     """
+    graph_name = html.escape(summary["graph"]["name"])
+    num_graphs = len(summaries.group_by_graph(summary["rows"]))
     sections = {title: _markdown().render(text) for title, text in (notes or {}).items()}
     sections["Result"] = _results(summary)
     if figures:
         sections["Figures"] = "\n".join(_figure(title, svg) for title, svg in figures.items())
     if details is not None:
         sections["Graph"] = _part("graph.html")
-        sections["Operations"] = _part("operations.html", data=_data(data.columns(details)))
+        # Without '<', so that no name can end the script or open a comment.
+        columns = json.dumps(data.columns(details), separators=(",", ":"), allow_nan=False)
+        sections["Operations"] = _part("operations.html", data=columns.replace("<", "\\u003c"))
     if provenance:
         sections["Provenance"] = "\n".join(
             _pairs(title, pairs) for title, pairs in provenance.items()
         )
     return _part(
         "report.html",
-        title=html.escape(f"Placement of {summary['graph']['name']}"),
-        heading=_heading(summary),
+        title=f"Placement of {graph_name}",
+        heading="Placement of "
+        + (f"<code>{graph_name}</code>" if num_graphs < 2 else f"{num_graphs} graphs"),
         headline=_headline(summary),
         contents="\n".join(f'<li><a href="#{_id(title)}">{title}</a></li>' for title in sections),
         sections="\n".join(_section(title, body) for title, body in sections.items()),
@@ -73,12 +78,6 @@ def _read(name: str) -> str:
 
 def _part(name: str, **texts: str) -> str:
     return Template(_read(name)).substitute(texts)
-
-
-def _data(columns: data.Columns) -> str:
-    """Writes JSON without '<', so that no name can end the script or open a comment."""
-    text = json.dumps(columns, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c")
 
 
 def _markdown() -> MarkdownIt:
@@ -99,12 +98,6 @@ def _section(title: str, body: str) -> str:
         f'<section id="{_id(title)}" aria-labelledby="{label}">\n'
         f'<h2 id="{label}">{title}</h2>\n{body}\n</section>'
     )
-
-
-def _heading(summary: summaries.Summary) -> str:
-    count = len(summaries.group_by_graph(summary["rows"]))
-    name = f"<code>{html.escape(summary['graph']['name'])}</code>"
-    return f"Placement of {name if count < 2 else f'{count} graphs'}"
 
 
 def _headline(summary: summaries.Summary) -> str:

@@ -86,16 +86,9 @@ def latex(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     )
 
 
-def rich_table(
-    header: Sequence[str], rows: Iterable[Sequence[str]], *, title: str, caption: str = ""
-) -> Table:
+def rich_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, title: str) -> Table:
     """Makes the grid for a terminal; where that is too narrow, texts wrap but numbers do not."""
-    table = Table(
-        title=Text(title),
-        caption=Text(caption) if caption else None,
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-    )
+    table = Table(title=Text(title), box=box.SIMPLE_HEAD)
     for number, name in enumerate(header):
         table.add_column(WrappedText(name), justify="right" if number else "left")
     for row in rows:
