@@ -29,10 +29,7 @@ _PROVEN = 1e-4  # a gap below this is rounding
 
 
 def run(*names: str) -> None:
-    """Prints the median gaps of each family.
-
-    Args:
-      *names: families; none: `FAMILIES`.
+    """Prints the median gaps of the named families, by default of `FAMILIES`.
 
     Raises:
       UserError: a family does not exist.

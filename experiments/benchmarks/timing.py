@@ -27,10 +27,7 @@ def median_ms(function: Callable[[], Any], repeats: int = 100) -> float:
 def run_module(module: str, argument: str, environment: Mapping[str, str] | None = None) -> Any:
     """Runs a module in a process of its own and returns the last line it prints, parsed as JSON.
 
-    Args:
-      module: to run with `python -m`.
-      argument: its only argument.
-      environment: variables to set in addition to this process's.
+    `environment` has variables to set in addition to this process's.
     """
     result = subprocess.run(
         [sys.executable, "-m", module, argument],

@@ -162,11 +162,9 @@ def inputs(settings: Settings, model: Any) -> Inputs:
 
 
 def build_graph_network(text: str, *, constants: bool = False) -> Network:
-    """Builds only the graph of a zoo network or synthetic graph, without a model to run.
+    """Builds only the graph of a zoo network or synthetic graph by name, without a model to run.
 
-    Args:
-      text: its name.
-      constants: whether the graph contains its constants, as `config.constants`.
+    `constants` is as `Settings.constants`.
 
     Raises:
       UserError: it does not exist.

@@ -264,7 +264,7 @@ def _watch(
         ) -> None:
             # First, since showing and logging may fail.
             context.incumbent.observe(evaluations, best_s, placement, numbers)
-            search_metrics.observe(evaluations, best_s, numbers)
+            search_metrics.observe(evaluations, best_s, placement, numbers)
 
         yield search_metrics, observe
 

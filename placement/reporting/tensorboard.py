@@ -46,7 +46,7 @@ class Events:
     """Writer of one search's events. The file is created with the first event."""
 
     def __init__(self, directory: Path, *, first_evaluation: int):
-        """Prepares the events of a search that resumes from so many evaluations."""
+        """Prepares the events of a search that starts after so many evaluations."""
         self._directory = directory
         self._first_evaluation = first_evaluation
         self._path = directory / f"events.out.tfevents.{time.time_ns()}"

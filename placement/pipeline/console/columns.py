@@ -10,9 +10,7 @@ _MAX_WIDTH = 100  # columns of the terminal
 def format_two_columns(texts: Mapping[str, str], *, width: int | None = None) -> str:
     """Formats names with their texts, which wrap within the second column.
 
-    Args:
-      texts: by name.
-      width: of a line; None: the terminal's width; 0: lines do not wrap.
+    A line has `width` columns; None: those of the terminal; 0: lines do not wrap.
     """
     if width is None:
         width = min(_MAX_WIDTH, shutil.get_terminal_size().columns)

@@ -135,9 +135,14 @@ class SolverMetrics:
         self._pending: tuple[dict[str, Any], float] | None = None
 
     def observe(
-        self, evaluations: int, best_s: float, numbers: Mapping[str, float] = NO_METRICS
+        self,
+        evaluations: int,
+        best_s: float,
+        placement: np.ndarray | None = None,
+        numbers: Mapping[str, float] = NO_METRICS,
     ) -> None:
         """Records the progress; any thread may call it, but only one at a time."""
+        del placement
         time_s = time.monotonic()
         self._evaluations, self._best_s = evaluations, best_s
         self._step += 1

@@ -97,11 +97,9 @@ def broadcast(value: Any = None) -> Any:
 
 @contextlib.contextmanager
 def lead_followers(kind: str, job: Callable[[], dict[str, Any]]) -> Iterator[None]:
-    """Makes the other processes run a job of `follower` until the block ends.
+    """Makes the other processes run a job of `follower` of this kind until the block ends.
 
-    Args:
-      kind: the job's name there.
-      job: returns the data to broadcast; not called if there are no other processes.
+    `job` returns the data to broadcast; it is not called if there are no other processes.
     """
     if jax.distributed.is_initialized():
         broadcast({"kind": kind, **job()})

@@ -12,13 +12,12 @@ from placement.pipeline.console import faults, metrics
 from placement.reporting import details as details_lib
 from placement.reporting import runs, traces
 from placement.reporting.figures import (
+    device_plots,
     graph_plot,
-    load_plot,
     plots,
     profile_plot,
     scatter_plots,
     search_plots,
-    timeline_plot,
 )
 from placement.reporting.tables.aggregates import Aggregates
 
@@ -49,8 +48,8 @@ def draw_run(
 
     drawings: dict[str, Callable[[], Any]] = {
         "placement": lambda: graph_plot.placement(required_details()),
-        "timeline": lambda: timeline_plot.timeline(required_details()),
-        "loads": lambda: load_plot.loads(required_details()),
+        "timeline": lambda: device_plots.timeline(required_details()),
+        "loads": lambda: device_plots.loads(required_details()),
         "latencies": lambda: search_plots.latencies(summary),
         "search": lambda: search_plots.search(metrics.read_metrics(workdir), rows),
         "errors": lambda: scatter_plots.errors(scatter_plots.pairs(rows), name),

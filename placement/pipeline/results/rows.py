@@ -67,11 +67,7 @@ class Row(NamedTuple):
         )
 
     def to_json(self, single_s: float) -> dict[str, Any]:
-        """Returns the row as summary.json has it.
-
-        Args:
-          single_s: the predicted latency of the best single device.
-        """
+        """Returns the row as summary.json has it; `single_s`: as predicted, of the best device."""
         solution, outcome = self.solution, self.outcome
         status, measured_s, interval = solution.status_text, None, None
         if solution.scope != base.ALL:

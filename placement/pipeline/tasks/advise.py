@@ -24,12 +24,6 @@ def run(
     """Advises for or against a search, for every backend and every objective that predicts it.
 
     Described devices have no backend; they are advised on under every objective.
-
-    Returns:
-      The content of advice.json.
-
-    Raises:
-      UserError: the settings ask for something invalid.
     """
 
     def configure(backend: str, objective: str) -> Settings:

@@ -85,11 +85,7 @@ def run(
 ) -> dict[str, Any]:
     """Runs every cell that is not finished yet, then reports on all.
 
-    Returns:
-      The summary, as written to summary.json: rows carry their graph and seed.
-
-    Raises:
-      UserError: the settings ask for something invalid, in one line.
+    Rows of the summary carry their graph and seed.
     """
     started_s = time.monotonic()
     methods, extra = _methods(settings, display)

@@ -39,14 +39,7 @@ _ROUNDS = 10
 def run(
     settings: Settings, workdir: Path, display: progress.Display = progress.DEFAULT_DISPLAY
 ) -> dict[str, Any]:
-    """Searches for the front, and measures its knees.
-
-    Returns:
-      The content of front.json.
-
-    Raises:
-      UserError: the settings ask for something invalid.
-    """
+    """Searches for the front, and measures its knees."""
     # The axes are about devices that work at the same time.
     settings = dataclasses.replace(settings, backend="concurrent", objective=_LATENCY)
     loading.check_settings(settings)
@@ -90,11 +83,7 @@ def _search(
         display.phase("searching the front", goal) as phase,
         metrics.Log(workdir, "front", settings.seed) as log,
     ):
-        solver_metrics = metrics.SolverMetrics(log, phase)
-
-        def observe(evaluations: int, best_s: float, _: Any, numbers: Mapping[str, float]) -> None:
-            solver_metrics.observe(evaluations, best_s, numbers)
-
+        observe = metrics.SolverMetrics(log, phase).observe
         limits = SearchLimits(settings.time_limit_s, settings.budget, observe, stop.is_set)
         return front_lib.search_front(problem.coarse, settings.seed, limits)
 

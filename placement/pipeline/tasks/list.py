@@ -23,11 +23,7 @@ def run(
     workdir: Path | None,
     display: progress.Display = progress.DEFAULT_DISPLAY,
 ) -> dict[str, dict[str, str]]:
-    """Prints one line about each; needs neither settings nor a run directory.
-
-    Returns:
-      By section, the names and the text about each.
-    """
+    """Prints one line about each, by section; needs neither settings nor a run directory."""
     del settings, workdir
     texts = sections()
     show(texts, display)

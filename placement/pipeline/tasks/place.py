@@ -36,12 +36,6 @@ def run(
     """Places one model with the configured method, beside the trivial ones.
 
     A run that was interrupted in the same directory continues.
-
-    Returns:
-      The summary, as written to summary.json.
-
-    Raises:
-      UserError: the settings ask for something invalid, in one line.
     """
     methods = arguments.split_list(settings.method)
     if len(methods) != 1:
@@ -92,9 +86,6 @@ def run_methods(
       bounds_file: keeps the lower bounds; by default a file in the run directory.
       advise: whether to bound the possible gain before any search. Searches are left out where
         there is none, unless `search_anyway` is set.
-
-    Raises:
-      UserError: the settings ask for something invalid, in one line.
     """
     started_s, cpu_started_s, num_faults = time.monotonic(), _cpu_s(), len(fault_log)
     target, order = _prepare(settings, methods, extra, display)

@@ -51,14 +51,7 @@ _MUTABLE_KEYS = ("budget", "time_limit_s")  # may differ when a run continues an
 def run(
     settings: Settings, workdir: Path, display: progress.Display = progress.DEFAULT_DISPLAY
 ) -> dict[str, Any]:
-    """Trains until the budget or the time is spent, or Ctrl-C; the same command continues.
-
-    Returns:
-      The content of pretraining.json: the training graphs, and the outcome.
-
-    Raises:
-      UserError: the settings ask for something invalid.
-    """
+    """Trains until the budget or the time is spent, or Ctrl-C; the same command continues."""
     loading.check_settings(settings)
     if settings.objective != "makespan":
         raise UserError(

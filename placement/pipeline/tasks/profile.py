@@ -40,14 +40,7 @@ _FLIP_PROBABILITIES = (0.03, 0.1, 0.25, 0.5)
 def run(
     settings: Settings, workdir: Path, display: progress.Display = progress.DEFAULT_DISPLAY
 ) -> dict[str, Any]:
-    """Profiles, calibrates, and checks the calibration on as many other placements.
-
-    Returns:
-      The content of fidelity.json.
-
-    Raises:
-      UserError: the settings ask for something invalid.
-    """
+    """Profiles, calibrates, and checks the calibration on as many other placements."""
     loading.check_settings(settings)
     target = target_lib.find_target(settings)
     if not target.present:

@@ -16,12 +16,6 @@ def run(
     """Runs the solvers in `methods`, by default all of the objective that can run here.
 
     Nothing is measured, whatever `evaluate` says. placement.json becomes the best placement of all.
-
-    Returns:
-      The summary, as written to summary.json.
-
-    Raises:
-      UserError: the settings ask for something invalid, in one line.
     """
     settings = dataclasses.replace(settings, evaluate="simulate")
     solvers = tuple(methods.of_kind("search", "solver"))

@@ -37,9 +37,7 @@ _SHOWN_TYPES = 2
 def blocks(details: Details, max_blocks: int) -> np.ndarray:
     """Groups the coarse operations into blocks for drawing.
 
-    Args:
-      details: M coarse operations.
-      max_blocks: the largest number of blocks to make, where possible.
+    Makes at most `max_blocks` of the M coarse operations, where possible.
 
     Returns:
       int32 [M]: the block of every coarse operation; a block is on one device, and the quotient
@@ -65,9 +63,7 @@ def blocks(details: Details, max_blocks: int) -> np.ndarray:
 def names(details: Details, parts: np.ndarray) -> tuple[str, ...]:
     """Names each block: its operation's name, or the number of its operations and their main types.
 
-    Args:
-      details: M coarse operations; the names count the operations that were merged into them.
-      parts: int32 [M]: the block of every coarse operation.
+    `parts`, int32 [M], is from `blocks`. Operations are counted as they were before merging.
     """
     counts = np.bincount(parts[details.assignment])
     return tuple(

@@ -267,12 +267,9 @@ def _draw_blocks(axes: Any, drawing: _Drawing, details: Details) -> None:
 
 
 def _fitted(texts: list[str], width: float, height: float) -> tuple[list[str], float]:
-    """Selects the texts of a block that fit its box; returns their lines and font size.
+    """Selects the texts of a block that fit its box, in points; returns lines and font size.
 
-    Args:
-      texts: most important first, the time last.
-      width: points.
-      height: points.
+    The most important text comes first, the time last.
     """
     head, kind, *_, time = texts
     for selected in (texts, [head, kind, time], [head, time], [kind, time], [head], [time]):

@@ -68,12 +68,7 @@ def _take_literally(figure: "Figure") -> None:
 
 
 def new_figure(width: float, height: float, *, arranged: bool = True) -> "Figure":
-    """Makes an empty figure.
-
-    Args:
-      width: in inches.
-      height: in inches.
-      arranged: whether matplotlib's layout engine makes space for labels.
+    """Makes an empty figure, sizes in inches; if `arranged`, matplotlib makes space for labels.
 
     Raises:
       NothingToDrawError: matplotlib is not installed.

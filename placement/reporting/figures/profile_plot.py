@@ -25,10 +25,6 @@ def profiles(aggregates: Aggregates, learned: Collection[str]) -> "Figure":
     Each scope has a row of two panels, learned methods and others. A line that is higher and
     further left is better.
 
-    Args:
-      aggregates: the statistics of a comparison.
-      learned: the names of learned methods.
-
     Raises:
       NothingToDrawError: no method has a run on every graph, or matplotlib is not installed.
     """

@@ -56,11 +56,8 @@ def errors(samples: Sequence[Pair], name: str) -> "Figure":
     """Draws predicted against measured latencies, with the errors in the title.
 
     An error is |predicted / measured - 1|. The line marks equality, the band errors up to a tenth.
-    Axes are logarithmic where latencies span more than a factor of ten.
-
-    Args:
-      samples: the placements; those that are not finite are left out.
-      name: the title.
+    Axes are logarithmic where latencies span more than a factor of ten. Samples that are not finite
+    are left out.
 
     Raises:
       NothingToDrawError: fewer than two samples are left, or matplotlib is not installed.
@@ -109,11 +106,8 @@ def ratios(rows: Sequence[summaries.Row], learned: Collection[str]) -> "Figure":
     """Draws latencies over that of the best single device, one panel for each graph.
 
     A point is the mean over the seeds, with its 95% interval (Student's t); methods are sorted by
-    the geometric mean over graphs. Ratios above two are arrows at the edge.
-
-    Args:
-      rows: rows with 'graph' and 'seed'; reference rows are left out.
-      learned: the names of learned methods.
+    the geometric mean over graphs. Ratios above two are arrows at the edge. Reference rows are left
+    out.
 
     Raises:
       NothingToDrawError: no row has a ratio, or matplotlib is not installed.
@@ -185,9 +179,8 @@ def pareto(rows: Iterable[summaries.Row]) -> "Figure":
     colours of points show the bytes of the fullest device. A method with several seeds has one
     point, that of its lowest latency.
 
-    Args:
-      rows: rows of a summary with `predicted_s`, `max_load_s` (seconds that a pipeline takes for
-        unit_bytes request) and `memory_bytes`; other rows are left out.
+    Rows without `predicted_s`, `max_load_s` (seconds that a pipeline takes for a request) or
+    `memory_bytes` are left out.
 
     Raises:
       NothingToDrawError: no row has all three, or matplotlib is not installed.

@@ -32,7 +32,7 @@ def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[summaries.Row] =
 
     Args:
       metrics: records of `metrics.jsonl`: `evaluations`, `best_s`, and optionally `mean_s`,
-          `method` and `seed`; panel method has a colour, panel seed a line. Null leaves a gap. A
+          `method` and `seed`; each method has a colour, each seed a line. Null leaves a gap. A
           search whose records have keys that begin with 'share_', which add up to 1, has a panel
           below.
       rows: rows of the summary: single devices and the proven bound of the searches' placements
@@ -100,9 +100,6 @@ def latencies(summary: summaries.Summary) -> "Figure":
     Bars are measured latencies, and diamonds are predictions; where nothing was measured, bars are
     predictions. Reference rows, outside the placement, are hatched. A dotted line is the proven
     bound of the predictions. Bars of more than eight times the shortest are cut.
-
-    Args:
-      summary: the content of `summary.json`.
 
     Raises:
       NothingToDrawError: no row has a latency, or matplotlib is not installed.

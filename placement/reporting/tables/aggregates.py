@@ -67,11 +67,9 @@ class Aggregates(NamedTuple):
 
 
 def aggregate(table: comparison.Comparison, paired: Sequence[str]) -> Aggregates:
-    """Aggregates the runs of a comparison; graphs on which no method runs are left out.
+    """Aggregates the runs of a comparison; the methods `paired` are compared in pairs.
 
-    Args:
-      table: the comparison.
-      paired: the methods that are compared in pairs.
+    Graphs on which no method runs are left out.
     """
     rooms = {}
     for graph, cells in table.cells.items():

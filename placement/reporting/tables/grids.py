@@ -52,10 +52,7 @@ def markdown(
 ) -> str:
     """Returns the grid in Markdown, without a final newline.
 
-    Args:
-      header: one text for each column.
-      rows: as many texts as the header has.
-      numeric: whether each column is right-aligned; by default all but the first are.
+    `numeric` says whether each column is right-aligned; by default all but the first are.
     """
     numeric = [False, *[True] * (len(header) - 1)] if numeric is None else numeric
     rule = ["---:" if right else "---" for right in numeric]

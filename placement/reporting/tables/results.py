@@ -48,12 +48,8 @@ class Column(NamedTuple):
 def rich_table(summary: Summary) -> Table:
     """Makes the table for a terminal of 80 columns or more, and for a file.
 
-    Args:
-      summary: the content of `summary.json`, with tuples or with JSON's lists.
-
-    Returns:
-      The table: the best row of each graph is bold, reference rows stand below a line, and causes
-      of failures stand below the table.
+    The best row of each graph is bold, reference rows stand below a line, and causes of failures
+    stand below the table.
     """
     shown = columns(summary["rows"])
     table = Table(
