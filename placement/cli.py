@@ -23,7 +23,6 @@ from placement.pipeline.settings import QUICKSTART, SUMMARIES, Settings, Value
 _MODEL = ("devices", "input_shapes", "input_values", "inputs", "constants", "seed")
 _MEASURED = (*_MODEL, "backend", "objective", "costs", "evaluate", "measure_on", "measure_s")
 _SEARCH = (*_MEASURED, "budget", "time_limit_s", "init_from")
-_METHODS = "search,heft,single,hetero,random"  # of `compare`
 _Command = Callable[..., None]
 
 
@@ -112,7 +111,7 @@ def profile(model: str, workdir: Path | None, verbosity: int, **settings: Value)
 @main.command()
 @click.argument("graphs", nargs=-1, required=True)
 @_workdir("runs/compare")
-@_options(*_SEARCH, "methods", "seeds", methods=_METHODS)
+@_options(*_SEARCH, "methods", "seeds", methods="search,heft,single,hetero,random")
 def compare(
     graphs: tuple[str, ...], workdir: Path | None, verbosity: int, **settings: Value
 ) -> None:

@@ -21,7 +21,6 @@ from placement.reporting.statistics import Interval
 from placement.reporting.tables import comparison
 
 PLANNER, RANDOM = "hierarchical", "hierarchical:grouping=random"
-_CONFIDENCE = 0.95
 _GRAPHS = {
     "Inception-V3": "inception_v3:training=1",
     "ResNet-152": "resnet:depth=152,batch=14,training=1",
@@ -93,7 +92,7 @@ def compute_ratio(numerators: tuple[float, ...], denominators: tuple[float, ...]
     counts = [len(values) for values, error in zip(samples, errors, strict=True) if error]
     if not counts:
         return Interval(value, value, value)
-    t = float(stats.t.ppf((1 + _CONFIDENCE) / 2, min(counts) - 1))
+    t = float(stats.t.ppf(0.975, min(counts) - 1))
     # The squared relative half-widths g of both means.
     g_numerator, g_denominator = (
         (t * error / mean) ** 2 for error, mean in zip(errors, means, strict=True)

@@ -33,9 +33,6 @@ from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Profile, Transfers
 from placement.types import CostModel
 
-_PROFILING_PARTS = 5  # profiling operations gets this fraction of the seconds for timing placements
-_LONGER = 4  # times the limit that was too short is what a warning suggests
-
 
 class Target(NamedTuple):
     """A model on D devices."""
@@ -292,7 +289,7 @@ def get_profile(
             limit_s, gaps = conditions["limit_s"], "; ".join(conditions["left_out"])
             display.warn(
                 f"profiling stopped at its limit of {limit_s:g} s, so costs are rough ({gaps}); "
-                f"for better costs give --config.time_limit_s={_LONGER * limit_s:g}"
+                f"for better costs give --config.time_limit_s={4 * limit_s:g}"
             )
         if conditions["busy"]:
             display.warn(
@@ -311,7 +308,7 @@ def _profile(
     devices, limit_s = measurer.devices, settings.time_limit_s
     with display.phase("profiling the devices", progress.Goal(1, limit_s)) as phase:
         phase.note("operations, on each device alone")
-        profiles = measurer.ask(Profile(devices, settings.measure_s / _PROFILING_PARTS, limit_s))
+        profiles = measurer.ask(Profile(devices, settings.measure_s / 5, limit_s))
         phase.note("tensors, from device to device")
         remaining_s = max(0.0, start_s + limit_s - time.monotonic())
         if settings.backend == "hetero":

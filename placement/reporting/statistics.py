@@ -19,8 +19,6 @@ import numpy as np
 Scores = Sequence[np.ndarray]
 
 _RESAMPLES = 2_000
-_CONFIDENCE = 0.95
-_TRIMMED = 0.25  # share of the runs that is left out on either side
 
 
 class Interval(NamedTuple):
@@ -88,12 +86,12 @@ def _repeated(scores: Scores) -> bool:
 def _middle_mean(runs: np.ndarray) -> np.ndarray:
     """Averages the middle half along the last axis."""
     count = runs.shape[-1]
-    left_out = int(_TRIMMED * count)
+    left_out = count // 4  # on either side
     return np.sort(runs, axis=-1)[..., left_out : count - left_out].mean(axis=-1)
 
 
 def _interval(value: float, resampled: np.ndarray) -> Interval:
-    """Returns the percentiles of a resampled statistic, whose values may be inf."""
-    tail = (1 - _CONFIDENCE) / 2
+    """Returns the 95% interval of a resampled statistic, whose values may be inf."""
+    tail = (1 - 0.95) / 2
     low, high = np.quantile(resampled, [tail, 1 - tail], method="inverted_cdf")
     return Interval(value, float(low), float(high))

@@ -16,9 +16,6 @@ from placement.reporting.details import Details, Timeline
 from placement.types import Span
 
 _US = 1e6
-# A flow leaves a span this share before its end; viewers do not attach it to the end itself.
-_BEFORE_THE_END = 0.01
-_NAMED = 50  # operations of a span whose names are listed
 
 _Event = dict[str, Any]
 
@@ -54,7 +51,7 @@ def _process(details: Details, schedule: Timeline, kind: str, pid: int) -> Itera
         ops = list(span.ops)
         arguments = {
             "operations": int(counts[ops].sum()),
-            "names": [details.coarse.op_names[op] for op in ops[:_NAMED]],
+            "names": [details.coarse.op_names[op] for op in ops[:50]],
             "compute_us": float(compute_s[ops].sum() * _US),
         }
         times = {"ts": span.start_s * _US, "dur": (span.finish_s - span.start_s) * _US}
@@ -84,7 +81,8 @@ def _flows(
     for number, (edge, reader) in enumerate(first.values()):
         writer = runs_in[int(coarse.senders[edge])]
         start_s, finish_s = spans[writer].start_s, spans[writer].finish_s
-        leaves_s = finish_s - _BEFORE_THE_END * (finish_s - start_s)
+        # Viewers do not attach a flow to the end itself.
+        leaves_s = finish_s - 0.01 * (finish_s - start_s)
         name = coarse.op_names[coarse.senders[edge]]
         flow = {"cat": "crossing", "name": name, "id": f"{pid}.{number}"}
         size = {"args": {"bytes": int(coarse.edge_bytes[edge])}}

@@ -15,10 +15,12 @@ import numpy as np
 
 from placement.reporting import summaries, units
 from placement.reporting.summaries import Row
+from placement.types import Status
 
 # The 90th percentile of the simulator's errors on the networks of docs/CONCURRENT.md is 18% with
 # profiled costs and 23% with calibrated ones.
 FIDELITY = 0.25
+_DID_NOT_RUN = (Status.FAILED, Status.INFEASIBLE)  # or cannot
 _ROUNDING = 1e-6  # of predictions in float32
 
 
@@ -202,8 +204,8 @@ def _contenders(rows: Iterable[Row], is_measured: bool) -> list[Contender]:
         methods.setdefault(row["method"], []).append(row)
     contenders = []
     for method, group in methods.items():
-        values_s = (seconds(row) for row in group if not summaries.has_failed(row))
-        latencies_s = [latency_s for latency_s in values_s if latency_s is not None]
+        ran = (row for row in group if not row["status"].startswith(_DID_NOT_RUN))
+        latencies_s = [latency_s for latency_s in map(seconds, ran) if latency_s is not None]
         if len(latencies_s) < len(group):
             continue
         ratios = [units.or_nan(row.get("versus_best_single_device")) for row in group]

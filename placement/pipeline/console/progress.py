@@ -29,9 +29,6 @@ from placement.runtime.measurement.local import LocalMeasurer
 WARNING, INFO, DEBUG = -1, 0, 1  # absl's numbers
 _FIRST_LINE_S = 1.0  # a shorter phase is one line
 _LINE_INTERVAL_S = 10.0
-# Drawing takes milliseconds of a core on which the worker may be measuring.
-_REFRESHES_PER_S = 2
-_MAX_NAME_WIDTH = 48  # columns of the terminal
 _STAGE_NAMES = {"compile": "compiling", "request": "compiling", "infer": "checking"}
 
 
@@ -253,7 +250,7 @@ class _PhaseDrawing(Progress):
 
     def __init__(self, phase: Phase, console: Console):
         self._phase = phase
-        name = Column(no_wrap=True, overflow="ellipsis", max_width=_MAX_NAME_WIDTH)
+        name = Column(no_wrap=True, overflow="ellipsis", max_width=48)
         columns = (
             TextColumn("{task.description}", style="bold", markup=False, table_column=name),
             BarColumn(bar_width=None, table_column=Column(ratio=1)),
@@ -262,7 +259,8 @@ class _PhaseDrawing(Progress):
         super().__init__(
             *columns,
             console=console,
-            refresh_per_second=_REFRESHES_PER_S,
+            # Drawing takes milliseconds of a core on which the worker may be measuring.
+            refresh_per_second=2,
             transient=True,
             expand=True,
         )

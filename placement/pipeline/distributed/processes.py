@@ -22,8 +22,6 @@ from placement.errors import UserError
 from placement.instance import Instance
 from placement.types import CostModel, OpGraph, SegmentCosts, TensorBytes
 
-_HEARTBEAT_TIMEOUT_S = 30  # a process that is silent for longer is lost
-_MAX_WAIT_S = 30 * 24 * 3600  # for process 0, while it solves or measures
 _FIELDS = tuple(field.name for field in dataclasses.fields(OpGraph))
 _NESTED = "output_shapes", "member_types"
 _OPTIONAL = {"tensor_bytes": TensorBytes, "segment_costs": SegmentCosts}
@@ -60,15 +58,15 @@ def join(coordinator: str, num_processes: int, process_id: int) -> None:
             f"process_id={process_id} of num_processes={num_processes}; give each process another "
             "number from 0 on, below num_processes"
         )
-    # Collectives on CPUs give up after half an hour by default.
-    flag = f"--xla_cpu_collective_timeout_seconds={_MAX_WAIT_S}"
+    # Collectives on CPUs give up after half an hour by default; process 0 may solve for 30 days.
+    flag = f"--xla_cpu_collective_timeout_seconds={30 * 24 * 3600}"
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}"
     try:
         jax.distributed.initialize(
             coordinator,
             num_processes,
             process_id,
-            heartbeat_timeout_seconds=_HEARTBEAT_TIMEOUT_S,
+            heartbeat_timeout_seconds=30,  # a process that is silent for longer is lost
             coordinator_bind_address=coordinator,
         )
         # The first collective connects the processes; on CPUs its timeout is only half a minute.

@@ -21,8 +21,6 @@ from placement.reporting.figures import (
 )
 from placement.reporting.tables.aggregates import Aggregates
 
-_DIRECTORY = "figures"
-
 
 def draw_run(
     summary: Mapping[str, Any],
@@ -98,7 +96,7 @@ def write(
     Returns:
       The SVG files.
     """
-    directory = runs.make_folder(workdir / _DIRECTORY)
+    directory = runs.make_folder(workdir / "figures")
     saved, left_out = [], dict[str, list[str]]()
     for name, draw in drawings.items():
         for suffix in ("png", "svg"):  # of an earlier run

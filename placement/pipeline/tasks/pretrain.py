@@ -39,13 +39,11 @@ _POLICIES = {
     "scheduler": (batched.batch_policy, batched.train_step),
     "hsdag": (None, batched.train_by_local_search),
 }
-_STATE = "pretraining.msgpack"
 # Padded operations and edges of a batch. Larger graphs are left out: a batch takes as long as its
 # largest graph, and a policy trained on a thousand operations also works on more.
 _SIZES = ((128, 256), (512, 1024), (1280, 2560))
 _BATCH_SIZE = 4  # graphs
 _SAVE_INTERVAL_S = 20.0
-_MUTABLE_KEYS = ("budget", "time_limit_s")  # may differ when a run continues another
 
 
 def run(
@@ -174,8 +172,9 @@ def _train(
     """
     learned.check_fits(settings.method, method.learner, _example(settings.method, batches))
     _, learn = _POLICIES[settings.method.split(":")[0]]
-    path = workdir / _STATE
-    identity = {k: v for k, v in settings.to_dict().items() if k not in _MUTABLE_KEYS}
+    path = workdir / "pretraining.msgpack"
+    limits = ("budget", "time_limit_s")  # may differ when a run continues another
+    identity = {k: v for k, v in settings.to_dict().items() if k not in limits}
     text = json.dumps(identity, sort_keys=True, default=str)
     key = hashlib.sha256(text.encode()).hexdigest()
     fresh = _Progress(_initialise(settings.method, method, batches, settings.seed), 0, 0.0, 0)

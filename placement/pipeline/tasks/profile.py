@@ -31,10 +31,8 @@ from placement.runtime.measurement import evaluate as evaluate_lib
 from placement.runtime.measurement.measurer import Measurer
 
 ROUNDS = 30  # inferences of every placement
-_CALIBRATION_ROUNDS = 5
 _BATCH = 15  # placements that are measured together
 _MAX_CUTS = 8
-_FLIP_PROBABILITIES = (0.03, 0.1, 0.25, 0.5)
 
 
 def run(
@@ -108,7 +106,7 @@ def _calibrate(
     is_valid = is_measured & np.isfinite(latency_s)
     terms = [latency_terms.prepare(profiled.coarse, p) for p in placements[is_valid]]
     calibration = calibrate.fit_if_better(
-        profiled.coarse.costs, terms, latency_s[is_valid].astype(float), rounds=_CALIBRATION_ROUNDS
+        profiled.coarse.costs, terms, latency_s[is_valid].astype(float), rounds=5
     )
     if calibration is not None:
         saved |= {"calibration": calibrate.to_json(calibration)}
@@ -189,7 +187,7 @@ def _draw(
             step = rng.integers(1, num_devices, num_ops) * np.isin(np.arange(num_ops), starts)
             placements.append(("contiguous", (main_device + np.cumsum(step)) % num_devices))
         else:
-            is_flipped = rng.random(num_ops) < rng.choice(_FLIP_PROBABILITIES)
+            is_flipped = rng.random(num_ops) < rng.choice((0.03, 0.1, 0.25, 0.5))
             step = rng.integers(1, num_devices, num_ops) * is_flipped
             placements.append(("fine-grained", (main_device + step) % num_devices))
     return [(kind, placement.astype(np.int32)) for kind, placement in placements]

@@ -23,8 +23,6 @@ from placement.reporting.tables import aggregates, comparison, learning_curves, 
 CELLS = "cells.json"  # the run directories that a comparison consists of, and their graphs
 # An earlier version wrote the directories alone: each graph then had a unique name.
 _CELLS_SCHEMA = [({"directory": str, "graph": str}, str)]
-# Methods that learned methods are compared with in pairs.
-_LEARNERS_BASELINES = ("zero_shot", "search", "heft")
 T = TypeVar("T")
 
 
@@ -148,7 +146,7 @@ def compare_rows(
     """Returns the comparison of rows with graph and seed, and aggregates over all graphs."""
     learners = _learners(rows)
     result = comparison.compare(rows, learners)
-    return result, aggregates.aggregate(result, (*learners, *_LEARNERS_BASELINES))
+    return result, aggregates.aggregate(result, (*learners, "zero_shot", "search", "heft"))
 
 
 def _learners(rows: list[dict[str, Any]]) -> tuple[str, ...]:

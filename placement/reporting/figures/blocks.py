@@ -30,8 +30,6 @@ from placement.reporting.figures import layout
 from placement.types import OpGraph
 
 _WIDENING = 1.2  # ratio of successive widths of bands that are tried
-_MAX_COMPONENTS = 6  # that a stage and band is split into
-_SHOWN_TYPES = 2
 
 
 def blocks(details: Details, max_blocks: int) -> np.ndarray:
@@ -52,7 +50,7 @@ def blocks(details: Details, max_blocks: int) -> np.ndarray:
     layer = layout.layers(coarse.num_ops, coarse.senders, coarse.receivers)
     if len(np.unique(stage)) >= max_blocks:
         return _renumbered(stage)
-    for max_components in (_MAX_COMPONENTS, 1):
+    for max_components in (6, 1):
         for width in _widths(int(layer.max()) + 1):
             parts = _components(coarse, _renumbered(stage, layer // width), max_components)
             if parts.max() < max_blocks:
@@ -91,7 +89,7 @@ def _summary(graph: OpGraph, ops: list[int], seconds: np.ndarray) -> list[str]:
     for op in ops:
         counts[graph.op_types[op]] += 1
         spent_s[graph.op_types[op]] += seconds[op]
-    longest = [kind for kind, _ in spent_s.most_common(_SHOWN_TYPES)]
+    longest = [kind for kind, _ in spent_s.most_common(2)]
     kinds = [f"{kind} x{counts[kind]}" if counts[kind] > 1 else kind for kind in longest]
     return [f"{len(ops)} ops", *kinds]
 

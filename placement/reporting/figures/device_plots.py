@@ -12,21 +12,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _WIDTH = 11.69  # inches: A4 in landscape
-_PANEL_MARGIN = 0.55  # inches of a panel without its lanes
-_ALL_LANES, _LARGEST_LANE, _SMALLEST_LANE = 4.6, 0.36, 0.03  # inches
-_SMALLEST_ROW = 0.2  # inches: of a device
 _GAP = 0.3  # between devices, in lanes
 _LABEL_SIZE, _LABEL_WIDTH = 9.0, 190.0  # of a device's label, in points
-_TINT = 0.55
-_OUTLINED = 3.0  # wider spans, in points, have an outline
-_MAX_SHAPES = 5_000  # of an SVG; more are rasterised
-_TEXT_SIZE, _PADDING = 7.0, 3.0  # of a span's name, in points
-_CENTRED: Any = {"fontsize": _TEXT_SIZE, "ha": "center", "va": "center", "zorder": 3}
+_TEXT_SIZE = 7.0  # of a span's name, in points
 _LATENCY: Any = {"color": "black", "linewidth": 1.2, "linestyle": "--", "zorder": 4}
 _BAR_HEIGHT = 0.55
 _TRANSFER: Any = {"facecolor": "white", "edgecolor": plots.GREY, "hatch": "////"}
 _CAPACITY: Any = {"color": plots.ALARM, "linewidth": 2.5}
-_FAR = 20.0  # a capacity of more than this many times the largest load is only written
 _PREDICTED: Any = {"color": plots.ALARM, "linewidth": 1.4, "linestyle": ":", "zorder": 4}
 _KINDS = ("predicted", "measured")
 
@@ -64,13 +56,13 @@ def timeline(details: Details) -> "Figure":
     if latest_s == 0:
         raise plots.NothingToDrawError("no schedule of the placement is known to draw")
     counts = [_lanes(schedule, len(details.devices)) for schedule in schedules]
-    lane = np.clip(_ALL_LANES / sum(map(sum, counts)), _SMALLEST_LANE, _LARGEST_LANE)
+    lane = np.clip(4.6 / sum(map(sum, counts)), 0.03, 0.36)  # inches
     drawn_panels = [
-        _Panel(kind, schedule, np.maximum(lanes, _SMALLEST_ROW / lane))
+        _Panel(kind, schedule, np.maximum(lanes, 0.2 / lane))
         for kind, schedule, lanes in zip(_KINDS, schedules, counts, strict=False)
     ]
     heights = [panel.height for panel in drawn_panels]
-    figure = plots.new_figure(_WIDTH, lane * sum(heights) + _PANEL_MARGIN * (len(drawn_panels) + 1))
+    figure = plots.new_figure(_WIDTH, lane * sum(heights) + 0.55 * (len(drawn_panels) + 1))
     panels = figure.subplots(
         len(drawn_panels), 1, sharex=True, squeeze=False, height_ratios=heights
     )
@@ -136,19 +128,20 @@ def _draw_spans(axes: Any, panel: _Panel, details: Details, unit: units.Unit) ->
         top = panel.tops[span.device] + lane
         corners = np.array([(left, top), (right, top), (right, top + 1), (left, top + 1)])
         width = (span.finish_s - span.start_s) * per_s
-        boxes.setdefault((span.device, width > _OUTLINED), []).append(corners)
+        boxes.setdefault((span.device, width > 3), []).append(corners)
         if tall <= _TEXT_SIZE:
             continue
         texts = [details.span_name(span)]
         texts += [details.coarse.op_types[op] for op in span.ops if len(span.ops) == 1]
-        fitting = (t for t in texts if labels.width(t, _TEXT_SIZE) <= width - _PADDING)
+        fitting = (t for t in texts if labels.width(t, _TEXT_SIZE) <= width - 3)
         if text := next(fitting, ""):
-            axes.text((left + right) / 2, top + 0.5, text, **_CENTRED)
+            style: Any = {"fontsize": _TEXT_SIZE, "ha": "center", "va": "center", "zorder": 3}
+            axes.text((left + right) / 2, top + 0.5, text, **style)
     for (device, outlined), polygons in boxes.items():
-        tint = plots.mixed(plots.device_style(device)["facecolor"], _TINT)
+        tint = plots.mixed(plots.device_style(device)["facecolor"], 0.55)
         line: Any = {"edgecolor": "white", "linewidth": 0.6} if outlined else {"edgecolor": "none"}
         bars = PolyCollection(polygons, facecolor=tint, zorder=2, **line)
-        bars.set_rasterized(len(polygons) > _MAX_SHAPES)
+        bars.set_rasterized(len(polygons) > 5_000)  # an SVG of more shapes is slow to show
         axes.add_collection(bars)
 
 
@@ -212,7 +205,7 @@ def _draw_time(axes: Any, details: Details) -> list[Any]:
 def _draw_memory(axes: Any, details: Details) -> list[Any]:
     """Draws the panel and returns its legend entries."""
     load_bytes, capacity = details.load_bytes, details.capacity_bytes
-    is_near = capacity <= _FAR * load_bytes.max()
+    is_near = capacity <= 20 * load_bytes.max()  # a larger capacity is only written
     name, unit_bytes = units.byte_unit(max(load_bytes.max(), capacity[is_near].max(initial=0.0)))
     for device, (load, limit) in enumerate(zip(load_bytes, capacity, strict=True)):
         axes.barh(device, load / unit_bytes, _BAR_HEIGHT, **plots.device_style(device))

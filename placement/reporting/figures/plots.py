@@ -28,9 +28,6 @@ ALARM = "#d55e00"  # emphasises
 GREY, PALE = "#767676", "#ececec"
 SMALLEST = 6.0  # points: the smallest readable text in print
 BOUND: dict[str, Any] = {"color": "black", "linestyle": ":", "linewidth": 1.5}
-_DPI = 150
-_SAME_EVERY_TIME: Any = {"svg.hashsalt": "placement", "svg.fonttype": "none"}
-_DECADE = 10.0  # ratio of values beyond which an axis is logarithmic
 
 
 class NothingToDrawError(Exception):
@@ -48,8 +45,8 @@ def save(figure: "Figure", directory: Path, name: str) -> None:
     _take_literally(figure)
     for suffix, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
         image = io.BytesIO()
-        with matplotlib.rc_context(_SAME_EVERY_TIME):
-            figure.savefig(image, dpi=_DPI, format=suffix, metadata=metadata)
+        with matplotlib.rc_context({"svg.hashsalt": "placement", "svg.fonttype": "none"}):
+            figure.savefig(image, dpi=150, format=suffix, metadata=metadata)
         runs.write_bytes(directory / f"{name}.{suffix}", image.getvalue())
 
 
@@ -114,7 +111,7 @@ def logarithmic(axes: Any, axis_name: str) -> None:
 def spread_out(values: Sequence[float]) -> bool:
     """Returns whether positive values span more than a factor of ten."""
     finite = [value for value in values if value > 0 and math.isfinite(value)]
-    return bool(finite) and max(finite) > _DECADE * min(finite)
+    return bool(finite) and max(finite) > 10 * min(finite)
 
 
 def line_key(label: str, style: Mapping[str, Any]) -> Any:

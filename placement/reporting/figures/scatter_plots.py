@@ -20,16 +20,11 @@ _EQUAL: Any = {"color": "black", "linewidth": 1.0, "zorder": 1}
 _NEAR = 0.1  # half the relative width of the band around equality
 _MARGIN = 1.08  # factor beyond the outermost points
 _MARKED: Any = {"linestyle": "none", "markeredgecolor": "white", "markersize": 7}
-_PANELS = 3  # side by side
 _SMALL = 8.0  # points
 _KINDS: dict[str, dict[str, Any]] = {
     "learned": {"marker": "o", "color": plots.COLOURS[0]},
     "other": {"marker": "s", "color": plots.COLOURS[1]},
 }
-_FRONT: Any = {"color": plots.ALARM, "linestyle": "--", "zorder": 2}
-_FURTHEST = 2.0  # a larger ratio is an arrow at the edge
-_LONGEST_NAME, _MAX_NAMES = 120.0, 3  # a point's label: width of a name in points, and names
-_AREAS = (30.0, 330.0)  # of points, by memory, in square points
 
 
 class Pair(NamedTuple):
@@ -120,7 +115,7 @@ def ratios(rows: Sequence[summaries.Row], learned: Collection[str]) -> "Figure":
     # By the geometric mean over graphs; methods without a number on every graph come last.
     ranks = np.where(np.isfinite(means).all(axis=1), np.log(means).mean(axis=1), np.inf)
     methods = [methods[i] for i in np.argsort(ranks, kind="stable")]
-    down = math.ceil(len(estimates) / _PANELS)
+    down = math.ceil(len(estimates) / 3)
     columns = math.ceil(len(estimates) / down)
     figure = plots.new_figure(2.2 + 3.2 * columns, 0.8 + down * (0.7 + 0.21 * len(methods)))
     panels = figure.subplots(down, columns, sharey=True, squeeze=False).ravel()
@@ -147,7 +142,7 @@ def _draw_ratios(
     """Draws a panel, with the numbers to its right."""
     means = np.array([ratio.mean for ratio in drawn_ratios])
     low = np.nanmin([means.min(initial=1.0, where=np.isfinite(means)), bound])
-    high = min(_FURTHEST, max(1.0, means.max(initial=1.0, where=np.isfinite(means))))
+    high = min(2.0, max(1.0, means.max(initial=1.0, where=np.isfinite(means))))
     margin = 0.06 * (high - low) + 0.01
     axes.set_xlim(low - margin, high + margin)
     axes.axvline(1.0, **_EQUAL)
@@ -194,7 +189,7 @@ def pareto(rows: Iterable[summaries.Row]) -> "Figure":
     figure = plots.new_figure(8.0, 5.5)
     axes = figure.subplots()
     name, unit_bytes = units.byte_unit(memory.max())
-    areas = np.interp(memory, (0.0, memory.max() or 1.0), _AREAS)
+    areas = np.interp(memory, (0.0, memory.max() or 1.0), (30.0, 330.0))  # square points
     scatter = axes.scatter(
         latency,
         throughput,
@@ -208,7 +203,8 @@ def pareto(rows: Iterable[summaries.Row]) -> "Figure":
     order = np.lexsort((-throughput, latency))
     best_so_far = np.maximum.accumulate(np.append(-np.inf, throughput[order][:-1]))
     best = order[throughput[order] > best_so_far]  # the front, by ascending latency
-    axes.step(latency[best], throughput[best], **_FRONT, where="post", label="no other beats both")
+    style: Any = {"color": plots.ALARM, "linestyle": "--", "zorder": 2, "where": "post"}
+    axes.step(latency[best], throughput[best], **style, label="no other beats both")
     for axis_name, values in (("x", latency), ("y", throughput)):
         if plots.spread_out(values.tolist()):
             plots.logarithmic(axes, axis_name)
@@ -220,7 +216,7 @@ def pareto(rows: Iterable[summaries.Row]) -> "Figure":
     labels.legend_below(figure, axes.get_legend_handles_labels()[0])
     texts = []
     for names in points.values():
-        shown = [labels.shortened(name, _SMALL, _LONGEST_NAME) for name in names[:_MAX_NAMES]]
+        shown = [labels.shortened(name, _SMALL, 120.0) for name in names[:3]]
         num_hidden = len(names) - len(shown)
         texts.append(", ".join(shown) + (f" and {num_hidden} more" if num_hidden else ""))
     labels.label_points(axes, np.stack([latency, throughput], axis=1), texts, np.sqrt(areas) / 2)

@@ -24,7 +24,6 @@ _DIAMOND: dict[str, Any] = {
 }
 _SHARE = "share_"  # prefix of the names of shares
 _BAR_HEIGHT = 0.6
-_LONGEST_BAR = 8.0  # times the shortest one; longer bars are cut
 
 
 def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[summaries.Row] = ()) -> "Figure":
@@ -118,7 +117,7 @@ def latencies(summary: summaries.Summary) -> "Figure":
     measured = any(summaries.median_s(row) is not None for row in rows)
     best = results.best_rows(summary)
     values_s = map(summaries.median_s if measured else summaries.predicted_s, rows)
-    longest = _LONGEST_BAR * unit.per_s * min(s for s in values_s if s is not None)
+    longest = 8 * unit.per_s * min(s for s in values_s if s is not None)
     for place, row in enumerate(rows):
         _draw_bar(axes, place, row, unit, measured=measured, best=row in best, longest=longest)
         bound = math.nan if row.get("reference") else unit.convert(row.get("bound_s"))

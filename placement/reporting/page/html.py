@@ -23,8 +23,6 @@ from placement.reporting.tables import results
 
 _PARTS = resources.files("placement.reporting") / "page"
 _SCRIPTS = ("graph.js", "view.js", "tip.js", "operations.js", "report.js")
-_BEST = ' class="best"'
-_REFERENCES = "for reference, outside the placement"
 
 
 def page(
@@ -152,8 +150,8 @@ def _table(rows: Sequence[summaries.Row], best: Sequence[summaries.Row]) -> Iter
     yield "</tr></thead><tbody>"
     yield from (_row(row, columns, best=row in best) for row in placements)
     if references:
-        yield f'</tbody><tbody><tr class="divider"><th colspan="{len(columns)}">{_REFERENCES}</th>'
-        yield "</tr>"
+        yield f'</tbody><tbody><tr class="divider"><th colspan="{len(columns)}">'
+        yield "for reference, outside the placement</th></tr>"
     yield from (_row(row, columns, best=row in best) for row in references)
     yield "</tbody></table>"
 
@@ -167,7 +165,8 @@ def _row(row: summaries.Row, columns: Sequence[results.Column], *, best: bool) -
             cells.append(f'<th scope="row" class="text">{text}{mark}</th>')
         else:
             cells.append(f"<td{_kind(column)}>{text}</td>")
-    return f"<tr{_BEST if best else ''}>{''.join(cells)}</tr>"
+    mark = ' class="best"' if best else ""
+    return f"<tr{mark}>{''.join(cells)}</tr>"
 
 
 def _kind(column: results.Column) -> str:

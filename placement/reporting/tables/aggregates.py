@@ -21,8 +21,6 @@ from placement.reporting.statistics import Interval
 from placement.reporting.tables import comparison, grids
 
 WITH_ROOM = 0.97  # the largest ratio that counts as headroom
-_DIGITS = 5  # decimals of a score; further ones are float32 rounding
-_EVEN = 0.5  # the probability of improvement between equal methods
 _LEGEND = (
     "A score is a run's latency over the best known one of its graph. Here are interquartile means "
     "of the scores of all runs: less is better, 1 is the best known. In brackets: the 95% interval "
@@ -135,7 +133,8 @@ def _scope(
 ) -> Scope:
     def score(graph: str, method: str) -> np.ndarray:
         runs_s, best_s = table.cells[graph][method].runs_s, rooms[graph].best_s
-        return np.round([units.ratio(run_s, best_s) for run_s in runs_s], _DIGITS)
+        # Further decimals are float32 rounding.
+        return np.round([units.ratio(run_s, best_s) for run_s in runs_s], decimals=5)
 
     scores = {
         method: tuple(score(graph, method) for graph in graphs)
@@ -205,7 +204,7 @@ def _improvement(scope: Scope) -> str:
         row = [method]
         for interval in map(intervals.get, methods):
             text = "" if interval is None else _text(interval, 2)
-            is_likely = interval is not None and interval.low > _EVEN
+            is_likely = interval is not None and interval.low > 0.5
             row.append(grids.BOLD_MARKDOWN.format(text) if is_likely else text)
         rows.append(row)
     return grids.markdown(["over", *methods], rows)

@@ -19,7 +19,6 @@ from placement.reporting.tables import grids
 # the step updated the parameters. A latency is null where no placement could run.
 Record = Mapping[str, Any]
 
-_LAST = 0.1  # the share of the records that counts as the last updates
 _HEADER = (
     *("graph", "method", "seeds", "first update", "last updates", "improvement"),
     *("evaluations", "wall s", "best at equal evaluations", "best at equal wall time"),
@@ -130,7 +129,7 @@ def _learned(searches: Sequence[Sequence[Record]], budget: Budget, single_s: flo
         updates = [record for record in search if "loss" in record] or search
         means_s = [units.or_nan(record["mean_s"]) for record in updates]
         first_s[number] = means_s[0]
-        last_s[number] = np.mean(means_s[-max(1, int(_LAST * len(updates))) :])
+        last_s[number] = np.mean(means_s[-max(1, int(0.1 * len(updates))) :])
     return Learned(
         seeds=len(searches),
         first_s=grids.estimate(first_s),
