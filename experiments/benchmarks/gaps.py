@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from experiments.benchmarks import cells as cells_lib
-from experiments.benchmarks import timing
 from experiments.benchmarks.cells import Cell
 from placement import arguments, methods, solvers
 from placement.pipeline import loading
+from placement.reporting.tables import grids
 from placement.zoo import families
 
 FAMILIES = "inception_v3", "rnnlm", "two_stream", "fork_join"
@@ -35,7 +35,7 @@ def run(*names: str) -> None:
     """
     for name in names:
         arguments.check_choice("family", name, families.names())
-    table = timing.table(
+    table = grids.new_table(
         "makespan: median gap of the best known, on 18 graphs and devices", ("family",), HEADER[1:]
     )
     for row in make_family_rows(measure(names or FAMILIES)):

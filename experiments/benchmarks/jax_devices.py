@@ -17,6 +17,7 @@ from experiments.benchmarks import problems, timing
 from placement import simulators
 from placement.learning import mesh
 from placement.methods import learned
+from placement.reporting.tables import grids
 
 _FORCED_COUNTS = (1, 2, 4, 8)
 _NUM_OPS, _NUM_SAMPLES = 200, 64
@@ -28,7 +29,7 @@ _MODULE = "experiments.benchmarks.jax_devices"
 
 def run() -> None:
     """Prints placements per second by number of devices."""
-    table = timing.table(
+    table = grids.new_table(
         f"placements a second: {_NUM_OPS} operations, {_NUM_SAMPLES} samples a step",
         ("platform",),
         ("devices", *_SIMULATED, *(f"train {name}" for name in _TRAINED)),

@@ -9,10 +9,11 @@ import time
 import numpy as np
 from rich.console import Console
 
-from experiments.benchmarks import problems, timing
+from experiments.benchmarks import problems
 from placement.methods import learned
 from placement.pipeline import loading
 from placement.pipeline.settings import Settings
+from placement.reporting.tables import grids
 
 # Each with the hyper-parameters that were best on these problems.
 _LEARNERS = {
@@ -23,7 +24,7 @@ _LEARNERS = {
 
 def run() -> None:
     """Prints the excess of REINFORCE and PPO over the best latency, and their seconds."""
-    table = timing.table(
+    table = grids.new_table(
         "mean (worst) excess over the best found, 5 seeds; seconds a search",
         ("graph", "objective"),
         ("best ms", *_LEARNERS, "s", "s (ppo)"),

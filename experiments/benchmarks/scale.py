@@ -34,6 +34,7 @@ from placement.pipeline import loading
 from placement.pipeline.console import progress
 from placement.pipeline.settings import Settings
 from placement.pipeline.tasks import place, report
+from placement.reporting.tables import grids
 from placement.zoo import synthetic
 
 SIZES = (10_000, 100_000, 1_000_000)
@@ -70,7 +71,7 @@ def run(*numbers: str) -> None:
         [Phase(*phase) for phase in timing.run_module("experiments.benchmarks.scale", str(size))]
         for size in sizes
     ]
-    table = timing.table(
+    table = grids.new_table(
         f"layered graphs, {_DEVICES}: seconds, and peak GB so far",
         ("phase",),
         (*(f"{size:,} operations" for size in sizes), "exponent"),

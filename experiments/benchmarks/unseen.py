@@ -18,12 +18,12 @@ import numpy as np
 from rich.console import Console
 
 from experiments.benchmarks import cells as cells_lib
-from experiments.benchmarks import timing
 from experiments.benchmarks.cells import Cell
 from placement import files, methods
 from placement.errors import UserError
 from placement.methods import pretrained
 from placement.pipeline import loading
+from placement.reporting.tables import grids
 from placement.zoo import families
 
 _SEARCH = "lns"
@@ -42,7 +42,7 @@ def run(*paths: str) -> None:
     if len(paths) != 1:
         raise UserError("unseen takes one policy; give the policy.msgpack of a --task=pretrain")
     cells = measure(paths[0])
-    table = timing.table(
+    table = grids.new_table(
         f"makespan over that of a whole search ({_SEARCH})",
         ("graph", "devices"),
         ("operations", *_RATIOS, "zero_shot takes s"),
@@ -53,7 +53,7 @@ def run(*paths: str) -> None:
             *(cell.graph, cell.device_kinds, str(cell.num_ops)),
             *(*ratios, f"{cell.values['zero_shot_search_s']:.2f}"),
         )
-    summary = timing.table(
+    summary = grids.new_table(
         "zero_shot, and the policy as it begins, over the search: median (worst)",
         ("devices",),
         ("graphs", "faster than HEFT", "zero_shot", "untrained", "training takes off"),

@@ -22,7 +22,6 @@ from placement.errors import UserError
 from placement.instance import Instance
 from placement.types import CostModel, OpGraph, SegmentCosts, TensorBytes
 
-_FIELDS = tuple(field.name for field in dataclasses.fields(OpGraph))
 _NESTED = "output_shapes", "member_types"
 _OPTIONAL = {"tensor_bytes": TensorBytes, "segment_costs": SegmentCosts}
 
@@ -121,7 +120,8 @@ def stopping() -> Iterator[None]:
 
 def pack_problem(problem: Instance) -> dict[str, Any]:
     """Converts a problem to data for `broadcast`."""
-    graph = {name: getattr(problem.graph, name) for name in _FIELDS}
+    fields = dataclasses.fields(problem.graph)
+    graph = {field.name: getattr(problem.graph, field.name) for field in fields}
     graph |= {name: list(graph[name]) for name in ("op_names", "op_types")}
     graph |= {name: list(map(list, graph[name])) for name in _NESTED}
     costs = jax.device_get(problem.costs)._asdict()

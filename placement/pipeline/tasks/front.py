@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich import box
 from rich.table import Table
 
 from placement import files
@@ -26,6 +25,7 @@ from placement.pipeline.results import rows as rows_lib
 from placement.pipeline.settings import Settings
 from placement.reporting import runs, units, wrapped_text
 from placement.reporting.figures import scatter_plots
+from placement.reporting.tables import grids
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Candidate, Measure, Measurement
 from placement.search import front as front_lib
@@ -171,11 +171,8 @@ def _measure(
 def _make_table(record: dict[str, Any]) -> Table:
     """Returns a table of the knees, and of the other measured rows below them."""
     has_measured = bool(record["measured"])
-    table = Table(box=box.SIMPLE_HEAD)
     heads = ("predicted latency", "per request", "MB", "measured latency", "per request, measured")
-    table.add_column("point")
-    for column in heads[: 5 if has_measured else 3]:
-        table.add_column(column, justify="right")
+    table = grids.new_table("", ["point"], heads[: 5 if has_measured else 3])
 
     def medians(row: Mapping[str, Any]) -> list[str]:
         return [

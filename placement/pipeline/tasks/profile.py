@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich import box
 from rich.table import Table
-from rich.text import Text
 
 from placement.analysis import latency_terms, segments
 from placement.costs import calibrate
@@ -25,8 +23,9 @@ from placement.pipeline import target as target_lib
 from placement.pipeline.console import faults, progress
 from placement.pipeline.results import figures, outputs
 from placement.pipeline.settings import Settings
-from placement.reporting import printable, runs, wrapped_text
+from placement.reporting import runs, wrapped_text
 from placement.reporting.figures import scatter_plots
+from placement.reporting.tables import grids
 from placement.runtime.measurement import evaluate as evaluate_lib
 from placement.runtime.measurement.measurer import Measurer
 
@@ -283,10 +282,8 @@ def _make_table(fidelity: dict[str, Any]) -> Table:
         f"{fidelity['graph']}: predicted against measured, {fidelity['inferences']} inferences a "
         f"placement; {num_wrong} of {len(fidelity['placements'])} compute wrong outputs"
     )
-    table = Table(title=Text(printable.text(title)), box=box.SIMPLE_HEAD)
     texts = ("predicted by", "costs", "placements")
-    for column in (*texts, "n", "Spearman", "median error", "90th percentile"):
-        table.add_column(column, justify="left" if column in texts else "right")
+    table = grids.new_table(title, texts, ("n", "Spearman", "median error", "90th percentile"))
     formats = {"spearman": ".3f", "median_error": ".1%", "p90_error": ".1%"}
     for row in fidelity["rows"]:
         table.add_row(

@@ -16,11 +16,11 @@ _GAP = 0.3  # between devices, in lanes
 _LABEL_SIZE, _LABEL_WIDTH = 9.0, 190.0  # of a device's label, in points
 _TEXT_SIZE = 7.0  # of a span's name, in points
 _LATENCY: Any = {"color": "black", "linewidth": 1.2, "linestyle": "--", "zorder": 4}
+_PREDICTED: Any = {"color": plots.ALARM, "linewidth": 1.4, "linestyle": ":", "zorder": 4}
+_KINDS = ("predicted", "measured")
 _BAR_HEIGHT = 0.55
 _TRANSFER: Any = {"facecolor": "white", "edgecolor": plots.GREY, "hatch": "////"}
 _CAPACITY: Any = {"color": plots.ALARM, "linewidth": 2.5}
-_PREDICTED: Any = {"color": plots.ALARM, "linewidth": 1.4, "linestyle": ":", "zorder": 4}
-_KINDS = ("predicted", "measured")
 
 
 class _Panel(NamedTuple):

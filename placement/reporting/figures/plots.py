@@ -9,7 +9,7 @@ hatches distinguish devices in grey print.
 
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,21 +97,21 @@ def luminance(colour: tuple[float, float, float]) -> float:
     return float(np.dot((0.2126, 0.7152, 0.0722), colour))
 
 
-def logarithmic(axes: Any, axis_name: str) -> None:
-    """Makes the 'x' or 'y' axis logarithmic, with several labelled ticks in a decade."""
+def scale_axis(axes: Any, axis_name: str, values: Iterable[float]) -> None:
+    """Makes the 'x' or 'y' axis logarithmic if positive values span more than a factor of ten.
+
+    It then has several labelled ticks in a decade.
+    """
     from matplotlib.ticker import LogLocator, NullFormatter
 
+    finite = [value for value in values if value > 0 and math.isfinite(value)]
+    if not finite or max(finite) <= 10 * min(finite):
+        return
     axes.set(**{f"{axis_name}scale": "log"})
     axis = getattr(axes, f"{axis_name}axis")
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(lambda value, _: f"{value:g}")
     axis.set_minor_formatter(NullFormatter())
-
-
-def spread_out(values: Sequence[float]) -> bool:
-    """Returns whether positive values span more than a factor of ten."""
-    finite = [value for value in values if value > 0 and math.isfinite(value)]
-    return bool(finite) and max(finite) > 10 * min(finite)
 
 
 def line_key(label: str, style: Mapping[str, Any]) -> Any:

@@ -73,9 +73,8 @@ def errors(samples: Sequence[Pair], name: str) -> "Figure":
         style = {"marker": plots.MARKERS[number % len(plots.MARKERS)]} | _MARKED
         colour = plots.COLOURS[number % len(plots.COLOURS)]
         axes.plot(*(seconds[is_kind] * unit.per_s).T, color=colour, label=kind, **style)
-    if plots.spread_out(seconds.ravel().tolist()):
-        plots.logarithmic(axes, "x")
-        plots.logarithmic(axes, "y")
+    for axis_name in ("x", "y"):
+        plots.scale_axis(axes, axis_name, seconds.ravel())
     axes.set(xlim=ends, ylim=ends, aspect="equal")
     axes.set_xlabel(f"measured latency ({unit.name}); band: ±{_NEAR:.0%}")
     axes.set_ylabel(f"predicted latency ({unit.name})")
@@ -115,7 +114,7 @@ def ratios(rows: Sequence[summaries.Row], learned: Collection[str]) -> "Figure":
     # By the geometric mean over graphs; methods without a number on every graph come last.
     ranks = np.where(np.isfinite(means).all(axis=1), np.log(means).mean(axis=1), np.inf)
     methods = [methods[i] for i in np.argsort(ranks, kind="stable")]
-    down = math.ceil(len(estimates) / 3)
+    down = math.ceil(len(estimates) / 3)  # three panels side by side
     columns = math.ceil(len(estimates) / down)
     figure = plots.new_figure(2.2 + 3.2 * columns, 0.8 + down * (0.7 + 0.21 * len(methods)))
     panels = figure.subplots(down, columns, sharey=True, squeeze=False).ravel()
@@ -206,8 +205,7 @@ def pareto(rows: Iterable[summaries.Row]) -> "Figure":
     style: Any = {"color": plots.ALARM, "linestyle": "--", "zorder": 2, "where": "post"}
     axes.step(latency[best], throughput[best], **style, label="no other beats both")
     for axis_name, values in (("x", latency), ("y", throughput)):
-        if plots.spread_out(values.tolist()):
-            plots.logarithmic(axes, axis_name)
+        plots.scale_axis(axes, axis_name, values)
     axes.margins(0.12)
     axes.set_xlabel(f"predicted latency of one request ({unit.name})")
     axes.set_ylabel("requests per second, one after another")

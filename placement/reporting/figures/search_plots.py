@@ -171,9 +171,7 @@ def _draw_references(
     if not math.isnan(bound):
         axes.axhline(bound, **plots.BOUND, zorder=1)
         lines.setdefault(bound, []).insert(0, "proven bound")
-    heights = [float(y) for line in axes.lines for y in line.get_ydata()]
-    if plots.spread_out(heights):
-        plots.logarithmic(axes, "y")
+    plots.scale_axis(axes, "y", (float(y) for line in axes.lines for y in line.get_ydata()))
     if lines:
         right = axes.get_xlim()[1]
         axes.set_xlim(right=right)

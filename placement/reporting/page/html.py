@@ -9,7 +9,7 @@ import base64
 import html
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from string import Template
 from typing import Any
@@ -21,7 +21,6 @@ from placement.reporting.details import Details
 from placement.reporting.page import data
 from placement.reporting.tables import results
 
-_PARTS = resources.files("placement.reporting") / "page"
 _SCRIPTS = ("graph.js", "view.js", "tip.js", "operations.js", "report.js")
 
 
@@ -55,7 +54,8 @@ def page(
         sections["Operations"] = _part("operations.html", data=columns.replace("<", "\\u003c"))
     if provenance:
         sections["Provenance"] = "\n".join(
-            _pairs(title, pairs) for title, pairs in provenance.items()
+            f"<h3>{html.escape(title)}</h3>\n{_facts('pairs', _flat(pairs, ''))}"
+            for title, pairs in provenance.items()
         )
     return _part(
         "report.html",
@@ -71,7 +71,7 @@ def page(
 
 
 def _read(name: str) -> str:
-    return (_PARTS / name).read_text("utf-8")
+    return (resources.files("placement.reporting") / "page" / name).read_text("utf-8")
 
 
 def _part(name: str, **texts: str) -> str:
@@ -101,23 +101,21 @@ def _section(title: str, body: str) -> str:
 def _headline(summary: summaries.Summary) -> str:
     """Renders the verdict and the facts about the run."""
     graph, devices = summary["graph"], "<br>".join(map(html.escape, summary["devices"]))
-    facts = {
-        "operations": f"{graph['num_ops']:,}",
-        "edges": f"{graph['num_edges']:,}",
-        "devices": devices,
-        "objective": html.escape(summary["objective"]),
-        "seed": str(summary["seed"]),
-    }
+    facts = [
+        ("operations", f"{graph['num_ops']:,}"),
+        ("edges", f"{graph['num_edges']:,}"),
+        ("devices", devices),
+        ("objective", html.escape(summary["objective"])),
+        ("seed", str(summary["seed"])),
+    ]
     if units.number(summary.get("wall_s")) is not None:
-        facts["time taken"] = f"{summary['wall_s']:.1f} s"
+        facts.append(("time taken", f"{summary['wall_s']:.1f} s"))
     verdict, notes = results.verdict(summary), results.mispredictions(summary)
     return "\n".join(
         [
             f'<p class="verdict">{_inline(verdict)}</p>',
             *(f'<p class="note">{_inline(line)}</p>' for line in notes),
-            '<dl class="facts">',
-            *(f"<div><dt>{name}</dt><dd>{fact}</dd></div>" for name, fact in facts.items()),
-            "</dl>",
+            _facts("facts", facts),
         ]
     )
 
@@ -183,23 +181,20 @@ def _figure(title: str, svg: str) -> str:
     )
 
 
-def _pairs(title: str, pairs: Mapping[str, Any]) -> str:
-    lines = (
-        f"<div><dt>{html.escape(name)}</dt><dd>{html.escape(text)}</dd></div>"
-        for name, text in _flat(pairs, "")
-    )
-    return "\n".join([f"<h3>{html.escape(title)}</h3>", '<dl class="pairs">', *lines, "</dl>"])
+def _facts(kind: str, facts: Iterable[tuple[str, str]]) -> str:
+    """Renders names with their values, both HTML."""
+    lines = (f"<div><dt>{name}</dt><dd>{fact}</dd></div>" for name, fact in facts)
+    return "\n".join([f'<dl class="{kind}">', *lines, "</dl>"])
 
 
 def _flat(pairs: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
-    """Yields dotted names such as 'versions.jax', and their texts."""
+    """Yields dotted names such as 'versions.jax', and their texts, both escaped."""
     for name, value in pairs.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")
-        elif isinstance(value, list):
-            yield prefix + name, ", ".join(map(_written, value))
         else:
-            yield prefix + name, _written(value)
+            texts = map(_written, value if isinstance(value, list) else [value])
+            yield html.escape(prefix + name), html.escape(", ".join(texts))
 
 
 def _written(value: Any) -> str:

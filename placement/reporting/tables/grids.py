@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 from scipy import special
 
-from placement.reporting import units
+from placement.reporting import printable, units
 from placement.reporting.wrapped_text import WrappedText
 
 BOLD_MARKDOWN = "**{}**"
@@ -42,6 +42,16 @@ def estimate(values: Sequence[float] | np.ndarray) -> Estimate:
         standard_error = np.std(values, ddof=1) / math.sqrt(len(values))
         half_width = float(special.stdtrit(len(values) - 1, 0.975) * standard_error)
     return Estimate(float(np.mean(values)), half_width)
+
+
+def new_table(title: str, texts: Sequence[str], numbers: Sequence[str]) -> Table:
+    """Makes an empty table for a terminal: columns of texts, then right-aligned ones of numbers."""
+    table = Table(title=Text(printable.text(title)) if title else None, box=box.SIMPLE_HEAD)
+    for column in texts:
+        table.add_column(column)
+    for column in numbers:
+        table.add_column(column, justify="right")
+    return table
 
 
 def markdown(
