@@ -146,3 +146,17 @@ def test_over_several_graphs_every_method_is_ranked():
 def test_of_one_graph_the_closing_sentence_is_its_verdict():
     rows = [{**row, "graph": "a", "seed": 0} for row in (SINGLE, make_row("lns", 0.02, 0.02, 0.6))]
     assert verdict.closing_sentence(rows) == told(*rows)
+
+
+def test_the_best_is_of_the_lowest_mean_over_graphs_however_many_seeds_it_ran_with():
+    def row(graph, seed, method, ratio):
+        return {
+            "graph": graph, "seed": seed, "method": method, "versus_best_single_device": ratio
+        }  # fmt: skip
+
+    rows = [row(g, s, "single:gpu", 1.0) for g in "ab" for s in range(3)]
+    rows += [row(g, s, "random", 0.9) for g in "ab" for s in range(3)]
+    once = [row(g, 0, "heft", 0.8) for g in "ab"]
+    assert next(iter(verdict.rank(rows + once))) == "heft"
+    assert next(iter(verdict.rank(rows + once[:1]))) == "random"
+    assert next(iter(verdict.rank(rows + [row(g, 0, "heft", None) for g in "ab"]))) == "random"
