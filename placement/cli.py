@@ -23,7 +23,6 @@ from placement.pipeline.settings import QUICKSTART, SUMMARIES, Settings, Value
 _MODEL = ("devices", "input_shapes", "input_values", "inputs", "constants", "seed")
 _MEASURED = (*_MODEL, "backend", "objective", "costs", "evaluate", "measure_on", "measure_s")
 _SEARCH = (*_MEASURED, "budget", "time_limit_s", "init_from")
-_METHODS = "search,heft,single,hetero,random"  # of `compare`
 _Command = Callable[..., None]
 
 
@@ -112,7 +111,7 @@ def profile(model: str, workdir: Path | None, verbosity: int, **settings: Value)
 @main.command()
 @click.argument("graphs", nargs=-1, required=True)
 @_workdir("runs/compare")
-@_options(*_SEARCH, "methods", "seeds", methods=_METHODS)
+@_options(*_SEARCH, "methods", "seeds", methods="search,heft,single,hetero,random")
 def compare(
     graphs: tuple[str, ...], workdir: Path | None, verbosity: int, **settings: Value
 ) -> None:
@@ -174,19 +173,16 @@ def _run(task: str, values: dict[str, Any] | None, workdir: Path | None, verbosi
     keep_compiled()
     with exits.exit_on_error(workdir, syntax.to_command):
         settings = None if values is None else Settings.from_mapping(values, **QUICKSTART)
-        workdir = workdir or _default_workdir(settings)
+        if workdir is None:
+            assert settings is not None, "a command without a model takes a run directory"
+            labels = importlib.import_module("placement.pipeline.graph_labels")
+            runs = importlib.import_module("placement.reporting.runs")
+            workdir = Path("runs") / runs.file_name(labels.shortest(settings.graph))
     with exits.exit_on_error(workdir, syntax.to_command):
         module = importlib.import_module(f"placement.pipeline.tasks.{task}")
         progress = importlib.import_module("placement.pipeline.console.progress")
         module.run(settings, workdir, progress.Display(verbosity, syntax.to_command))
         importlib.import_module("placement.pipeline.console.faults").forget(workdir)
-
-
-def _default_workdir(settings: Settings | None) -> Path:
-    assert settings is not None, "a command without a model takes a run directory"
-    labels = importlib.import_module("placement.pipeline.graph_labels")
-    runs = importlib.import_module("placement.reporting.runs")
-    return Path("runs") / runs.file_name(labels.shortest(settings.graph))
 
 
 def _print_list(sections: Callable[[Any], dict[str, dict[str, str]]]) -> None:

@@ -72,12 +72,7 @@ def _build_network(graph: str, constants: bool) -> loading.Network:
 def measure_cells(
     cases: Iterable[Case], measure: Callable[[loading.SearchProblem], dict[str, float]]
 ) -> list[Cell]:
-    """Measures every case and prints its values to stderr as soon as they are known.
-
-    Args:
-      cases: the graphs and their devices.
-      measure: maps a problem to the values of its cell.
-    """
+    """Measures every case and prints its values to stderr as soon as they are known."""
     cells, cases = [], list(cases)
     for number, case in enumerate(cases, start=1):
         problem = describe_problem(case.graph, case.devices)

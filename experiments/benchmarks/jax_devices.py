@@ -15,8 +15,9 @@ from rich.console import Console
 
 from experiments.benchmarks import problems, timing
 from placement import simulators
-from placement.learning import mesh, trainer
+from placement.learning import mesh
 from placement.methods import learned
+from placement.reporting.tables import grids
 
 _FORCED_COUNTS = (1, 2, 4, 8)
 _NUM_OPS, _NUM_SAMPLES = 200, 64
@@ -28,7 +29,7 @@ _MODULE = "experiments.benchmarks.jax_devices"
 
 def run() -> None:
     """Prints placements per second by number of devices."""
-    table = timing.table(
+    table = grids.new_table(
         f"placements a second: {_NUM_OPS} operations, {_NUM_SAMPLES} samples a step",
         ("platform",),
         ("devices", *_SIMULATED, *(f"train {name}" for name in _TRAINED)),
@@ -69,20 +70,9 @@ def _simulation_rate(objective: str) -> float:
 
 def _training_rate(name: str) -> float:
     problem = problems.make_layered_problem(_NUM_OPS, "makespan")
-    method = learned.make(f"{name}:num_samples={_NUM_SAMPLES}", len(problem.devices), False)
-    graph, assignment = method.read(problem)
-    progress = trainer.start(
-        method.learner,
-        jax.random.PRNGKey(0),
-        graph,
-        problem.evaluate,
-        _NUM_OPS,
-        len(problem.devices),
-    )
-    simulator = trainer.Simulator.from_problem(problem)._replace(assignment=assignment)
-    reports = trainer.search_simulated(
-        method.learner, graph, simulator, progress, sys.maxsize, chunk=_STEPS
-    )
+    search = learned.Search.prepare(f"{name}:num_samples={_NUM_SAMPLES}", problem)
+    progress = search.start(0, problem.evaluate)
+    reports = search.steps(progress, sys.maxsize, problem.evaluate, pace=lambda: _STEPS)
     compiled_evaluations = next(reports).progress.evaluations
     start_s = time.perf_counter()
     evaluations = next(reports).progress.evaluations - compiled_evaluations

@@ -6,15 +6,14 @@ costs on three devices. A cell is the mean excess over the best latency that any
 
 import time
 
-import jax
 import numpy as np
 from rich.console import Console
 
-from experiments.benchmarks import problems, timing
-from placement.learning import trainer
+from experiments.benchmarks import problems
 from placement.methods import learned
 from placement.pipeline import loading
 from placement.pipeline.settings import Settings
+from placement.reporting.tables import grids
 
 # Each with the hyper-parameters that were best on these problems.
 _LEARNERS = {
@@ -25,7 +24,7 @@ _LEARNERS = {
 
 def run() -> None:
     """Prints the excess of REINFORCE and PPO over the best latency, and their seconds."""
-    table = timing.table(
+    table = grids.new_table(
         "mean (worst) excess over the best found, 5 seeds; seconds a search",
         ("graph", "objective"),
         ("best ms", *_LEARNERS, "s", "s (ppo)"),
@@ -48,17 +47,12 @@ def _train(graph_name: str, objective: str, method_name: str) -> tuple[np.ndarra
     settings = Settings(graph=graph_name)
     coarse = loading.load_network(settings).coarsening.graph
     problem = problems.make_three_device_problem(coarse, objective)
-    method = learned.make(method_name, len(problem.devices), False)
-    graph, learner = method.read(problem).graph, method.learner
-    simulator, evaluate = trainer.Simulator.from_problem(problem), problem.evaluate
+    search = learned.Search.prepare(method_name, problem)
     best_s, seconds = [], []
     for seed in (0, *range(5)):  # the first search compiles and is dropped
-        progress = trainer.start(
-            learner, jax.random.PRNGKey(seed), graph, evaluate, problem.graph.num_ops, 3
-        )
+        progress = search.start(seed, problem.evaluate)
         start_s = time.perf_counter()
-        steps = trainer.search_simulated(learner, graph, simulator, progress, settings.budget)
-        for report in steps:
+        for report in search.steps(progress, settings.budget, problem.evaluate):
             progress = report.progress
         seconds.append(time.perf_counter() - start_s)
         best_s.append(progress.best_s)

@@ -13,10 +13,11 @@ import jax.numpy as jnp
 from rich.console import Console
 
 from experiments.benchmarks import problems
-from experiments.benchmarks.timing import median_ms, table
+from experiments.benchmarks.timing import median_ms
 from placement.methods import learned
 from placement.pipeline import loading
 from placement.pipeline.settings import Settings
+from placement.reporting.tables import grids
 from placement.types import OpGraph
 
 _BATCH = 64
@@ -26,7 +27,7 @@ def run() -> None:
     """Prints HSDAG's times and ratios."""
     # Before JAX starts its threads: XLA takes as many as the process has cores.
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    times = table(
+    times = grids.new_table(
         f"HSDAG on one CPU core, median ms; together: {_BATCH} samples at once",
         ("graph",),
         ("operations", "alone", "together", "ratio", "learning step"),

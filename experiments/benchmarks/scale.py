@@ -29,12 +29,12 @@ from placement import methods, solvers
 from placement.costs import roofline
 from placement.errors import UserError
 from placement.graphs import coarsen
-from placement.learning import trainer
 from placement.methods import learned
 from placement.pipeline import loading
 from placement.pipeline.console import progress
 from placement.pipeline.settings import Settings
 from placement.pipeline.tasks import place, report
+from placement.reporting.tables import grids
 from placement.zoo import synthetic
 
 SIZES = (10_000, 100_000, 1_000_000)
@@ -71,7 +71,7 @@ def run(*numbers: str) -> None:
         [Phase(*phase) for phase in timing.run_module("experiments.benchmarks.scale", str(size))]
         for size in sizes
     ]
-    table = timing.table(
+    table = grids.new_table(
         f"layered graphs, {_DEVICES}: seconds, and peak GB so far",
         ("phase",),
         (*(f"{size:,} operations" for size in sizes), "exponent"),
@@ -149,28 +149,11 @@ def _run_learning_phases(
     name: str, problem: loading.SearchProblem, run_phase: Callable[..., Any]
 ) -> None:
     """Times the features that a policy reads, its first step and another one."""
-    num_ops, num_devices = problem.coarse.costs.compute_s.shape
-    method = learned.make(name, num_devices, False)
+    method = learned.make(name, len(problem.coarse.devices), False)
     reading = run_phase(f"{name}: features", lambda: method.read(problem.coarse))
-    start = run_phase(
-        f"{name}: start, compiled first",
-        lambda: trainer.start(
-            method.learner,
-            jax.random.PRNGKey(0),
-            reading.graph,
-            problem.simulate,
-            num_ops,
-            num_devices,
-        ),
-    )
-    steps = trainer.search_simulated(
-        method.learner,
-        reading.graph,
-        trainer.Simulator.from_problem(problem.coarse)._replace(assignment=reading.assignment),
-        start,
-        10_000,
-        pace=lambda: 1,
-    )
+    search = learned.Search(method, reading, problem.coarse, is_measured=False)
+    start = run_phase(f"{name}: start, compiled first", lambda: search.start(0, problem.simulate))
+    steps = search.steps(start, 10_000, problem.simulate, pace=lambda: 1)
     run_phase(f"{name}: a step, compiled first", lambda: next(steps).progress.elite_s)
     last = run_phase(f"{name}: a step", lambda: next(steps).progress)
     assert last.evaluations > start.evaluations

@@ -21,12 +21,13 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.benchmarks import cells as cells_lib
-from experiments.benchmarks import problems, timing, unseen
+from experiments.benchmarks import problems, unseen
 from experiments.benchmarks.cells import NUM_MEMBERS, Case, Cell
 from placement import methods
 from placement.errors import UserError
 from placement.methods import pretrained
 from placement.pipeline import loading
+from placement.reporting.tables import grids
 from placement.zoo import families
 
 _TIME_LIMITS = "1", "5", "20", "5:60"
@@ -51,7 +52,7 @@ def run(*limits: str) -> None:
         search_s, lns_s = _parse_seconds(limit)
         measure = functools.partial(measure_problem, search_s=search_s, lns_s=lns_s)
         cells = cells_lib.measure_cells(_list_cases(), measure)
-        table = timing.table(
+        table = grids.new_table(
             f"search, {search_s:g} s, over lns, {lns_s:g} s",
             ("graph", "devices"),
             ("operations", "ratio", "compiling included", "evaluations a second"),
@@ -135,7 +136,7 @@ def compute_ratio(cell: Cell) -> float:
 
 
 def _make_summary(cells: list[Cell]) -> Table:
-    table = timing.table(
+    table = grids.new_table(
         "together", ("cells",), ("number", "geometric mean", "worst", "at most 1", "best")
     )
     large = [cell for cell in cells if cell.num_ops > _LARGE_COARSE]

@@ -11,14 +11,15 @@ import numpy as np
 from rich.console import Console
 
 from experiments.benchmarks import problems
-from experiments.benchmarks.timing import median_ms, table
+from experiments.benchmarks.timing import median_ms
 from placement import simulators
+from placement.reporting.tables import grids
 
 
 def run() -> None:
     """Prints the simulators' speed and how it scales."""
     console = Console(width=100)
-    rates = table(
+    rates = grids.new_table(
         "800 operations, 2 devices, all CPU cores: placements a second",
         ("objective",),
         ("1024 at once", "one at a time", "ratio", "compilation s"),
@@ -34,7 +35,7 @@ def run() -> None:
     console.print(rates)
 
     sizes = 1_000, 10_000, 100_000
-    growth = table(
+    growth = grids.new_table(
         "ns for an operation of a placement, 2 devices, 128 at once",
         ("objective",),
         tuple(f"{size:,} operations" for size in sizes),

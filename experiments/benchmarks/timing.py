@@ -1,4 +1,4 @@
-"""Timing, processes of their own and tables for the benchmarks."""
+"""Timing, and processes of their own, for the benchmarks."""
 
 import json
 import os
@@ -10,7 +10,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from rich.table import Table
 
 
 def median_ms(function: Callable[[], Any], repeats: int = 100) -> float:
@@ -27,10 +26,7 @@ def median_ms(function: Callable[[], Any], repeats: int = 100) -> float:
 def run_module(module: str, argument: str, environment: Mapping[str, str] | None = None) -> Any:
     """Runs a module in a process of its own and returns the last line it prints, parsed as JSON.
 
-    Args:
-      module: to run with `python -m`.
-      argument: its only argument.
-      environment: variables to set in addition to this process's.
+    `environment` has variables to set in addition to this process's.
     """
     result = subprocess.run(
         [sys.executable, "-m", module, argument],
@@ -40,13 +36,3 @@ def run_module(module: str, argument: str, environment: Mapping[str, str] | None
         text=True,
     )
     return json.loads(result.stdout.splitlines()[-1])
-
-
-def table(title: str, text_columns: tuple[str, ...], number_columns: tuple[str, ...]) -> Table:
-    """Returns an empty table: first the columns of texts, then those of numbers, right-aligned."""
-    result = Table(title=title)
-    for column in text_columns:
-        result.add_column(column)
-    for column in number_columns:
-        result.add_column(column, justify="right")
-    return result

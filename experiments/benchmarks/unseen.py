@@ -18,12 +18,12 @@ import numpy as np
 from rich.console import Console
 
 from experiments.benchmarks import cells as cells_lib
-from experiments.benchmarks import timing
-from experiments.benchmarks.cells import DEVICE_SETS, Cell
+from experiments.benchmarks.cells import Cell
 from placement import files, methods
 from placement.errors import UserError
 from placement.methods import pretrained
 from placement.pipeline import loading
+from placement.reporting.tables import grids
 from placement.zoo import families
 
 _SEARCH = "lns"
@@ -42,7 +42,7 @@ def run(*paths: str) -> None:
     if len(paths) != 1:
         raise UserError("unseen takes one policy; give the policy.msgpack of a --task=pretrain")
     cells = measure(paths[0])
-    table = timing.table(
+    table = grids.new_table(
         f"makespan over that of a whole search ({_SEARCH})",
         ("graph", "devices"),
         ("operations", *_RATIOS, "zero_shot takes s"),
@@ -53,24 +53,34 @@ def run(*paths: str) -> None:
             *(cell.graph, cell.device_kinds, str(cell.num_ops)),
             *(*ratios, f"{cell.values['zero_shot_search_s']:.2f}"),
         )
-    summary = timing.table(
+    summary = grids.new_table(
         "zero_shot, and the policy as it begins, over the search: median (worst)",
         ("devices",),
         ("graphs", "faster than HEFT", "zero_shot", "untrained", "training takes off"),
     )
-    for devices in DEVICE_SETS:
-        members = [cell for cell in cells if cell.devices == devices]
-        is_faster = [cell.values["zero_shot_s"] < cell.values["heft_s"] for cell in members]
-        _, _, untrained, zero_shot = np.array([compute_ratios(cell) for cell in members]).T
-        gain = 1 - np.exp(np.log(zero_shot / untrained).mean())
-        summary.add_row(
-            *(members[0].device_kinds, str(len(members)), f"{100 * np.mean(is_faster):.0f}%"),
-            *(f"{np.median(r):.3f} ({r.max():.3f})" for r in (zero_shot, untrained)),
-            f"{100 * gain:.1f}%",
-        )
+    for row in make_device_rows(cells):
+        summary.add_row(*row)
     console = Console(width=140)
     console.print(table)
     console.print(summary)
+
+
+def make_device_rows(cells: list[Cell]) -> list[list[str]]:
+    """Returns a row for every set of devices: ratios to the search are median (worst)."""
+    rows = []
+    for devices in dict.fromkeys(cell.device_kinds for cell in cells):
+        members = [cell for cell in cells if cell.device_kinds == devices]
+        is_faster = [cell.values["zero_shot_s"] < cell.values["heft_s"] for cell in members]
+        _, _, untrained, zero_shot = np.array([compute_ratios(cell) for cell in members]).T
+        gain = 1 - np.exp(np.log(zero_shot / untrained).mean())
+        rows.append(
+            [
+                *(devices, str(len(members)), f"{100 * np.mean(is_faster):.0f}%"),
+                *(f"{np.median(r):.3f} ({r.max():.3f})" for r in (zero_shot, untrained)),
+                f"{100 * gain:.1f}%",
+            ]
+        )
+    return rows
 
 
 def measure(path: str) -> list[Cell]:

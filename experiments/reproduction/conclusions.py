@@ -17,10 +17,10 @@ import numpy as np
 from scipy import stats
 
 from experiments.reproduction.server import NMT
+from placement.reporting.statistics import Interval
 from placement.reporting.tables import comparison
 
 PLANNER, RANDOM = "hierarchical", "hierarchical:grouping=random"
-_CONFIDENCE = 0.95
 _GRAPHS = {
     "Inception-V3": "inception_v3:training=1",
     "ResNet-152": "resnet:depth=152,batch=14,training=1",
@@ -65,21 +65,14 @@ CONCLUSIONS = (
 )
 
 
-class Ratio(NamedTuple):
-    """The ratio of two means, with its interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def verdict(self, is_lower: bool) -> str:
-        """Says whether the ratio agrees with a conclusion that it is, or is not, below 1."""
-        if self.low <= 1 <= self.high and self.low < self.high:
-            return "inconclusive"
-        return "holds" if (self.high < 1) == is_lower else "does not"
+def judge(ratio: Interval, is_lower: bool) -> str:
+    """Says whether a ratio agrees with a conclusion that it is, or is not, below 1."""
+    if ratio.low <= 1 <= ratio.high and ratio.low < ratio.high:
+        return "inconclusive"
+    return "holds" if (ratio.high < 1) == is_lower else "does not"
 
 
-def compute_ratio(numerators: tuple[float, ...], denominators: tuple[float, ...]) -> Ratio:
+def compute_ratio(numerators: tuple[float, ...], denominators: tuple[float, ...]) -> Interval:
     """Computes the ratio of the means of two methods' runs, and Fieller's interval.
 
     Args:
@@ -90,7 +83,7 @@ def compute_ratio(numerators: tuple[float, ...], denominators: tuple[float, ...]
     means = float(np.mean(numerators)), float(np.mean(denominators))
     if not (math.isfinite(means[0]) and math.isfinite(means[1])):  # out of memory
         value = 0.0 if math.isfinite(means[0]) else math.inf
-        return Ratio(value, value, value)
+        return Interval(value, value, value)
     value = means[0] / means[1]
     errors = [
         float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0
@@ -98,17 +91,17 @@ def compute_ratio(numerators: tuple[float, ...], denominators: tuple[float, ...]
     ]
     counts = [len(values) for values, error in zip(samples, errors, strict=True) if error]
     if not counts:
-        return Ratio(value, value, value)
-    t = float(stats.t.ppf((1 + _CONFIDENCE) / 2, min(counts) - 1))
+        return Interval(value, value, value)
+    t = float(stats.t.ppf(0.975, min(counts) - 1))
     # The squared relative half-widths g of both means.
     g_numerator, g_denominator = (
         (t * error / mean) ** 2 for error, mean in zip(errors, means, strict=True)
     )
     if g_denominator >= 1:  # the denominator may be zero
-        return Ratio(value, 0.0, math.inf)
+        return Interval(value, 0.0, math.inf)
     centre = 1 / (1 - g_denominator)
     half_width = centre * math.sqrt(g_numerator + g_denominator - g_numerator * g_denominator)
-    return Ratio(value, value * (centre - half_width), value * (centre + half_width))
+    return Interval(value, value * (centre - half_width), value * (centre + half_width))
 
 
 def read(folder: Path, runs: tuple[str, ...]) -> tuple[list[str], list[list[str]]]:
@@ -130,5 +123,5 @@ def read(folder: Path, runs: tuple[str, ...]) -> tuple[list[str], list[list[str]
                 baseline = min(conclusion.baselines, key=lambda m: cells[m].latency_s.mean)
                 ratio = compute_ratio(cells[conclusion.method].runs_s, cells[baseline].runs_s)
                 figure = f"{ratio.value:.3f} [{ratio.low:.3f}, {ratio.high:.3f}] of `{baseline}`"
-                table.append([conclusion.text, network, ratio.verdict(is_lower), figure])
+                table.append([conclusion.text, network, judge(ratio, is_lower), figure])
     return ["conclusion", "network", "here", "figure"], table

@@ -81,24 +81,16 @@ class Pair(NamedTuple):
     their_value: float
 
 
-class OurReduction(NamedTuple):
-    """Our counterpart of a published reduction; fractions, nan if missing."""
-
-    value: float
-    # Against the best single device, over the same graphs. It shows how much of `value` remains if
-    # a slow baseline made it large.
-    against_single: float
-
-
 class PairedRow(NamedTuple):
     """A row of a published table with our figures."""
 
     label: str
-    accelerators: int | None  # in theirs
+    published: Row
     pairs: tuple[Pair, ...]
-    our_reductions: Mapping[str, OurReduction]  # by our name of the published method
-    reduction: float  # theirs, a fraction; nan if not given
-    largest: bool  # as `Reduction.largest`, for both sides
+    # By our name of the published method: our counterpart of the published reduction, and that
+    # against the best single device over the same graphs, which shows how much remains of the first
+    # if a slow baseline made it large; fractions, the second nan if missing.
+    our_reductions: Mapping[str, tuple[float, float]]
 
 
 class Paired(NamedTuple):
@@ -262,16 +254,8 @@ def _pair_table(source: Table, ours: _Values, objective: str, reference: str) ->
             label += f": largest against {', '.join(reduction.against)}"
             if missing := [graph for graph in row.graphs if graph not in ours]:
                 label += f"; ours without {', '.join(missing)}"
-        paired.append(
-            PairedRow(
-                label=label,
-                accelerators=row.accelerators,
-                pairs=_pair_row(source, row, columns, ours, reference),
-                our_reductions=_our_reductions(row, ours),
-                reduction=math.nan if reduction is None else reduction.percent / 100,
-                largest=reduction is not None and reduction.largest,
-            )
-        )
+        pairs = _pair_row(source, row, columns, ours, reference)
+        paired.append(PairedRow(label, row, pairs, _our_reductions(row, ours)))
     return Paired(source, reference, tuple(name for name, _ in columns), tuple(paired))
 
 
@@ -313,7 +297,7 @@ def _pair_row(
     return tuple(pairs)
 
 
-def _our_reductions(row: Row, ours: _Values) -> dict[str, OurReduction]:
+def _our_reductions(row: Row, ours: _Values) -> dict[str, tuple[float, float]]:
     """Computes our reductions, by our names of the method, against those baselines that ran."""
     if row.reduction is None:
         return {}
@@ -333,14 +317,14 @@ def _our_reductions(row: Row, ours: _Values) -> dict[str, OurReduction]:
     for name in _our_names(row.reduction.method, ours):
         value = largest(name, baselines, max if row.reduction.largest else min)
         if not math.isnan(value):
-            reductions[name] = OurReduction(value, largest(name, [comparison.SINGLE], min))
+            reductions[name] = value, largest(name, [comparison.SINGLE], min)
     return reductions
 
 
 def make_grid(paired: Paired) -> tuple[list[str], list[list[str]]]:
     """Returns the header and the rows of the table, as `markdown` writes them."""
     source = paired.source
-    has_reductions = any(row.our_reductions or not math.isnan(row.reduction) for row in paired.rows)
+    has_reductions = any(row.our_reductions or row.published.reduction for row in paired.rows)
     rows = []
     for row in paired.rows:
         our_unit = source.unit if source.same_costs else None
@@ -349,7 +333,7 @@ def make_grid(paired: Paired) -> tuple[list[str], list[list[str]]]:
         rows.append(
             [
                 row.label,
-                "-" if row.accelerators is None else str(row.accelerators),
+                str(row.published.accelerators or "-"),
                 *(
                     "-" if o == t == "-" else f"{o} vs {t}"
                     for o, t in zip(ours, theirs, strict=True)
@@ -382,11 +366,11 @@ def _format_side(values: Sequence[tuple[float, float]], unit: str | None) -> lis
 
 
 def _format_reductions(row: PairedRow) -> str:
-    texts = []
+    texts, reduction = [], row.published.reduction
     for name, (value, against_single) in row.our_reductions.items():
         remarks = [name] if len(row.our_reductions) > 1 else []
-        if row.largest and not math.isnan(against_single):
+        if reduction and reduction.largest and not math.isnan(against_single):
             remarks.append(f"{against_single:z.1%} against the best single device")
         texts.append(f"{value:z.1%}" + (f" ({'; '.join(remarks)})" if remarks else ""))
-    theirs = "-" if math.isnan(row.reduction) else f"{100 * row.reduction:.4g}%"
+    theirs = "-" if reduction is None else f"{reduction.percent:.4g}%"
     return "-" if not texts and theirs == "-" else f"{', '.join(texts) or '-'} vs {theirs}"

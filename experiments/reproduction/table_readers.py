@@ -240,13 +240,11 @@ def read_phases(folder: Path, runs: Iterable[str]) -> Grid:
 
 def read_unseen_by_devices(folder: Path) -> Grid:
     """Reads a policy's ratios to a whole search on unseen families: median (worst) by devices."""
-    cells, rows = [Cell(*cell) for cell in _read_printed(folder, "unseen")], []
-    for devices in dict.fromkeys(cell.device_kinds for cell in cells):
-        members = [cell for cell in cells if cell.device_kinds == devices]
-        num_faster = sum(cell.values["zero_shot_s"] < cell.values["heft_s"] for cell in members)
-        _, _, untrained, zero_shot = zip(*map(unseen.compute_ratios, members), strict=True)
-        texts = [f"{statistics.median(r):.3f} ({max(r):.3f})" for r in (zero_shot, untrained)]
-        rows.append([devices.replace(",", ", "), f"{num_faster / len(members):.0%}", *texts])
+    cells = [Cell(*cell) for cell in _read_printed(folder, "unseen")]
+    rows = [
+        [devices.replace(",", ", "), *texts]
+        for devices, _, *texts, _ in unseen.make_device_rows(cells)
+    ]
     return ["devices", "faster than HEFT", "`zero_shot`", "untrained"], rows
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from placement import zoo
 from placement.zoo import synthetic
 
-_WORKLOAD = ".json"
 _ARGUMENTS = re.compile(r":(?:\w+=[^:/,]*(?:,|$))+$")  # the arguments of a graph
 
 
@@ -77,7 +76,7 @@ def distinct(graphs: Sequence[str]) -> list[str]:
 
 def _split_path(graph: str) -> tuple[Path | None, str]:
     """Splits a graph into its path, None for a network, and its arguments with their colon."""
-    path, suffix, options = graph.partition(_WORKLOAD)
+    path, suffix, options = graph.partition(".json")
     if suffix and options[:1] in ("", ":"):
         return Path(path + suffix), options
     name = graph.split(":")[0]

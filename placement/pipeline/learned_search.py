@@ -51,11 +51,9 @@ def train(
 
     Args:
       method: with its arguments.
-      settings: of the run.
+      settings, workdir, display: of the run.
       problem: its coarse operations are placed.
       evaluate: of coarse placements: the simulator, or the devices.
-      workdir: the run directory.
-      display: shows the progress.
       stop, observe: asked and told with every report, as by `placement.methods.solve`.
 
     Returns:

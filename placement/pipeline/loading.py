@@ -109,8 +109,10 @@ def check_graph(graph: str) -> None:
         raise UserError(f"no file {str(path)!r}; give the path of a model or of a workload")
 
 
-def load_network(settings: Settings) -> Network:
+def load_network(settings: Settings, *, weights: bool = True) -> Network:
     """Loads or builds the configured model, or reads the configured workload.
+
+    Without `weights` a network of the zoo takes less time to build, and cannot be run.
 
     Raises:
       UserError: the graph does not exist, a file cannot be read, a dynamic input has no shape, or
@@ -129,7 +131,7 @@ def load_network(settings: Settings) -> Network:
         graph = synthetic.build(name)
         return Network(None, graph, coarsen.coarsen(graph), {})
     if graph_labels.file(name) is None:
-        source = zoo.build(name, weights=step is None)
+        source = zoo.build(name, weights=weights and step is None)
     else:
         source = frontend.load(name)
     model = frontend.prepare(source, settings.input_shapes)
@@ -162,21 +164,15 @@ def inputs(settings: Settings, model: Any) -> Inputs:
 
 
 def build_graph_network(text: str, *, constants: bool = False) -> Network:
-    """Builds only the graph of a zoo network or synthetic graph, without a model to run.
+    """Builds only the graph of a zoo network or synthetic graph by name, without a model to run.
 
-    Args:
-      text: its name.
-      constants: whether the graph contains its constants, as `config.constants`.
+    `constants` is as `Settings.constants`.
 
     Raises:
       UserError: it does not exist.
     """
-    if text.split(":")[0] == synthetic.NAME:
-        graph = synthetic.build(text)
-    else:
-        model = frontend.prepare(zoo.build(text, weights=False), "")
-        graph = extract.op_graph(model, name=text, constants=constants).graph
-    return Network(None, graph, coarsen.coarsen(graph), {})
+    settings = Settings(graph=text, constants=constants)
+    return load_network(settings, weights=False)._replace(model=None)
 
 
 def _split_training(graph: str) -> tuple[str, dict[str, Any] | None]:

@@ -23,7 +23,6 @@ from placement.pipeline.console import faults, metrics, progress
 from placement.pipeline.distributed import processes
 from placement.pipeline.results.rows import Row
 from placement.pipeline.settings import Settings
-from placement.runtime import devices as devices_lib
 from placement.runtime.measurement.evaluate import MeasuredEvaluate
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Candidate, HeteroChoice
@@ -94,11 +93,6 @@ def run(method: str, context: Context, *, is_only_method: bool) -> list[Row]:
     If a fault, a failure of the machine or Ctrl-C ends a method, its row has the best placement so
     far and the reason. The task raises faults and failures later. A method that cannot be used on
     this problem also has a row, unless it is the only requested method.
-
-    Args:
-      method: its name.
-      context: the run.
-      is_only_method: whether the user asked for this method only.
 
     Raises:
       UserError: the only method that was asked for cannot be used on this problem.
@@ -270,7 +264,7 @@ def _watch(
         ) -> None:
             # First, since showing and logging may fail.
             context.incumbent.observe(evaluations, best_s, placement, numbers)
-            search_metrics.observe(evaluations, best_s, numbers)
+            search_metrics.observe(evaluations, best_s, placement, numbers)
 
         yield search_metrics, observe
 
@@ -346,19 +340,6 @@ def runnable(
         else:
             methods.append(method)
     return tuple(methods)
-
-
-def references(devices: tuple[devices_lib.Device, ...]) -> list[Row]:
-    """Returns rows of devices that placements cannot use but must beat, such as the whole CPU."""
-    nowhere = np.empty((1, 0), np.int32)
-    rows = []
-    for device in devices:
-        num_requests = None if devices_lib.is_throughput_reference(device) else 1
-        candidate = Candidate(None, (device,), num_requests=num_requests)
-        solution = Solution(nowhere[0], elite=nowhere)
-        name = f"reference:{device.label}"
-        rows.append(Row(name, solution, (candidate,), (math.nan,), is_reference=True))
-    return rows
 
 
 def _make_incumbent_row(context: Context, method: str, status: Status, reason: str = "") -> Row:

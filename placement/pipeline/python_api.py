@@ -129,11 +129,14 @@ def place(
 ) -> Placed:
     """Places a model; see `placement.place`."""
     folder = Path(workdir or tempfile.mkdtemp(prefix="placement-"))
+    if not isinstance(input_shapes, str):  # as the setting has them: 'images:1,3,224,224;ids:1,128'
+        pairs = ((name, ",".join(map(str, sizes))) for name, sizes in input_shapes.items())
+        input_shapes = ";".join(f"{name}:{sizes}" for name, sizes in pairs)
     with _run_directory(folder) as display:
         keys |= {
             "graph": _graph(model, example_inputs, folder / "model.xml"),
             "devices": devices if isinstance(devices, str) else ",".join(devices),
-            "input_shapes": _shapes(input_shapes),
+            "input_shapes": input_shapes,
         }
         settings = Settings.from_mapping(keys, **QUICKSTART)
         summary = place_task.run(settings, folder, display)
@@ -176,13 +179,6 @@ def _graph(model: Any, example_inputs: Any, file: Path) -> str:
     runs.prepare_workdir(file.parent)
     model.save(file)
     return str(file)
-
-
-def _shapes(shapes: str | Mapping[str, Sequence[int]]) -> str:
-    """Returns shapes as the setting has them, such as 'images:1,3,224,224;ids:1,128'."""
-    if isinstance(shapes, str):
-        return shapes
-    return ";".join(f"{name}:{','.join(map(str, sizes))}" for name, sizes in shapes.items())
 
 
 @contextlib.contextmanager

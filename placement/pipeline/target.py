@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import placement
 from placement.costs import roofline, tables, transfers
 from placement.errors import UserError
 from placement.graphs import coarsen
 from placement.pipeline import loading, saved_costs
 from placement.pipeline.console import progress
-from placement.pipeline.distributed import hosts
 from placement.pipeline.settings import Settings
 from placement.reporting import runs
 from placement.runtime import devices as devices_lib
@@ -32,9 +32,6 @@ from placement.runtime.measurement.local import LocalMeasurer
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Profile, Transfers
 from placement.types import CostModel
-
-_PROFILING_PARTS = 5  # profiling operations gets this fraction of the seconds for timing placements
-_LONGER = 4  # times the limit that was too short is what a warning suggests
 
 
 class Target(NamedTuple):
@@ -54,6 +51,27 @@ class Target(NamedTuple):
         return len(self.names)
 
 
+def describe_host() -> dict[str, Any]:
+    """Returns the properties that hosts must share for comparable measurements; JSON-able."""
+    return devices_lib.describe_hardware() | {"placement": placement.__version__}
+
+
+def find_hosts() -> hosts_lib.Choice:
+    """Finds the largest group of equal hosts in the cluster (`--config.measure_on=ray`).
+
+    Raises:
+      UserError: there is no cluster, or none of its hosts can work.
+    """
+    return hosts_lib.survey(describe_host)
+
+
+def print_hosts(choice: hosts_lib.Choice, display: progress.Display) -> None:
+    """Prints the hosts that measure, and warns about those that are left out."""
+    display.say("hosts: " + ", ".join(host.name for host in choice.hosts))
+    for line in choice.left_out:
+        display.warn(f"host left out: {line}")
+
+
 def find_target(settings: Settings) -> Target:
     """Loads the model and finds the devices; writes nothing.
 
@@ -71,7 +89,7 @@ def find_target(settings: Settings) -> Target:
             )
         return described
     request = settings.devices, settings.backend == "concurrent", settings.objective == "max_load"
-    choice = hosts.find_hosts() if settings.measure_on == "ray" else None
+    choice = find_hosts() if settings.measure_on == "ray" else None
     if choice is None:
         devices, references = devices_lib.resolve_with_references(*request)
     else:
@@ -206,7 +224,7 @@ def _open_measurer(
         ):
             yield local
         return
-    hosts.print_hosts(target.hosts, display)
+    print_hosts(target.hosts, display)
     names = target.hosts.hosts
     with ClusterMeasurer(model, target.present, names, inputs=inputs, say=display.warn) as cluster:
         yield cluster
@@ -271,7 +289,7 @@ def get_profile(
             limit_s, gaps = conditions["limit_s"], "; ".join(conditions["left_out"])
             display.warn(
                 f"profiling stopped at its limit of {limit_s:g} s, so costs are rough ({gaps}); "
-                f"for better costs give --config.time_limit_s={_LONGER * limit_s:g}"
+                f"for better costs give --config.time_limit_s={4 * limit_s:g}"
             )
         if conditions["busy"]:
             display.warn(
@@ -290,7 +308,7 @@ def _profile(
     devices, limit_s = measurer.devices, settings.time_limit_s
     with display.phase("profiling the devices", progress.Goal(1, limit_s)) as phase:
         phase.note("operations, on each device alone")
-        profiles = measurer.ask(Profile(devices, settings.measure_s / _PROFILING_PARTS, limit_s))
+        profiles = measurer.ask(Profile(devices, settings.measure_s / 5, limit_s))
         phase.note("tensors, from device to device")
         remaining_s = max(0.0, start_s + limit_s - time.monotonic())
         if settings.backend == "hetero":

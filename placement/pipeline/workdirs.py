@@ -54,8 +54,7 @@ def claim(
     A directory that this process has locked already stays locked.
 
     Args:
-      workdir: the run directory.
-      display: shows which files are set aside.
+      workdir, display: the run directory; shows which files are set aside.
       graphs: graphs that the task reads and therefore must not overwrite.
       outputs: further files that only this task writes, relative to the directory.
 

@@ -21,6 +21,7 @@ from placement.types import OpGraph, Span
 FILE = "details.json"
 # No page or figure of a larger graph is readable, and writing the file takes longer than searching.
 MOST_OPS = 200_000
+_ROUNDING = 1e-9  # share of the latency by which successive spans of a lane may overlap
 _GRAPH_ARRAYS = (
     *("senders", "receivers", "edge_bytes", "tensors"),
     *("flops", "weight_bytes", "colocation", "backward"),
@@ -46,6 +47,39 @@ class Timeline:
 
     spans: tuple[Span, ...]  # of coarse operations; those of one device may overlap under a host
     source: str  # how the times were obtained, such as 'simulated'
+
+    @property
+    def latency_s(self) -> float:
+        """The end of the last span; the first one begins at 0 or later."""
+        return max((span.finish_s for span in self.spans), default=0.0)
+
+    def heading(self, kind: str) -> str:
+        """Returns a heading such as 'predicted (simulated)'; `kind`: 'predicted' or 'measured'."""
+        return self.source if self.source.startswith(kind) else f"{kind} ({self.source})"
+
+    def lanes(self) -> list[int]:
+        """Assigns every span a lane of its device, counted from 0; spans of a lane do not overlap.
+
+        Each span takes the first free lane, which needs the fewest lanes.
+        """
+        slack_s = _ROUNDING * self.latency_s
+        free_s: dict[int, list[float]] = {}  # by device, when each lane is free
+        assigned = [0] * len(self.spans)
+        for number in sorted(range(len(assigned)), key=lambda n: self.spans[n].start_s):
+            span = self.spans[number]
+            ends = free_s.setdefault(span.device, [])
+            free = (lane for lane, end in enumerate(ends) if end <= span.start_s + slack_s)
+            assigned[number] = next(free, len(ends))
+            ends[assigned[number] : assigned[number] + 1] = [span.finish_s]
+        return assigned
+
+    def busy_s(self, num_devices: int) -> np.ndarray:
+        """Returns the time for which each device is busy, float64 [D]."""
+        busy, busy_until_s = np.zeros(num_devices), np.full(num_devices, -np.inf)
+        for device, _, start_s, finish_s in sorted(self.spans, key=lambda span: span.start_s):
+            busy[device] += max(0.0, finish_s - max(start_s, busy_until_s[device]))
+            busy_until_s[device] = max(busy_until_s[device], finish_s)
+        return busy
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -92,6 +126,11 @@ class Details:
     def load_bytes(self) -> np.ndarray:
         """Memory that the operations of each device occupy, float64 [D]."""
         return np.bincount(self.op_placement, self.memory_bytes, minlength=len(self.devices))
+
+    def span_name(self, span: Span) -> str:
+        """Names a span: 'conv1', or 'conv1 … fc (12)' for twelve coarse operations."""
+        first, last = (self.coarse.op_names[span.ops[end]] for end in (0, -1))
+        return first if len(span.ops) == 1 else f"{first} … {last} ({len(span.ops)})"
 
 
 def write(path: Path, details: Details) -> None:

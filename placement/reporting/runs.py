@@ -58,17 +58,11 @@ _UNFIT = r"[^\w.=-]+"
 _LONGEST_NAME = 100  # characters; suffixes are added to it
 
 
-def prepare_workdir(path: StrPath) -> Path:
+def prepare_workdir(path: StrPath) -> None:
     """Creates a run directory with its parents, and removes temporary files of killed runs.
 
-    Args:
-        path: The directory.
-
-    Returns:
-        The directory.
-
     Raises:
-        UserError: The path is a file, or the directory cannot be created or written to.
+      UserError: the path is a file, or the directory cannot be created or written to.
     """
     workdir = Path(path)
     try:
@@ -81,18 +75,14 @@ def prepare_workdir(path: StrPath) -> Path:
     for temporary in (*workdir.glob(".*.tmp"), *workdir.glob("*/.*.tmp")):
         if _is_abandoned(temporary):
             temporary.unlink(missing_ok=True)
-    return workdir
 
 
 def make_folder(path: StrPath) -> Path:
     """Creates a folder in a run directory unless it exists.
 
-    Returns:
-        The folder.
-
     Raises:
-        UserError: The path is a symbolic link, which would lead out of the run directory.
-        OSError: The folder cannot be created.
+      UserError: the path is a symbolic link, which would lead out of the run directory.
+      OSError: the folder cannot be created.
     """
     folder = Path(path)
     files.refuse_link(folder)
@@ -101,14 +91,10 @@ def make_folder(path: StrPath) -> Path:
 
 
 def write_bytes(path: StrPath, data: bytes) -> None:
-    """Writes a file atomically; an earlier one stays until the new one is complete.
-
-    Args:
-        path: The file; its directory exists.
-        data: The whole content.
+    """Writes a file in an existing directory; an earlier one stays until the new one is complete.
 
     Raises:
-        OSError: The file cannot be written; the error names it.
+      OSError: the file cannot be written; the error names it.
     """
     target = Path(path)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
@@ -129,16 +115,16 @@ def write_text(path: StrPath, text: str) -> None:
 
 
 def write_json(path: StrPath, data: Any, *, indent: int | None = 2) -> None:
-    """Writes a JSON file atomically.
+    """Writes a JSON file as `write_bytes` does.
 
     Args:
-        path: The file; its directory exists.
-        data: Any data that `json` accepts. Tuples and arrays (NumPy's and JAX's) become lists,
-            their scalars numbers, paths strings, and NaN and infinities null.
-        indent: None writes one line, which is a third as long and takes a tenth of the time.
+      path: the file.
+      data: any data that `json` accepts. Tuples and arrays (NumPy's and JAX's) become lists, their
+        scalars numbers, paths strings, and NaN and infinities null.
+      indent: None writes one line, which is a third as long and takes a tenth of the time.
 
     Raises:
-        TypeError: The data holds an object of another type; the file is unchanged.
+      TypeError: the data holds an object of another type; the file is unchanged.
     """
     write_text(path, json.dumps(_plain(data), indent=indent, allow_nan=False) + "\n")
 
@@ -146,14 +132,10 @@ def write_json(path: StrPath, data: Any, *, indent: int | None = 2) -> None:
 def append_jsonl(path: StrPath, record: Mapping[str, Any]) -> None:
     """Appends one record as one line, in one write; converts as `write_json` does.
 
-    An unfinished line at the end of the log, left by a killed run, is removed first.
-
-    Args:
-        path: The log, created when missing.
-        record: The fields of the record.
+    Creates a missing log. Removes an unfinished line at its end, left by a killed run.
 
     Raises:
-        OSError: The log cannot be written; the error names it.
+      OSError: the log cannot be written; the error names it.
     """
     line = json.dumps(_plain(record), allow_nan=False).encode() + b"\n"
     with naming(Path(path)), files.open_regular(path, "ab+") as file:
@@ -166,7 +148,7 @@ def read_summary(workdir: StrPath) -> dict[str, Any]:
     """Reads a run directory's summary.json.
 
     Raises:
-        UserError: The file is missing or is not a valid summary.
+      UserError: the file is missing or is not a valid summary.
     """
     path = Path(workdir) / SUMMARY
     if not path.exists():
@@ -190,7 +172,7 @@ def set_aside(path: StrPath) -> Path:
     """Renames a file to NAME.corrupt, or NAME.corrupt-2 and so on; returns the new path.
 
     Raises:
-        OSError: It cannot be renamed; the error names it.
+      OSError: it cannot be renamed; the error names it.
     """
     original = Path(path)
     names = (f"{original.name}.corrupt{f'-{n}' if n > 1 else ''}" for n in itertools.count(1))

@@ -19,8 +19,6 @@ import numpy as np
 Scores = Sequence[np.ndarray]
 
 _RESAMPLES = 2_000
-_CONFIDENCE = 0.95
-_TRIMMED = 0.25  # share of the runs that is left out on either side
 
 
 class Interval(NamedTuple):
@@ -31,24 +29,21 @@ class Interval(NamedTuple):
     high: float
 
 
-def interquartile_mean(scores: Scores, seed: int = 0) -> Interval:
+def interquartile_mean(scores: Scores) -> Interval:
     """Computes the mean of the middle half of all runs on all graphs, with its interval.
 
-    A quarter of the runs, rounded down, is left out on either side.
-
-    Args:
-      scores: at least one graph, each with at least one run.
-      seed: the seed of the resampling.
+    A quarter of the runs, rounded down, is left out on either side. There is at least one graph,
+    and each has at least one run.
     """
     value = float(_middle_mean(np.concatenate(scores)))
     if not _repeated(scores):
         return Interval(value, np.nan, np.nan)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     resamples = [runs[rng.integers(len(runs), size=(_RESAMPLES, len(runs)))] for runs in scores]
     return _interval(value, _middle_mean(np.concatenate(resamples, axis=1)))
 
 
-def probability_of_improvement(ours: Scores, theirs: Scores, seed: int = 0) -> Interval:
+def probability_of_improvement(ours: Scores, theirs: Scores) -> Interval:
     """Computes the probability that a run of ours beats one of theirs, averaged over graphs.
 
     On a graph it is the share of pairs of runs in which ours has the lower score, ties counting
@@ -56,9 +51,8 @@ def probability_of_improvement(ours: Scores, theirs: Scores, seed: int = 0) -> I
 
     Args:
       ours, theirs: scores on the same graphs, in the same order.
-      seed: the seed of the resampling.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     values, resampled = [], []
     for x, y in zip(ours, theirs, strict=True):
         wins = (x[:, None] < y) + 0.5 * (x[:, None] == y)  # [K, L]
@@ -92,12 +86,12 @@ def _repeated(scores: Scores) -> bool:
 def _middle_mean(runs: np.ndarray) -> np.ndarray:
     """Averages the middle half along the last axis."""
     count = runs.shape[-1]
-    left_out = int(_TRIMMED * count)
+    left_out = count // 4  # on either side
     return np.sort(runs, axis=-1)[..., left_out : count - left_out].mean(axis=-1)
 
 
 def _interval(value: float, resampled: np.ndarray) -> Interval:
-    """Returns the percentiles of a resampled statistic, whose values may be inf."""
-    tail = (1 - _CONFIDENCE) / 2
+    """Returns the 95% interval of a resampled statistic, whose values may be inf."""
+    tail = (1 - 0.95) / 2
     low, high = np.quantile(resampled, [tail, 1 - tail], method="inverted_cdf")
     return Interval(value, float(low), float(high))

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from placement.reporting import units
-from placement.types import Status
 
 Row = Mapping[str, Any]
 Summary = Mapping[str, Any]
@@ -48,11 +47,6 @@ def group_by_graph(rows: Iterable[Row]) -> list[list[Row]]:
 def is_single(row: Row) -> bool:
     """Returns whether the row gives one device everything, as the method `single` does."""
     return row["method"].startswith("single:")
-
-
-def has_failed(row: Row) -> bool:
-    """Returns whether the row's placement did not run, or cannot."""
-    return row["status"].startswith((Status.FAILED, Status.INFEASIBLE))
 
 
 def label(row: Row) -> str:

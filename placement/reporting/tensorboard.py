@@ -38,20 +38,12 @@ with _torch_hidden():
     from tensorboardX.record_writer import RecordWriter
     from tensorboardX.summary import make_histogram
 
-_BINS = 30
-_NARROW = 1e-6  # relative
-
 
 class Events:
     """Writer of one search's events. The file is created with the first event."""
 
     def __init__(self, directory: Path, *, first_evaluation: int):
-        """Prepares the events of a search.
-
-        Args:
-          directory: the folder of the search's files.
-          first_evaluation: the number of evaluations from which the search resumes.
-        """
+        """Prepares the events of a search that starts after so many evaluations."""
         self._directory = directory
         self._first_evaluation = first_evaluation
         self._path = directory / f"events.out.tfevents.{time.time_ns()}"
@@ -121,7 +113,7 @@ class Events:
 
 
 def _histogram(latencies_s: np.ndarray) -> summary_pb2.HistogramProto:
-    """Makes the histogram of float64 [k]; equal latencies fill one narrow bin."""
+    """Makes the histogram of float64 [k]; 30 bins, one of them for equal latencies."""
     low_s, high_s = latencies_s.min(), latencies_s.max()
-    edges_s = np.linspace(low_s, max(high_s, low_s * (1 + _NARROW)), _BINS + 1)
+    edges_s = np.linspace(low_s, max(high_s, low_s * (1 + 1e-6)), 31)
     return make_histogram(latencies_s, edges_s)

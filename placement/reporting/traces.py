@@ -7,32 +7,17 @@ span is a complete event (`X`); a tensor that crosses is a flow (`s`, `f`) from 
 first operation that reads it on the other device. Times are microseconds.
 """
 
-import json
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from placement.reporting import runs, timelines
 from placement.reporting.details import Details, Timeline
 from placement.types import Span
 
 _US = 1e6
-# A flow leaves a span this share before its end; viewers do not attach it to the end itself.
-_BEFORE_THE_END = 0.01
-_NAMED = 50  # operations of a span whose names are listed
 
 _Event = dict[str, Any]
-
-
-def write(path: Path, details: Details) -> None:
-    """Writes the trace atomically.
-
-    Raises:
-      OSError: the file cannot be written; the error names it.
-    """
-    runs.write_text(path, json.dumps(trace(details), allow_nan=False) + "\n")
 
 
 def trace(details: Details) -> dict[str, Any]:
@@ -49,11 +34,11 @@ def trace(details: Details) -> dict[str, Any]:
 
 
 def _process(details: Details, schedule: Timeline, kind: str, pid: int) -> Iterator[_Event]:
-    lanes = timelines.lanes(schedule)
+    lanes = schedule.lanes()
     keys = [(span.device, lane) for span, lane in zip(schedule.spans, lanes, strict=True)]
     idle = [(device, 0) for device in range(len(details.devices))]
     threads = {key: tid for tid, key in enumerate(sorted({*keys, *idle}), 1)}
-    yield _metadata("process_name", pid, 0, name=timelines.heading(kind, schedule))
+    yield _metadata("process_name", pid, 0, name=schedule.heading(kind))
     yield _metadata("process_sort_index", pid, 0, sort_index=pid)
     for (device, lane), tid in threads.items():
         label = details.devices[device] + (f" ({lane + 1})" if lane else "")
@@ -66,11 +51,11 @@ def _process(details: Details, schedule: Timeline, kind: str, pid: int) -> Itera
         ops = list(span.ops)
         arguments = {
             "operations": int(counts[ops].sum()),
-            "names": [details.coarse.op_names[op] for op in ops[:_NAMED]],
+            "names": [details.coarse.op_names[op] for op in ops[:50]],
             "compute_us": float(compute_s[ops].sum() * _US),
         }
         times = {"ts": span.start_s * _US, "dur": (span.finish_s - span.start_s) * _US}
-        name = timelines.name(details, span)
+        name = details.span_name(span)
         yield {"ph": "X", "cat": "compute", "name": name, **place, **times, "args": arguments}
     yield from _flows(details, schedule.spans, places, pid)
 
@@ -96,7 +81,8 @@ def _flows(
     for number, (edge, reader) in enumerate(first.values()):
         writer = runs_in[int(coarse.senders[edge])]
         start_s, finish_s = spans[writer].start_s, spans[writer].finish_s
-        leaves_s = finish_s - _BEFORE_THE_END * (finish_s - start_s)
+        # Viewers do not attach a flow to the end itself.
+        leaves_s = finish_s - 0.01 * (finish_s - start_s)
         name = coarse.op_names[coarse.senders[edge]]
         flow = {"cat": "crossing", "name": name, "id": f"{pid}.{number}"}
         size = {"args": {"bytes": int(coarse.edge_bytes[edge])}}

@@ -15,10 +15,12 @@ import numpy as np
 
 from placement.reporting import summaries, units
 from placement.reporting.summaries import Row
+from placement.types import Status
 
 # The 90th percentile of the simulator's errors on the networks of docs/CONCURRENT.md is 18% with
 # profiled costs and 23% with calibrated ones.
 FIDELITY = 0.25
+_DID_NOT_RUN = (Status.FAILED, Status.INFEASIBLE)  # or cannot
 _ROUNDING = 1e-6  # of predictions in float32
 
 
@@ -64,13 +66,6 @@ class Verdict(NamedTuple):
     rival: Contender | None
     is_measured: bool
     unit: units.Unit
-
-
-class Ranking(NamedTuple):
-    """A method over several graphs."""
-
-    method: str
-    ratio: float  # to the best single device, geometric mean over graphs and seeds
 
 
 def decide(rows: Sequence[Row], preferred: str = "") -> Verdict:
@@ -137,16 +132,21 @@ def misprediction(rows: Iterable[Row]) -> str | None:
     """Returns a sentence about predictions that are further off than `FIDELITY`, or None."""
     rows = summaries.split_references(rows)[0]
     measured = [row for row in rows if summaries.predicted_s(row) and summaries.median_s(row)]
-    wrong = [row for row in measured if _is_mispredicted(row)]
-    if not wrong:
+    errors: dict[int, float] = {}  # by index; rows whose whole interval is further off
+    for index, row in enumerate(measured):
+        low, high = (units.or_nan(row["measured_s"].get(end)) for end in ("low", "high"))
+        predicted_s = row["predicted_s"]
+        if low > predicted_s * (1 + FIDELITY) or high < predicted_s / (1 + FIDELITY):
+            errors[index] = abs(math.log((summaries.median_s(row) or math.nan) / predicted_s))
+    if not errors:
         return None
-    worst = max(wrong, key=lambda row: abs(math.log(_error(row))))
+    worst = measured[max(errors, key=errors.__getitem__)]
     unit = summaries.unit([worst])
     label, error = summaries.label(worst), f"off by more than {FIDELITY:.0%}"
     subject = f"The prediction for `{label}` is {error}"
-    if len(wrong) > 1:
+    if len(errors) > 1:
         subject = (
-            f"{len(wrong)} of {len(measured)} predictions are {error}, most that for `{label}`"
+            f"{len(errors)} of {len(measured)} predictions are {error}, most that for `{label}`"
         )
     return (
         f"{subject}: {unit.write(worst['predicted_s'])} {unit.name} predicted, "
@@ -155,11 +155,14 @@ def misprediction(rows: Iterable[Row]) -> str | None:
     )
 
 
-def rankings(rows: Iterable[Row]) -> list[Ranking]:
+def rank(rows: Iterable[Row]) -> dict[str, float]:
     """Ranks all methods of a comparison, references included, the best first.
 
-    By the geometric mean, over graphs and over the seeds of each, of the ratio to the best single
-    device. Methods without a ratio on every graph are left out. Of equals the first is first.
+    Methods without a ratio on every graph are left out. Of equals the first is first.
+
+    Returns:
+      By method, the geometric mean, over graphs and over the seeds of each, of the ratio to the
+      best single device.
     """
     logs: dict[str, dict[str, list[float]]] = {}
     for row in rows:
@@ -167,34 +170,30 @@ def rankings(rows: Iterable[Row]) -> list[Ranking]:
         graph_logs = logs.setdefault(row["method"], {}).setdefault(row["graph"], [])
         graph_logs.append(math.inf if not ratio else math.log(ratio))
     num_graphs = max(map(len, logs.values()), default=0)
-    means = [
-        Ranking(method, math.exp(np.mean([np.mean(seeds) for seeds in graphs.values()])))
+    means = {
+        method: math.exp(np.mean([np.mean(seeds) for seeds in graphs.values()]))
         for method, graphs in logs.items()
         if len(graphs) == num_graphs
-    ]
-    return sorted((r for r in means if math.isfinite(r.ratio)), key=lambda ranking: ranking.ratio)
+    }
+    ranked = sorted(means.items(), key=lambda item: item[1])
+    return {method: ratio for method, ratio in ranked if math.isfinite(ratio)}
 
 
 def closing_sentence(rows: Sequence[Row], objective: str = "") -> str:
-    """Says which of all methods of a comparison does best: over several graphs by `rankings`."""
+    """Says which of all methods of a comparison does best: over several graphs by `rank`."""
     graphs = summaries.group_by_graph(rows)
     if len(graphs) == 1:
         return sentence(decide(rows), objective)
-    ranked = rankings(rows)
+    ranked = [(summaries.label({"method": method}), mean) for method, mean in rank(rows).items()]
     if not ranked:
         return "No method has a latency on every graph."
     text = (
-        f"Over {len(graphs)} graphs, of all methods "
-        f"`{_label(ranked[0])}` has the lowest geometric mean of the ratio to the best single "
-        f"device: {ranked[0].ratio:.3f}"
+        f"Over {len(graphs)} graphs, of all methods `{ranked[0][0]}` has the lowest geometric mean "
+        f"of the ratio to the best single device: {ranked[0][1]:.3f}"
     )
     if len(ranked) > 1:
-        text += f"; next is `{_label(ranked[1])}` with {ranked[1].ratio:.3f}"
+        text += f"; next is `{ranked[1][0]}` with {ranked[1][1]:.3f}"
     return f"{text}."
-
-
-def _label(ranking: Ranking) -> str:
-    return summaries.label({"method": ranking.method})
 
 
 def _contenders(rows: Iterable[Row], is_measured: bool) -> list[Contender]:
@@ -205,8 +204,8 @@ def _contenders(rows: Iterable[Row], is_measured: bool) -> list[Contender]:
         methods.setdefault(row["method"], []).append(row)
     contenders = []
     for method, group in methods.items():
-        values_s = (seconds(row) for row in group if not summaries.has_failed(row))
-        latencies_s = [latency_s for latency_s in values_s if latency_s is not None]
+        ran = (row for row in group if not row["status"].startswith(_DID_NOT_RUN))
+        latencies_s = [latency_s for latency_s in map(seconds, ran) if latency_s is not None]
         if len(latencies_s) < len(group):
             continue
         ratios = [units.or_nan(row.get("versus_best_single_device")) for row in group]
@@ -253,15 +252,3 @@ def _rank(contender: Contender) -> tuple[float, float]:
 def _written(contender: Contender, verdict: Verdict, objective: str) -> str:
     request = " a request" if objective == "max_load" else ""
     return f"{verdict.unit.write(contender.latency_s)} {verdict.unit.name}{request}"
-
-
-def _error(row: Row) -> float:
-    """Returns the measured latency over the predicted one."""
-    return (summaries.median_s(row) or math.nan) / row["predicted_s"]
-
-
-def _is_mispredicted(row: Row) -> bool:
-    """Returns whether the whole measured interval is further from the prediction."""
-    low, high = (units.or_nan(row["measured_s"].get(end)) for end in ("low", "high"))
-    predicted_s = row["predicted_s"]
-    return low > predicted_s * (1 + FIDELITY) or high < predicted_s / (1 + FIDELITY)

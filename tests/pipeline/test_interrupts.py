@@ -13,7 +13,7 @@ from typing import Any
 import openvino as ov
 import pytest
 
-from placement.pipeline.console import interrupts, progress
+from placement.pipeline.console import progress
 from tests.experiments.command import check_summary, run
 from tests.runtime import small
 
@@ -235,7 +235,7 @@ def test_if_nothing_runs_there_is_no_best_and_the_causes_are_counted(tmp_path: P
 def test_a_search_can_run_in_another_thread() -> None:
     def searched() -> bool:
         stop = threading.Event()
-        with interrupts.stop_on_interrupt(progress.DEFAULT_DISPLAY, stop):
+        with progress.stop_on_interrupt(progress.DEFAULT_DISPLAY, stop):
             return stop.is_set()
 
     with futures.ThreadPoolExecutor(1) as pool:

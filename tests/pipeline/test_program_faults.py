@@ -64,9 +64,9 @@ def tables_of_max_load() -> None:
 
 
 def figure() -> None:
-    from placement.reporting.figures import load_plot
+    from placement.reporting.figures import device_plots
 
-    load_plot.loads = lambda details: 1 / 0
+    device_plots.loads = lambda details: 1 / 0
 
 
 def worker(folder: Path) -> None:

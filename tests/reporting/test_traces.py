@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from placement.reporting import traces
+from placement.reporting import runs, traces
 from tests.reporting import drawn
 
 
@@ -57,7 +57,7 @@ def test_flows_lead_from_the_producer_to_the_first_reader():
 
 def test_a_large_trace_is_consistent(tmp_path):
     details = drawn.large(1_000)
-    traces.write(tmp_path / "trace.json", details)
+    runs.write_json(tmp_path / "trace.json", traces.trace(details), indent=None)
     trace = json.loads((tmp_path / "trace.json").read_text())
     spans = _events(trace, "X")
     assert len(spans) == len(details.predicted.spans)

@@ -130,21 +130,33 @@ def compared(*ratios, methods=("single:A", "scheduler", "search")):
 
 def test_over_several_graphs_every_method_is_ranked():
     rows = compared((1.0, 0.908, 0.8), (1.0, 0.9, 0.9))
-    assert [ranking.method for ranking in verdict.rankings(rows)] == (
-        ["search", "scheduler", "single:A"]
-    )
+    assert [*verdict.rank(rows)] == (["search", "scheduler", "single:A"])
     assert verdict.closing_sentence(rows) == (
         "Over 2 graphs, of all methods `search` has the lowest geometric mean of the ratio to "
         "the best single device: 0.849; next is `scheduler` with 0.904."
     )
     rows = compared((1.0, 0.9, 0.8), (1.0, 0.9, None))  # `search` has no row on the second graph
-    assert verdict.rankings(rows)[0].method == "scheduler"
+    assert next(iter(verdict.rank(rows))) == "scheduler"
     reference = [
         make_row("reference:CPU", None, ratio=0.5, graph=graph, reference=True) for graph in "ab"
     ]
-    assert verdict.rankings(rows + reference)[0].method == "reference:CPU"
+    assert next(iter(verdict.rank(rows + reference))) == "reference:CPU"
 
 
 def test_of_one_graph_the_closing_sentence_is_its_verdict():
     rows = [{**row, "graph": "a", "seed": 0} for row in (SINGLE, make_row("lns", 0.02, 0.02, 0.6))]
     assert verdict.closing_sentence(rows) == told(*rows)
+
+
+def test_the_best_is_of_the_lowest_mean_over_graphs_however_many_seeds_it_ran_with():
+    def row(graph, seed, method, ratio):
+        return {
+            "graph": graph, "seed": seed, "method": method, "versus_best_single_device": ratio
+        }  # fmt: skip
+
+    rows = [row(g, s, "single:gpu", 1.0) for g in "ab" for s in range(3)]
+    rows += [row(g, s, "random", 0.9) for g in "ab" for s in range(3)]
+    once = [row(g, 0, "heft", 0.8) for g in "ab"]
+    assert next(iter(verdict.rank(rows + once))) == "heft"
+    assert next(iter(verdict.rank(rows + once[:1]))) == "random"
+    assert next(iter(verdict.rank(rows + [row(g, 0, "heft", None) for g in "ab"]))) == "random"

@@ -4,18 +4,14 @@ import shutil
 import textwrap
 from collections.abc import Mapping
 
-_MAX_WIDTH = 100  # columns of the terminal
-
 
 def format_two_columns(texts: Mapping[str, str], *, width: int | None = None) -> str:
     """Formats names with their texts, which wrap within the second column.
 
-    Args:
-      texts: by name.
-      width: of a line; None: the terminal's width; 0: lines do not wrap.
+    A line has `width` columns; None: those of the terminal, at most 100; 0: lines do not wrap.
     """
     if width is None:
-        width = min(_MAX_WIDTH, shutil.get_terminal_size().columns)
+        width = min(100, shutil.get_terminal_size().columns)
     column = max(map(len, texts)) + 4
     lines = []
     for name, text in texts.items():

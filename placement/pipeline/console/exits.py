@@ -32,9 +32,7 @@ def exit_on_error(
 ) -> Iterator[None]:
     """Ends the process with one line and an exit code when the block raises.
 
-    Args:
-      workdir: the run directory, for fault.txt.
-      rewrite: rewrites messages to the syntax of the command in use.
+    fault.txt is in the run directory. `rewrite` translates messages to the command's syntax.
     """
     try:
         yield

@@ -17,8 +17,6 @@ from placement.errors import UserError
 from placement.reporting import runs
 
 FILE = "fault.txt"
-# Failures of the machine. Other exceptions are faults, except UserError, which ends a task.
-_FAILURES = (OSError, MemoryError)
 
 
 class Faults:
@@ -52,7 +50,8 @@ class Faults:
 
     def raise_all(self) -> None:
         """Raises the only error, or a group of several; only failures raise the first of them."""
-        failures = [error for error in self._errors if isinstance(error, _FAILURES)]
+        # Failures of the machine; other exceptions are faults.
+        failures = [error for error in self._errors if isinstance(error, OSError | MemoryError)]
         if len(self._errors) > max(1, len(failures)):
             raise ExceptionGroup("several faults", self._errors)
         if self._errors:

@@ -12,7 +12,6 @@ import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -53,9 +52,7 @@ class Log:
         """Opens the log and drops this search's records after the step that it starts from.
 
         Args:
-          workdir: the run directory.
-          method: its name, with its arguments.
-          seed: of the search.
+          workdir, method, seed: the run directory, and the search.
           step: the last step of the checkpoint that the search continues from, else 0.
           evaluations: the number of evaluations up to that step.
         """
@@ -79,12 +76,7 @@ class Log:
     def __enter__(self) -> "Log":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             if self._unwritten is not None:
                 self._write_event(*self._unwritten)
@@ -137,9 +129,14 @@ class SolverMetrics:
         self._pending: tuple[dict[str, Any], float] | None = None
 
     def observe(
-        self, evaluations: int, best_s: float, numbers: Mapping[str, float] = NO_METRICS
+        self,
+        evaluations: int,
+        best_s: float,
+        placement: np.ndarray | None = None,
+        numbers: Mapping[str, float] = NO_METRICS,
     ) -> None:
         """Records the progress; any thread may call it, but only one at a time."""
+        del placement
         time_s = time.monotonic()
         self._evaluations, self._best_s = evaluations, best_s
         self._step += 1

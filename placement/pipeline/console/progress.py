@@ -11,10 +11,11 @@ notes, 1 also details.
 
 import contextlib
 import math
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn
@@ -28,9 +29,6 @@ from placement.runtime.measurement.local import LocalMeasurer
 WARNING, INFO, DEBUG = -1, 0, 1  # absl's numbers
 _FIRST_LINE_S = 1.0  # a shorter phase is one line
 _LINE_INTERVAL_S = 10.0
-# Drawing takes milliseconds of a core on which the worker may be measuring.
-_REFRESHES_PER_S = 2
-_MAX_NAME_WIDTH = 48  # columns of the terminal
 _STAGE_NAMES = {"compile": "compiling", "request": "compiling", "infer": "checking"}
 
 
@@ -223,12 +221,36 @@ class Display:
 DEFAULT_DISPLAY = Display()
 
 
+@contextlib.contextmanager
+def stop_on_interrupt(display: Display, stop: threading.Event) -> Iterator[None]:
+    """Makes the first Ctrl-C during the block set `stop`; a second one raises as usual.
+
+    KeyboardInterrupt cannot be raised in the middle of a step: C extensions lose it or turn it into
+    an error of their own (NumPy's structured comparison answers with a TypeError). Python delivers
+    signals only to its main thread; in another thread nothing sets `stop`.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def request_stop(number: int, frame: Any) -> None:
+        stop.set()
+        signal.signal(signal.SIGINT, previous_handler)
+        display.warn("stopping after this step; press Ctrl-C again to stop at once")
+
+    previous_handler = signal.signal(signal.SIGINT, request_stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous_handler)
+
+
 class _PhaseDrawing(Progress):
     """A phase on a terminal: a name, a bar and a clock, with its status below."""
 
     def __init__(self, phase: Phase, console: Console):
         self._phase = phase
-        name = Column(no_wrap=True, overflow="ellipsis", max_width=_MAX_NAME_WIDTH)
+        name = Column(no_wrap=True, overflow="ellipsis", max_width=48)
         columns = (
             TextColumn("{task.description}", style="bold", markup=False, table_column=name),
             BarColumn(bar_width=None, table_column=Column(ratio=1)),
@@ -237,7 +259,8 @@ class _PhaseDrawing(Progress):
         super().__init__(
             *columns,
             console=console,
-            refresh_per_second=_REFRESHES_PER_S,
+            # Drawing takes milliseconds of a core on which the worker may be measuring.
+            refresh_per_second=2,
             transient=True,
             expand=True,
         )

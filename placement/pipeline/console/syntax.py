@@ -24,14 +24,10 @@ def to_command(text: str) -> str:
     """Rewrites a message for the installed command: '--devices=host', 'placement compare'."""
 
     def setting(match: re.Match[str]) -> str:
-        name, value = match.groups()
+        option, value = setting_option(match[1]), match[2]
         if value in ("True", "False"):  # a flag, which takes no value
-            return (
-                setting_option(name)
-                if value == "True"
-                else setting_option(name).replace("--", "--no-", 1)
-            )
-        return setting_option(name) + (f"={value}" if value else "")
+            return option if value == "True" else option.replace("--", "--no-", 1)
+        return option + (f"={value}" if value else "")
 
     def task(match: re.Match[str]) -> str:
         if match[1] in COMMANDS:

@@ -1,1 +1,1 @@
-"""Training in several processes, and hosts of a cluster that measure."""
+"""Training in several processes."""

@@ -22,9 +22,6 @@ from placement.errors import UserError
 from placement.instance import Instance
 from placement.types import CostModel, OpGraph, SegmentCosts, TensorBytes
 
-_HEARTBEAT_TIMEOUT_S = 30  # a process that is silent for longer is lost
-_MAX_WAIT_S = 30 * 24 * 3600  # for process 0, while it solves or measures
-_FIELDS = tuple(field.name for field in dataclasses.fields(OpGraph))
 _NESTED = "output_shapes", "member_types"
 _OPTIONAL = {"tensor_bytes": TensorBytes, "segment_costs": SegmentCosts}
 
@@ -60,15 +57,15 @@ def join(coordinator: str, num_processes: int, process_id: int) -> None:
             f"process_id={process_id} of num_processes={num_processes}; give each process another "
             "number from 0 on, below num_processes"
         )
-    # Collectives on CPUs give up after half an hour by default.
-    flag = f"--xla_cpu_collective_timeout_seconds={_MAX_WAIT_S}"
+    # Collectives on CPUs give up after half an hour by default; process 0 may solve for 30 days.
+    flag = f"--xla_cpu_collective_timeout_seconds={30 * 24 * 3600}"
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}"
     try:
         jax.distributed.initialize(
             coordinator,
             num_processes,
             process_id,
-            heartbeat_timeout_seconds=_HEARTBEAT_TIMEOUT_S,
+            heartbeat_timeout_seconds=30,  # a process that is silent for longer is lost
             coordinator_bind_address=coordinator,
         )
         # The first collective connects the processes; on CPUs its timeout is only half a minute.
@@ -97,11 +94,9 @@ def broadcast(value: Any = None) -> Any:
 
 @contextlib.contextmanager
 def lead_followers(kind: str, job: Callable[[], dict[str, Any]]) -> Iterator[None]:
-    """Makes the other processes run a job of `follower` until the block ends.
+    """Makes the other processes run a job of `follower` of this kind until the block ends.
 
-    Args:
-      kind: the job's name there.
-      job: returns the data to broadcast; not called if there are no other processes.
+    `job` returns the data to broadcast; it is not called if there are no other processes.
     """
     if jax.distributed.is_initialized():
         broadcast({"kind": kind, **job()})
@@ -125,7 +120,8 @@ def stopping() -> Iterator[None]:
 
 def pack_problem(problem: Instance) -> dict[str, Any]:
     """Converts a problem to data for `broadcast`."""
-    graph = {name: getattr(problem.graph, name) for name in _FIELDS}
+    fields = dataclasses.fields(problem.graph)
+    graph = {field.name: getattr(problem.graph, field.name) for field in fields}
     graph |= {name: list(graph[name]) for name in ("op_names", "op_types")}
     graph |= {name: list(map(list, graph[name])) for name in _NESTED}
     costs = jax.device_get(problem.costs)._asdict()

@@ -12,9 +12,9 @@ import numpy as np
 
 from placement import methods, solvers
 from placement.graphs import dag
-from placement.instance import Instance
-from placement.pipeline import loading, method_runs
+from placement.pipeline import loading
 from placement.pipeline import target as target_lib
+from placement.pipeline.results import rows
 from placement.reporting import units
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import MIN_SAMPLES, Candidate, Measure, Measurement
@@ -34,10 +34,12 @@ class Advice(NamedTuple):
     fastest: str  # without placing
     fastest_s: float
     measured: bool  # else predicted
-    single_s: float  # the best single device, predicted
+    single_s: float  # the best single device, predicted; inf where none can run everything
     bound_s: float  # no placement is below; -inf where nothing is known
-    optimal: bool  # whether a placement at the bound is known to exist
-    chain: float  # share of the best single device's time that its longest path takes
+    optimal: bool  # whether there is a placement at the bound; known under `serial` alone
+    # The longest path on the best single device, over its time: 1 where nothing can run beside
+    # anything. nan without a single device.
+    chain: float
 
     @property
     def ratio(self) -> float:
@@ -86,39 +88,6 @@ class Advice(NamedTuple):
         return f"A search may gain up to {1 - self.ratio:.0%}."
 
 
-class Headroom(NamedTuple):
-    """The best single device and a bound of all placements, in seconds of the objective."""
-
-    single: int  # the best single device
-    single_s: float  # its time; inf where none can run everything
-    bound_s: float  # no placement is below; -inf where nothing is known
-    optimal: bool  # whether there is a placement at the bound; known under `serial` alone
-    # The longest path on the best single device, over its time: 1 where nothing can run beside
-    # anything. nan without a single device.
-    chain: float
-
-
-def compute_headroom(problem: Instance, *, time_limit_s: float = 10.0) -> Headroom:
-    """Bounds the gain of any placement of a problem.
-
-    Under `serial` the bound is a minimum cut, which is exact for two devices; under the other
-    objectives it is that of `solvers.lower_bound`.
-    """
-    placements = methods.single_device_placements(problem)
-    single_s = np.array([problem.value_s(placement) for placement in placements])
-    single, chain = int(single_s.argmin()), np.nan
-    if np.isfinite(single_s[single]):
-        op_s = np.asarray(problem.costs.compute_s, np.float64)[:, single]
-        longest_s = dag.longest_paths(problem.graph.senders, problem.graph.receivers, op_s)
-        chain = float(longest_s.max() / op_s.sum()) if op_s.any() else 1.0
-    if problem.objective == "serial":
-        solution = methods.solve(problem, "graph_cut", time_limit_s=time_limit_s)
-        bound_s, optimal = solution.bound_s, solution.status == Status.OPTIMAL
-    else:
-        bound_s, optimal = solvers.lower_bound(problem, time_limit_s=time_limit_s), False
-    return Headroom(single, float(single_s[single]), bound_s, optimal, chain)
-
-
 def estimate(
     target: target_lib.Target,
     problem: loading.SearchProblem,
@@ -128,6 +97,9 @@ def estimate(
 ) -> Advice:
     """Bounds all placements, and measures or predicts the devices without placing.
 
+    Under `serial` the bound is a minimum cut, which is exact for two devices; under the other
+    objectives it is that of `solvers.lower_bound`.
+
     Args:
       target: the model on devices.
       problem: with the costs of `backend`.
@@ -136,12 +108,24 @@ def estimate(
       time_limit_s: of bounding, and of timing.
     """
     # The minimum cut places every operation; searches place merged ones.
-    placed = problem.full if problem.full.objective == "serial" else problem.coarse
-    headroom = compute_headroom(placed, time_limit_s=min(_BOUND_S, time_limit_s))
-    latency_s = {f"single:{target.names[headroom.single]}": headroom.single_s}
+    is_serial = problem.full.objective == "serial"
+    placed = problem.full if is_serial else problem.coarse
+    singles_s = [placed.value_s(p) for p in methods.single_device_placements(placed)]
+    single, chain = int(np.argmin(singles_s)), math.nan
+    if math.isfinite(singles_s[single]):
+        op_s = np.asarray(placed.costs.compute_s, np.float64)[:, single]
+        longest_s = dag.longest_paths(placed.graph.senders, placed.graph.receivers, op_s)
+        chain = float(longest_s.max() / op_s.sum()) if op_s.any() else 1.0
+    bound_limit_s = min(_BOUND_S, time_limit_s)
+    if is_serial:
+        solution = methods.solve(placed, "graph_cut", time_limit_s=bound_limit_s)
+        bound_s, optimal = solution.bound_s, solution.status == Status.OPTIMAL
+    else:
+        bound_s, optimal = solvers.lower_bound(placed, time_limit_s=bound_limit_s), False
+    latency_s = {f"single:{target.names[single]}": singles_s[single]}
     if measurer is not None:
         candidates = {f"single:{d.name}": Candidate(None, (d,)) for d in target.present}
-        candidates |= {r.method: r.candidates[0] for r in method_runs.references(target.references)}
+        candidates |= {r.method: r.candidates[0] for r in rows.references(target.references)}
         seconds = min(_MEASURE_S, time_limit_s)
         outcomes = measurer.ask(Measure(list(candidates.values()), MIN_SAMPLES, seconds))
         measured_s = {
@@ -157,8 +141,8 @@ def estimate(
         fastest=fastest.removeprefix("reference:"),
         fastest_s=latency_s[fastest],
         measured=measurer is not None,
-        single_s=headroom.single_s,
-        bound_s=headroom.bound_s,
-        optimal=headroom.optimal,
-        chain=headroom.chain,
+        single_s=singles_s[single],
+        bound_s=bound_s,
+        optimal=optimal,
+        chain=chain,
     )

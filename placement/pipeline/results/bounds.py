@@ -9,7 +9,6 @@ not true: a coarse bound stands beside a row only if the row's placement is coar
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -24,13 +23,6 @@ from placement.types import Problem
 FILE = "bounds.json"
 
 
-class Bounds(NamedTuple):
-    """Lower bounds of the objective; -inf where nothing is known."""
-
-    full_s: float
-    coarse_s: float  # at least full_s
-
-
 def add_bounds(rows: Sequence[Row], problem: loading.SearchProblem, path: Path) -> list[Row]:
     """Gives each row the best bound that holds for its placement.
 
@@ -38,11 +30,11 @@ def add_bounds(rows: Sequence[Row], problem: loading.SearchProblem, path: Path) 
     keeps the best ones; they are computed once for all runs with this file. A solver of contiguous
     placements keeps its own bound where that is better: it holds for no other row.
     """
-    bounds = _best_bounds(rows, problem, path)
+    full_s, coarse_s = _best_bounds(rows, problem, path)
     bounded = []
     for row in rows:
         solution = row.solution
-        bound_s = bounds.full_s if row.is_full else bounds.coarse_s
+        bound_s = full_s if row.is_full else coarse_s
         if solution.scope == base.CONTIGUOUS and not np.isnan(solution.bound_s):
             bound_s = max(bound_s, solution.bound_s)
         # Sums of float32 in another order may lie below a bound by their rounding.
@@ -61,7 +53,7 @@ def read(path: Path) -> dict[str, list[float]]:
     """
 
     def check_pairs(bounds: dict[str, list[float]]) -> dict[str, list[float]]:
-        if any(len(pair) != len(Bounds._fields) for pair in bounds.values()):
+        if any(len(pair) != 2 for pair in bounds.values()):
             raise ValueError("its bounds are no pairs")
         return bounds
 
@@ -79,7 +71,10 @@ def merge(path: Path, bounds: dict[str, list[float]]) -> None:
         runs.write_json(path, stored | better)
 
 
-def _best_bounds(rows: Sequence[Row], problem: loading.SearchProblem, path: Path) -> Bounds:
+def _best_bounds(
+    rows: Sequence[Row], problem: loading.SearchProblem, path: Path
+) -> tuple[float, float]:
+    """Returns lower bounds of full and of coarse placements; -inf where nothing is known."""
     stored = read(path)
     key = _digest(problem.full)
     is_same = problem.coarse is problem.full
@@ -92,8 +87,8 @@ def _best_bounds(rows: Sequence[Row], problem: loading.SearchProblem, path: Path
         if solution.scope == base.ALL and not np.isnan(solution.bound_s):
             full_s = max(full_s, solution.bound_s) if row.is_full or is_same else full_s
             coarse_s = max(coarse_s, solution.bound_s)
-    bounds = Bounds(full_s, max(full_s, coarse_s))
-    if np.isfinite(bounds.full_s) and stored.get(key) != list(bounds):
+    bounds = full_s, max(full_s, coarse_s)
+    if np.isfinite(full_s) and stored.get(key) != list(bounds):
         runs.write_json(path, stored | {key: bounds})
     return bounds
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 
 from placement.analysis import timeline
-from placement.instance import Instance
 from placement.pipeline import loading
 from placement.pipeline import target as target_lib
 from placement.pipeline.results.rows import Row
@@ -43,6 +42,16 @@ def best(
     problem, assignment = placed.coarse, placed.assignment
     costs = full_problem.full.costs
     compute_load_s, transfer_load_s = timeline.compute_loads(problem, placement)
+    candidate, measured = row.candidates[0], None
+    if candidate.segments is None:
+        spans = timeline.predict(problem, placement)
+        predicted = details.Timeline(spans, _PREDICTED[problem.objective])
+    else:
+        spans = timeline.predict_segments(problem, placement)
+        predicted = details.Timeline(spans, _IN_SEGMENTS)
+    if measurer is not None:
+        graph, limit_s = full_problem.full.graph, settings.time_limit_s
+        measured = _measured(measurer, candidate, graph, assignment, placement, limit_s)
     return details.Details(
         method=row.method,
         objective=settings.objective,
@@ -56,17 +65,8 @@ def best(
         capacity_bytes=np.asarray(costs.capacity_bytes, np.float64),
         compute_load_s=compute_load_s,
         transfer_load_s=transfer_load_s,
-        predicted=_predicted(problem, placement, row.candidates[0]),
-        measured=None
-        if measurer is None
-        else _measured(
-            measurer,
-            row.candidates[0],
-            full_problem.full.graph,
-            assignment,
-            placement,
-            settings.time_limit_s,
-        ),
+        predicted=predicted,
+        measured=measured,
     )
 
 
@@ -87,12 +87,6 @@ def write(workdir: Path, explained: details.Details | None, target: target_lib.T
         names = (target.names[device] for device in explained.op_placement)
         affinity = dict(zip(explained.graph.op_names, names, strict=True))
         runs.write_bytes(workdir / NETRON, netron.annotated_xml(target.net.model, affinity))
-
-
-def _predicted(problem: Instance, placement: np.ndarray, candidate: Candidate) -> details.Timeline:
-    if candidate.segments is not None:
-        return details.Timeline(timeline.predict_segments(problem, placement), _IN_SEGMENTS)
-    return details.Timeline(timeline.predict(problem, placement), _PREDICTED[problem.objective])
 
 
 def _measured(

@@ -12,19 +12,14 @@ from placement.pipeline.console import faults, metrics
 from placement.reporting import details as details_lib
 from placement.reporting import runs, traces
 from placement.reporting.figures import (
-    front_plot,
+    device_plots,
     graph_plot,
-    load_plot,
     plots,
     profile_plot,
     scatter_plots,
     search_plots,
-    timeline_plot,
 )
 from placement.reporting.tables.aggregates import Aggregates
-
-_DIRECTORY = "figures"
-_Drawings = Mapping[str, Callable[[], Any]]  # by name of the file
 
 
 def draw_run(
@@ -37,7 +32,7 @@ def draw_run(
     """Draws the results of a run and its searches; writes trace.json where details are known.
 
     Returns:
-      The SVG files that were drawn.
+      The SVG files.
     """
     rows, name = summary["rows"], summary["graph"]["name"]
 
@@ -51,8 +46,8 @@ def draw_run(
 
     drawings: dict[str, Callable[[], Any]] = {
         "placement": lambda: graph_plot.placement(required_details()),
-        "timeline": lambda: timeline_plot.timeline(required_details()),
-        "loads": lambda: load_plot.loads(required_details()),
+        "timeline": lambda: device_plots.timeline(required_details()),
+        "loads": lambda: device_plots.loads(required_details()),
         "latencies": lambda: search_plots.latencies(summary),
         "search": lambda: search_plots.search(metrics.read_metrics(workdir), rows),
         "errors": lambda: scatter_plots.errors(scatter_plots.pairs(rows), name),
@@ -62,8 +57,8 @@ def draw_run(
     trace.unlink(missing_ok=True)  # of an earlier run
     if details is not None:
         with fault_log.during("writing the trace"):
-            traces.write(trace, details)
-    return _write(drawings, workdir, console, fault_log)
+            runs.write_json(trace, traces.trace(details), indent=None)
+    return write(drawings, workdir, console, fault_log)
 
 
 def draw_comparison(
@@ -83,31 +78,25 @@ def draw_comparison(
     for graph, name in zip(graphs, runs.file_names(graphs), strict=True):
         of_graph = [row for row in rows if row["graph"] == graph]
         drawings[f"front-of-{name}"] = functools.partial(scatter_plots.pareto, of_graph)
-    return _write(drawings, workdir, console, fault_log)
+    return write(drawings, workdir, console, fault_log)
 
 
-def draw_fidelity(
-    fidelity: Mapping[str, Any], workdir: Path, console: Console, fault_log: faults.Faults
-) -> None:
-    """Draws the errors of the predictions in fidelity.json."""
-    placements = fidelity["placements"]
-    samples = [scatter_plots.Pair(p["kind"], p["predicted_s"], p["measured_s"]) for p in placements]
-    drawings = {"errors": lambda: scatter_plots.errors(samples, fidelity["graph"])}
-    _write(drawings, workdir, console, fault_log)
-
-
-def draw_front(
-    front: Mapping[str, Any], workdir: Path, console: Console, fault_log: faults.Faults
-) -> None:
-    """Draws the content of front.json."""
-    _write({"front": lambda: front_plot.front(front)}, workdir, console, fault_log)
-
-
-def _write(
-    drawings: _Drawings, workdir: Path, console: Console, fault_log: faults.Faults
+def write(
+    drawings: Mapping[str, Callable[[], Any]],
+    workdir: Path,
+    console: Console,
+    fault_log: faults.Faults,
 ) -> list[Path]:
-    """Saves the figures that can be drawn; says for each reason which ones cannot."""
-    directory = runs.make_folder(workdir / _DIRECTORY)
+    """Saves the figures that can be drawn; says for each reason which ones cannot.
+
+    Args:
+      drawings: by name of the file, functions that draw a figure or raise `NothingToDrawError`.
+      workdir, console, fault_log: the run directory, to print the reasons on, and for other errors.
+
+    Returns:
+      The SVG files.
+    """
+    directory = runs.make_folder(workdir / "figures")
     saved, left_out = [], dict[str, list[str]]()
     for name, draw in drawings.items():
         for suffix in ("png", "svg"):  # of an earlier run

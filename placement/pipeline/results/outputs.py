@@ -14,11 +14,11 @@ from placement.errors import UserError
 from placement.pipeline import loading
 from placement.pipeline import target as target_lib
 from placement.pipeline.console import progress
-from placement.pipeline.distributed import hosts
 from placement.pipeline.results.rows import Row
 from placement.pipeline.settings import Settings
 from placement.reporting import runs, summaries, verdict
 from placement.runtime import devices as devices_lib
+from placement.runtime.cluster import hosts
 from placement.runtime.models import fingerprint
 
 INTERRUPTED = "interrupted"  # in the run directory: results that do not replace better ones
@@ -30,11 +30,16 @@ _OF_A_RUN = (
 )
 
 
-def environment() -> dict[str, Any]:
-    """Returns versions, devices, processor and load."""
+def environment(choice: hosts.Choice | None = None) -> dict[str, Any]:
+    """Returns versions, devices, processor and load, and the hosts that measure, if any."""
     versions = {"placement": placement.__version__, "jax": jax.__version__}
     versions |= {"flax": flax.__version__, "numpy": np.__version__}
-    return devices_lib.describe_machine() | {"versions": versions}
+    machine = devices_lib.describe_machine() | {"versions": versions}
+    if choice is None:
+        return machine
+    used = [host.name for host in choice.hosts]
+    hardware = choice.hosts[0].hardware
+    return machine | {"hosts": {"used": used, "hardware": hardware, "left_out": choice.left_out}}
 
 
 def provenance(
@@ -42,12 +47,9 @@ def provenance(
 ) -> dict[str, Any]:
     """Returns the files that say where results come from, by name.
 
-    Args:
-      settings: of the run.
-      target: the model on devices.
-      conditions: the conditions of measurements, see `placement.pipeline.target.open_target`.
+    `conditions` are those of measurements, see `placement.pipeline.target.open_target`.
     """
-    machine = environment() | hosts.describe_choice(target.hosts) | conditions
+    machine = environment(target.hosts) | conditions
     return {"config.json": settings.to_dict(), _ENVIRONMENT: machine}
 
 

@@ -8,21 +8,12 @@ import numpy as np
 
 from placement.pipeline import loading
 from placement.reporting import units
+from placement.runtime import devices as devices_lib
 from placement.runtime.measurement.request import Candidate, Failure, Measurement
 from placement.solvers import base
 from placement.types import Solution, Status
 
 Outcome = Measurement | Failure | None  # None: not measured
-
-
-class Load(NamedTuple):
-    """The load of a placement on the machine; nan where none runs."""
-
-    max_load_s: float  # seconds for each request of a stream: the objective 'max_load'
-    memory_bytes: float  # the bytes that the fullest device holds
-
-
-UNKNOWN_LOAD = Load(math.nan, math.nan)
 
 
 class Row(NamedTuple):
@@ -40,7 +31,10 @@ class Row(NamedTuple):
     is_full: bool = False  # places all operations; the others place the coarse ones
     outcome: Outcome = None
     measurements: int = 0  # placements measured for this row
-    load: Load = UNKNOWN_LOAD
+    # The seconds for each request of a stream (objective `max_load`), and the bytes of the fullest
+    # device; nan where the placement does not run.
+    max_load_s: float = math.nan
+    memory_bytes: float = math.nan
 
     @property
     def placements(self) -> np.ndarray:
@@ -73,11 +67,7 @@ class Row(NamedTuple):
         )
 
     def to_json(self, single_s: float) -> dict[str, Any]:
-        """Returns the row as summary.json has it.
-
-        Args:
-          single_s: the predicted latency of the best single device.
-        """
+        """Returns the row as summary.json has it; `single_s`: as predicted, of the best device."""
         solution, outcome = self.solution, self.outcome
         status, measured_s, interval = solution.status_text, None, None
         if solution.scope != base.ALL:
@@ -104,8 +94,8 @@ class Row(NamedTuple):
             "search_s": solution.search_s,
             "evaluations": solution.evaluations,
             "measurements": self.measurements,
-            "max_load_s": math.nan if failed else self.load.max_load_s,
-            "memory_bytes": math.nan if failed else self.load.memory_bytes,
+            "max_load_s": math.nan if failed else self.max_load_s,
+            "memory_bytes": math.nan if failed else self.memory_bytes,
             "num_devices": len(np.unique(self.placements[0])),  # that the placement uses
             "status": status,
         }
@@ -116,6 +106,19 @@ def to_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Returns the rows of summary.json."""
     single_s = min(row.solution.value_s for row in rows if row.is_single)
     return [row.to_json(single_s) for row in rows]
+
+
+def references(devices: tuple[devices_lib.Device, ...]) -> list[Row]:
+    """Returns rows of devices that placements cannot use but must beat, such as the whole CPU."""
+    nowhere = np.empty((1, 0), np.int32)
+    rows = []
+    for device in devices:
+        num_requests = None if devices_lib.is_throughput_reference(device) else 1
+        candidate = Candidate(None, (device,), num_requests=num_requests)
+        solution = Solution(nowhere[0], elite=nowhere)
+        name = f"reference:{device.label}"
+        rows.append(Row(name, solution, (candidate,), (math.nan,), is_reference=True))
+    return rows
 
 
 def add_loads(rows: Sequence[Row], problem: loading.SearchProblem) -> list[Row]:
@@ -134,5 +137,5 @@ def add_loads(rows: Sequence[Row], problem: loading.SearchProblem) -> list[Row]:
         max_load_s = placed._replace(objective="max_load").evaluate(placements)
         memory_bytes = placed.fullest_bytes(placements)
         for i, seconds, num_bytes in zip(indices, max_load_s, memory_bytes, strict=True):
-            loaded[i] = rows[i]._replace(load=Load(float(seconds), float(num_bytes)))
+            loaded[i] = rows[i]._replace(max_load_s=float(seconds), memory_bytes=float(num_bytes))
     return loaded

@@ -42,7 +42,11 @@ def measure(
     """
     single_rows = [row for row in rows if row.is_single]
     device_candidates = {_only_device(row.placements[0]): row.candidates[0] for row in single_rows}
-    rows = [_with_singles(row, device_candidates) for row in rows]
+    rows = list(rows)
+    for i, row in enumerate(rows):
+        devices = [None if row.is_reference else _only_device(p) for p in row.placements]
+        pairs = zip(devices, row.candidates, strict=True)
+        rows[i] = row._replace(candidates=tuple(device_candidates.get(d, c) for d, c in pairs))
     singles: list[Candidate] = []
     for row in sorted((r for r in rows if r.is_single), key=lambda row: row.solution.value_s):
         if row.candidates[0] not in singles:
@@ -85,13 +89,6 @@ def _narrow_to_fastest(
     request = Measure(candidates, _MIN_ROUNDS, seconds, compile_s=compile_s)
     outcomes = dict(zip(order, measurer.ask(request)[1:], strict=True))
     return row.select(min(sorted(outcomes), key=lambda i: baseline.ratio_or_latency(outcomes[i])))
-
-
-def _with_singles(row: Row, single_candidates: dict[int | None, Candidate]) -> Row:
-    """Replaces the candidates of placements on one device by those of the single devices."""
-    devices = [None if row.is_reference else _only_device(p) for p in row.placements]
-    candidates = zip(devices, row.candidates, strict=True)
-    return row._replace(candidates=tuple(single_candidates.get(d, c) for d, c in candidates))
 
 
 def _only_device(placement: np.ndarray) -> int | None:

@@ -5,7 +5,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.table import Table
 
 from placement import simulators
@@ -16,6 +15,7 @@ from placement.pipeline.console import progress
 from placement.pipeline.results import advice, outputs
 from placement.pipeline.settings import Settings
 from placement.reporting import runs, units, wrapped_text
+from placement.reporting.tables import grids
 
 
 def run(
@@ -24,12 +24,6 @@ def run(
     """Advises for or against a search, for every backend and every objective that predicts it.
 
     Described devices have no backend; they are advised on under every objective.
-
-    Returns:
-      The content of advice.json.
-
-    Raises:
-      UserError: the settings ask for something invalid.
     """
 
     def configure(backend: str, objective: str) -> Settings:
@@ -86,11 +80,9 @@ def run(
 
 
 def _make_table(results: list[advice.Advice]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD)
     texts = ("objective", "backend", "fastest device")
     numbers = ("without placing", "best possible", "ratio", "sequential")
-    for column in (*texts, *numbers):
-        table.add_column(column, justify="left" if column in texts else "right")
+    table = grids.new_table("", texts, numbers)
     for row in results:
         table.add_row(
             *(row.objective, row.backend or units.NONE, wrapped_text.WrappedText(row.fastest)),

@@ -23,13 +23,12 @@ import jax
 
 from placement import arguments, files
 from placement.errors import UserError
-from placement.pipeline import checkpoints, graph_labels, loading, method_runs, workdirs
+from placement.pipeline import checkpoints, graph_labels, loading, method_runs, target, workdirs
 from placement.pipeline.console import faults, progress
-from placement.pipeline.distributed import hosts
 from placement.pipeline.results import bounds, outputs
 from placement.pipeline.settings import Settings
 from placement.pipeline.tasks import place, report
-from placement.reporting import runs, summaries, verdict
+from placement.reporting import runs, verdict
 from placement.reporting.tables import aggregates
 from placement.runtime.cluster.pool import Job, Pool
 from placement.runtime.errors import RemoteFaultError
@@ -86,11 +85,7 @@ def run(
 ) -> dict[str, Any]:
     """Runs every cell that is not finished yet, then reports on all.
 
-    Returns:
-      The summary, as written to summary.json: rows carry their graph and seed.
-
-    Raises:
-      UserError: the settings ask for something invalid, in one line.
+    Rows of the summary carry their graph and seed.
     """
     started_s = time.monotonic()
     methods, extra = _methods(settings, display)
@@ -248,11 +243,9 @@ def _run_on_hosts(
     remaining = [cell for cell in cells if cell not in finished]
     if not remaining:
         return cells
-    choice = hosts.find_hosts()
-    hosts.print_hosts(choice, display)
-    runs.write_json(
-        workdir / "environment.json", outputs.environment() | hosts.describe_choice(choice)
-    )
+    choice = target.find_hosts()
+    target.print_hosts(choice, display)
+    runs.write_json(workdir / "environment.json", outputs.environment(choice))
     display.say(f"cells: {len(finished)} of {len(cells)} finished before")
     jobs = []
     for cell in remaining:
@@ -340,6 +333,11 @@ def _summarise(settings: Settings, cells: list[_Cell]) -> dict[str, Any]:
         "num_ops": sum(graph["num_ops"] for graph in graphs),
         "num_edges": sum(graph["num_edges"] for graph in graphs),
     }
+    if len(graphs) == 1:
+        winner = verdict.decide(rows).winner
+        best = winner and winner.method
+    else:
+        best = next(iter(verdict.rank(rows)), None)
     return {
         "graph": graphs[0] if len(graphs) == 1 else combined,
         "devices": cell_summaries[0][1]["devices"],
@@ -347,16 +345,7 @@ def _summarise(settings: Settings, cells: list[_Cell]) -> dict[str, Any]:
         "seed": settings.seed,
         "rows": rows,
         "statistics": aggregates.data(report.compare_rows(rows)[1]),
-        "best": _best(rows),
+        "best": best,
         "complete": all(summary.get("complete", True) for _, summary in cell_summaries),
         "compute_s": sum(summary["compute_s"] for _, summary in cell_summaries),
     }
-
-
-def _best(rows: list[dict[str, Any]]) -> str | None:
-    """Returns the method to use on one graph; on several, the first of `verdict.rankings`."""
-    if len(summaries.group_by_graph(rows)) == 1:
-        winner = verdict.decide(rows).winner
-        return winner and winner.method
-    ranked = verdict.rankings(rows)
-    return ranked[0].method if ranked else None

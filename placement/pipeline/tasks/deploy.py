@@ -55,9 +55,6 @@ def run(
 ) -> dict[str, Any]:
     """Deploys the placement of a run directory.
 
-    Returns:
-      The content of deploy.json.
-
     Raises:
       UserError: there is no placement, it does not fit the model or the devices, or its outputs are
         wrong.

@@ -23,9 +23,6 @@ def run(
 ) -> dict[str, Any]:
     """Writes the configured problem.
 
-    Returns:
-      The content of workload.json.
-
     Raises:
       UserError: the devices are present and so have no known costs, or the format cannot express
         the costs.

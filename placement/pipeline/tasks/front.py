@@ -14,16 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich import box
 from rich.table import Table
 
 from placement import files
-from placement.pipeline import loading, method_runs, workdirs
+from placement.pipeline import loading, workdirs
 from placement.pipeline import target as target_lib
-from placement.pipeline.console import faults, interrupts, metrics, progress
+from placement.pipeline.console import faults, metrics, progress
 from placement.pipeline.results import figures, outputs
+from placement.pipeline.results import rows as rows_lib
 from placement.pipeline.settings import Settings
 from placement.reporting import runs, units, wrapped_text
+from placement.reporting.figures import scatter_plots
+from placement.reporting.tables import grids
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Candidate, Measure, Measurement
 from placement.search import front as front_lib
@@ -37,14 +39,7 @@ _ROUNDS = 10
 def run(
     settings: Settings, workdir: Path, display: progress.Display = progress.DEFAULT_DISPLAY
 ) -> dict[str, Any]:
-    """Searches for the front, and measures its knees.
-
-    Returns:
-      The content of front.json.
-
-    Raises:
-      UserError: the settings ask for something invalid.
-    """
+    """Searches for the front, and measures its knees."""
     # The axes are about devices that work at the same time.
     settings = dataclasses.replace(settings, backend="concurrent", objective=_LATENCY)
     loading.check_settings(settings)
@@ -72,7 +67,8 @@ def run(
     wrapped_text.print_table(_make_table(record), display.console)
     for line in _describe(record, workdir):
         display.result(line)
-    figures.draw_front(record, workdir, display.console, task_faults)
+    drawings = {"front": lambda: scatter_plots.front(record)}
+    figures.write(drawings, workdir, display.console, task_faults)
     return record
 
 
@@ -83,15 +79,11 @@ def _search(
     stop = threading.Event()
     goal = progress.Goal(settings.budget, settings.time_limit_s)
     with (
-        interrupts.stop_on_interrupt(display, stop),
+        progress.stop_on_interrupt(display, stop),
         display.phase("searching the front", goal) as phase,
         metrics.Log(workdir, "front", settings.seed) as log,
     ):
-        solver_metrics = metrics.SolverMetrics(log, phase)
-
-        def observe(evaluations: int, best_s: float, _: Any, numbers: Mapping[str, float]) -> None:
-            solver_metrics.observe(evaluations, best_s, numbers)
-
+        observe = metrics.SolverMetrics(log, phase).observe
         limits = SearchLimits(settings.time_limit_s, settings.budget, observe, stop.is_set)
         return front_lib.search_front(problem.coarse, settings.seed, limits)
 
@@ -157,7 +149,7 @@ def _measure(
         candidates = {f"single:{d.name}": Candidate(None, (d,)) for d in target.present}
         configured = dataclasses.replace(settings, objective=objective)
         references = target_lib.find_target(configured).references
-        candidates |= {e.method: e.candidates[0] for e in method_runs.references(references)}
+        candidates |= {e.method: e.candidates[0] for e in rows_lib.references(references)}
         for point in points:
             if point["knee"]:
                 candidates[f"point {point['number']}"] = loading.make_candidate(
@@ -179,11 +171,8 @@ def _measure(
 def _make_table(record: dict[str, Any]) -> Table:
     """Returns a table of the knees, and of the other measured rows below them."""
     has_measured = bool(record["measured"])
-    table = Table(box=box.SIMPLE_HEAD)
     heads = ("predicted latency", "per request", "MB", "measured latency", "per request, measured")
-    table.add_column("point")
-    for column in heads[: 5 if has_measured else 3]:
-        table.add_column(column, justify="right")
+    table = grids.new_table("", ["point"], heads[: 5 if has_measured else 3])
 
     def medians(row: Mapping[str, Any]) -> list[str]:
         return [

@@ -23,11 +23,7 @@ def run(
     workdir: Path | None,
     display: progress.Display = progress.DEFAULT_DISPLAY,
 ) -> dict[str, dict[str, str]]:
-    """Prints one line about each; needs neither settings nor a run directory.
-
-    Returns:
-      By section, the names and the text about each.
-    """
+    """Prints one line about each, by section; needs neither settings nor a run directory."""
     del settings, workdir
     texts = sections()
     show(texts, display)
@@ -82,8 +78,11 @@ def hyper_parameter_section(method: str) -> dict[str, dict[str, str]]:
 
 def device_sections() -> dict[str, dict[str, str]]:
     """Lists the devices of this machine, and the hardware that can be described."""
+    specs = ("auto", "host", *devices.describe_machine()["devices"])
     return {
-        "devices here (--config.devices=)": _devices(),
+        "devices here (--config.devices=)": {
+            spec: "; ".join(device.label for device in devices.resolve(spec)) for spec in specs
+        },
         f"described devices (--config.devices={roofline.PREFIX}KIND,KIND)": {
             kind: spec.summary for kind, spec in roofline.SPECS.items()
         },
@@ -120,11 +119,6 @@ def _line(method: methods.Method) -> str:
 
 def _objectives(method: methods.Method) -> str:
     return "any" if method.objectives == methods.ALL_OBJECTIVES else ", ".join(method.objectives)
-
-
-def _devices() -> dict[str, str]:
-    specs = ("auto", "host", *devices.describe_machine()["devices"])
-    return {spec: "; ".join(device.label for device in devices.resolve(spec)) for spec in specs}
 
 
 def _first_line(documented: Any) -> str:

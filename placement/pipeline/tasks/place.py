@@ -15,7 +15,7 @@ from placement.errors import UserError
 from placement.methods import pretrained
 from placement.pipeline import loading, method_runs, workdirs
 from placement.pipeline import target as target_lib
-from placement.pipeline.console import faults, interrupts, progress
+from placement.pipeline.console import faults, progress
 from placement.pipeline.results import advice, bounds, explain, outputs, verify
 from placement.pipeline.results import rows as rows_lib
 from placement.pipeline.results.rows import Row
@@ -35,16 +35,7 @@ def run(
 ) -> dict[str, Any]:
     """Places one model with the configured method, beside the trivial ones.
 
-    Args:
-      settings: of the run.
-      workdir: the run directory; a run that was interrupted there continues.
-      display: shows the progress and the table.
-
-    Returns:
-      The summary, as written to summary.json.
-
-    Raises:
-      UserError: the settings ask for something invalid, in one line.
+    A run that was interrupted in the same directory continues.
     """
     methods = arguments.split_list(settings.method)
     if len(methods) != 1:
@@ -71,13 +62,6 @@ class Run(NamedTuple):
     interrupted: bool
 
 
-class _Table(NamedTuple):
-    """The rows of the table, and the one whose placement is the best on the devices."""
-
-    rows: list[dict[str, Any]]
-    best: Row | None  # None where nothing can run
-
-
 def run_methods(
     settings: Settings,
     workdir: Path,
@@ -95,18 +79,13 @@ def run_methods(
     then are written. A run that is not complete replaces no complete one (`outputs.directory`).
 
     Args:
-      settings: of the run.
-      workdir: the run directory.
+      settings, workdir, display: as of `run`.
       methods: the methods that the user asked for.
       fault_log: keeps faults and failures, for the task to raise at its end.
       extra: methods that run before them, if they can run on this machine.
       bounds_file: keeps the lower bounds; by default a file in the run directory.
       advise: whether to bound the possible gain before any search. Searches are left out where
         there is none, unless `search_anyway` is set.
-      display: shows the progress.
-
-    Raises:
-      UserError: the settings ask for something invalid, in one line.
     """
     started_s, cpu_started_s, num_faults = time.monotonic(), _cpu_s(), len(fault_log)
     target, order = _prepare(settings, methods, extra, display)
@@ -125,7 +104,7 @@ def run_methods(
             with fault_log.during("estimating the possible gain"):
                 order = _advise(context, order)
         rows: list[Row] = []
-        with interrupts.stop_on_interrupt(display, context.stop):
+        with progress.stop_on_interrupt(display, context.stop):
             for number, method in enumerate(order, 1):
                 measured_before = count_measured()
                 new_rows = method_runs.run(method, context, is_only_method=methods == (method,))
@@ -135,19 +114,19 @@ def run_methods(
                     rest = ", ".join(order[number:]) or "no method"
                     display.warn(f"interrupted in {method}; left out: {rest}")
                     break
-        table = _finish_rows(context, rows, bounds_file or workdir / bounds.FILE)
+        table, best = _finish_rows(context, rows, bounds_file or workdir / bounds.FILE)
         # Whether every method ended by itself, and everything that was to be measured was.
         is_complete = not context.stop.is_set() and len(fault_log) == num_faults
         explained = None
         with fault_log.during("explaining the best placement"):
-            explained = _explain(table.best, context)
-    graph, winner = target.net.graph, verdict.decide(table.rows).winner
+            explained = _explain(best, context)
+    graph, winner = target.net.graph, verdict.decide(table).winner
     summary = {
         "graph": {"name": graph.name, "num_ops": graph.num_ops, "num_edges": graph.num_edges},
         "devices": list(target.labels),
         "objective": settings.objective,
         "seed": settings.seed,
-        "rows": table.rows,
+        "rows": table,
         "best": winner and winner.method,
         "complete": is_complete,
         "compute_s": _cpu_s() - cpu_started_s,
@@ -158,7 +137,7 @@ def run_methods(
         directory, outputs.provenance(settings, target, conditions) | {runs.SUMMARY: summary}
     )
     with fault_log.during("writing the placement"):
-        outputs.write_placement(directory, summary, table.best, target, problem)
+        outputs.write_placement(directory, summary, best, target, problem)
         explain.write(directory, explained, target)
     return Run(summary, directory, context.stop.is_set())
 
@@ -239,11 +218,17 @@ def _advise(context: method_runs.Context, order: tuple[str, ...]) -> tuple[str, 
     return tuple(method for method in order if method in _TRIVIAL)
 
 
-def _finish_rows(context: method_runs.Context, rows: list[Row], bounds_file: Path) -> _Table:
-    """Measures the rows beside the references, adds bounds and loads, and finds the best."""
+def _finish_rows(
+    context: method_runs.Context, rows: list[Row], bounds_file: Path
+) -> tuple[list[dict[str, Any]], Row | None]:
+    """Measures the rows beside the references, and adds bounds and loads.
+
+    Returns:
+      The rows of the table; the row with the best placement, None where nothing can run.
+    """
     fault_log = context.fault_log
     if context.measurer is not None and context.settings.evaluate != "simulate":
-        rows = [*rows, *method_runs.references(context.target.references)]
+        rows = [*rows, *rows_lib.references(context.target.references)]
         with fault_log.during("measuring"):
             rows = _measure(context, context.measurer, rows)
             if error := verify.nothing_ran(rows):
@@ -255,7 +240,7 @@ def _finish_rows(context: method_runs.Context, rows: list[Row], bounds_file: Pat
     table = rows_lib.to_json(rows)
     winner = verdict.decide(table).placement
     best = winner and next(i for i, row in enumerate(table) if row is winner.row)
-    return _Table(table, None if best is None else rows[best])
+    return table, None if best is None else rows[best]
 
 
 def _measure(context: method_runs.Context, measurer: Measurer, rows: list[Row]) -> list[Row]:

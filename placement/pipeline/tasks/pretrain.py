@@ -26,7 +26,7 @@ from placement.learning import base, batched
 from placement.methods import learned, pretrained
 from placement.methods.checkpoints import restored
 from placement.pipeline import checkpoints, loading, workdirs
-from placement.pipeline.console import interrupts, metrics, progress
+from placement.pipeline.console import metrics, progress
 from placement.pipeline.distributed import processes
 from placement.pipeline.settings import Settings
 from placement.reporting import runs
@@ -39,26 +39,17 @@ _POLICIES = {
     "scheduler": (batched.batch_policy, batched.train_step),
     "hsdag": (None, batched.train_by_local_search),
 }
-_STATE = "pretraining.msgpack"
 # Padded operations and edges of a batch. Larger graphs are left out: a batch takes as long as its
 # largest graph, and a policy trained on a thousand operations also works on more.
 _SIZES = ((128, 256), (512, 1024), (1280, 2560))
 _BATCH_SIZE = 4  # graphs
 _SAVE_INTERVAL_S = 20.0
-_MUTABLE_KEYS = ("budget", "time_limit_s")  # may differ when a run continues another
 
 
 def run(
     settings: Settings, workdir: Path, display: progress.Display = progress.DEFAULT_DISPLAY
 ) -> dict[str, Any]:
-    """Trains until the budget or the time is spent, or Ctrl-C; the same command continues.
-
-    Returns:
-      The content of pretraining.json: the training graphs, and the outcome.
-
-    Raises:
-      UserError: the settings ask for something invalid.
-    """
+    """Trains until the budget or the time is spent, or Ctrl-C; the same command continues."""
     loading.check_settings(settings)
     if settings.objective != "makespan":
         raise UserError(
@@ -181,8 +172,9 @@ def _train(
     """
     learned.check_fits(settings.method, method.learner, _example(settings.method, batches))
     _, learn = _POLICIES[settings.method.split(":")[0]]
-    path = workdir / _STATE
-    identity = {k: v for k, v in settings.to_dict().items() if k not in _MUTABLE_KEYS}
+    path = workdir / "pretraining.msgpack"
+    limits = ("budget", "time_limit_s")  # may differ when a run continues another
+    identity = {k: v for k, v in settings.to_dict().items() if k not in limits}
     text = json.dumps(identity, sort_keys=True, default=str)
     key = hashlib.sha256(text.encode()).hexdigest()
     fresh = _Progress(_initialise(settings.method, method, batches, settings.seed), 0, 0.0, 0)
@@ -201,7 +193,7 @@ def _train(
             step=current.batches,
             evaluations=current.evaluations,
         ) as log,
-        interrupts.stop_on_interrupt(display, stop),
+        progress.stop_on_interrupt(display, stop),
         processes.lead_followers(
             "pretrain",
             lambda: job | {"state": flax.serialization.to_bytes(jax.device_get(current.state))},

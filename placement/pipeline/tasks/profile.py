@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich import box
 from rich.table import Table
-from rich.text import Text
 
 from placement.analysis import latency_terms, segments
 from placement.costs import calibrate
@@ -23,31 +21,23 @@ from placement.instance import Instance
 from placement.pipeline import learned_search, loading, saved_costs, workdirs
 from placement.pipeline import target as target_lib
 from placement.pipeline.console import faults, progress
-from placement.pipeline.distributed import hosts
 from placement.pipeline.results import figures, outputs
 from placement.pipeline.settings import Settings
-from placement.reporting import printable, runs, wrapped_text
+from placement.reporting import runs, wrapped_text
+from placement.reporting.figures import scatter_plots
+from placement.reporting.tables import grids
 from placement.runtime.measurement import evaluate as evaluate_lib
 from placement.runtime.measurement.measurer import Measurer
 
 ROUNDS = 30  # inferences of every placement
-_CALIBRATION_ROUNDS = 5
 _BATCH = 15  # placements that are measured together
 _MAX_CUTS = 8
-_FLIP_PROBABILITIES = (0.03, 0.1, 0.25, 0.5)
 
 
 def run(
     settings: Settings, workdir: Path, display: progress.Display = progress.DEFAULT_DISPLAY
 ) -> dict[str, Any]:
-    """Profiles, calibrates, and checks the calibration on as many other placements.
-
-    Returns:
-      The content of fidelity.json.
-
-    Raises:
-      UserError: the settings ask for something invalid.
-    """
+    """Profiles, calibrates, and checks the calibration on as many other placements."""
     loading.check_settings(settings)
     target = target_lib.find_target(settings)
     if not target.present:
@@ -72,7 +62,7 @@ def run(
         )
     workdirs.claim(workdir, display, [settings.graph])
     runs.write_json(workdir / "config.json", settings.to_dict())
-    environment = outputs.environment() | hosts.describe_choice(target.hosts)
+    environment = outputs.environment(target.hosts)
     runs.write_json(workdir / "environment.json", environment)
     with target_lib.open_accurate(target, settings, display) as (target, measurer):
         fidelity = _calibrate(settings, workdir, target, measurer, display)
@@ -85,7 +75,12 @@ def run(
         display.say("calibration did not improve predictions for other placements: not used")
     display.console.print(f"costs: {workdir / 'profile.json'}", markup=False, soft_wrap=True)
     with faults.raise_at_end() as figure_faults:
-        figures.draw_fidelity(fidelity, workdir, display.console, figure_faults)
+        samples = [
+            scatter_plots.Pair(p["kind"], p["predicted_s"], p["measured_s"])
+            for p in fidelity["placements"]
+        ]
+        drawings = {"errors": lambda: scatter_plots.errors(samples, fidelity["graph"])}
+        figures.write(drawings, workdir, display.console, figure_faults)
     return fidelity
 
 
@@ -110,7 +105,7 @@ def _calibrate(
     is_valid = is_measured & np.isfinite(latency_s)
     terms = [latency_terms.prepare(profiled.coarse, p) for p in placements[is_valid]]
     calibration = calibrate.fit_if_better(
-        profiled.coarse.costs, terms, latency_s[is_valid].astype(float), rounds=_CALIBRATION_ROUNDS
+        profiled.coarse.costs, terms, latency_s[is_valid].astype(float), rounds=5
     )
     if calibration is not None:
         saved |= {"calibration": calibrate.to_json(calibration)}
@@ -161,14 +156,15 @@ def _simulate(problem: Instance, placements: np.ndarray) -> np.ndarray:
     return np.asarray(problem.evaluate(placements))
 
 
-def _simulate_segments(problem: Instance, placements: np.ndarray) -> np.ndarray:
-    return np.array([segments.latency_s(problem, placement) for placement in placements])
-
-
 # The predictors of each objective, the most accurate one last.
 _PREDICTORS: dict[str, dict[str, Callable[[Instance, np.ndarray], np.ndarray]]] = {
     "serial": {"serial": _simulate},
-    "makespan": {"makespan": _simulate, "segments": _simulate_segments},
+    "makespan": {
+        "makespan": _simulate,
+        "segments": lambda problem, placements: np.array(
+            [segments.latency_s(problem, placement) for placement in placements]
+        ),
+    },
 }
 
 
@@ -190,7 +186,7 @@ def _draw(
             step = rng.integers(1, num_devices, num_ops) * np.isin(np.arange(num_ops), starts)
             placements.append(("contiguous", (main_device + np.cumsum(step)) % num_devices))
         else:
-            is_flipped = rng.random(num_ops) < rng.choice(_FLIP_PROBABILITIES)
+            is_flipped = rng.random(num_ops) < rng.choice((0.03, 0.1, 0.25, 0.5))
             step = rng.integers(1, num_devices, num_ops) * is_flipped
             placements.append(("fine-grained", (main_device + step) % num_devices))
     return [(kind, placement.astype(np.int32)) for kind, placement in placements]
@@ -286,10 +282,8 @@ def _make_table(fidelity: dict[str, Any]) -> Table:
         f"{fidelity['graph']}: predicted against measured, {fidelity['inferences']} inferences a "
         f"placement; {num_wrong} of {len(fidelity['placements'])} compute wrong outputs"
     )
-    table = Table(title=Text(printable.text(title)), box=box.SIMPLE_HEAD)
     texts = ("predicted by", "costs", "placements")
-    for column in (*texts, "n", "Spearman", "median error", "90th percentile"):
-        table.add_column(column, justify="left" if column in texts else "right")
+    table = grids.new_table(title, texts, ("n", "Spearman", "median error", "90th percentile"))
     formats = {"spearman": ".3f", "median_error": ".1%", "p90_error": ".1%"}
     for row in fidelity["rows"]:
         table.add_row(

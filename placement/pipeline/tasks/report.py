@@ -23,8 +23,6 @@ from placement.reporting.tables import aggregates, comparison, learning_curves, 
 CELLS = "cells.json"  # the run directories that a comparison consists of, and their graphs
 # An earlier version wrote the directories alone: each graph then had a unique name.
 _CELLS_SCHEMA = [({"directory": str, "graph": str}, str)]
-# Methods that learned methods are compared with in pairs.
-_LEARNERS_BASELINES = ("zero_shot", "search", "heft")
 T = TypeVar("T")
 
 
@@ -71,14 +69,8 @@ def write_report(
 ) -> None:
     """Prints the table, and writes report.md, report.html, the figures and the trace.
 
-    After a fault the parts that do not depend on it are still written.
-
-    Args:
-      summary: of the run.
-      workdir: its directory.
-      console: to print on.
-      task_faults: collects faults.
-      writable: whether files are written.
+    After a fault, which `task_faults` collects, the parts that do not depend on it are still
+    written. Only the table is printed where the directory is not `writable`.
     """
     summary = printable.data(summary)
     with task_faults.during("writing the table"):
@@ -154,7 +146,7 @@ def compare_rows(
     """Returns the comparison of rows with graph and seed, and aggregates over all graphs."""
     learners = _learners(rows)
     result = comparison.compare(rows, learners)
-    return result, aggregates.aggregate(result, (*learners, *_LEARNERS_BASELINES))
+    return result, aggregates.aggregate(result, (*learners, "zero_shot", "search", "heft"))
 
 
 def _learners(rows: list[dict[str, Any]]) -> tuple[str, ...]:

@@ -15,16 +15,7 @@ def run(
 ) -> dict[str, Any]:
     """Runs the solvers in `methods`, by default all of the objective that can run here.
 
-    Args:
-      settings: of the run; nothing is measured, whatever `evaluate` says.
-      workdir: the run directory; placement.json becomes the best placement of all.
-      display: shows the progress and the table.
-
-    Returns:
-      The summary, as written to summary.json.
-
-    Raises:
-      UserError: the settings ask for something invalid, in one line.
+    Nothing is measured, whatever `evaluate` says. placement.json becomes the best placement of all.
     """
     settings = dataclasses.replace(settings, evaluate="simulate")
     solvers = tuple(methods.of_kind("search", "solver"))

@@ -30,16 +30,12 @@ from placement.reporting.figures import layout
 from placement.types import OpGraph
 
 _WIDENING = 1.2  # ratio of successive widths of bands that are tried
-_MAX_COMPONENTS = 6  # that a stage and band is split into
-_SHOWN_TYPES = 2
 
 
 def blocks(details: Details, max_blocks: int) -> np.ndarray:
     """Groups the coarse operations into blocks for drawing.
 
-    Args:
-      details: M coarse operations.
-      max_blocks: the largest number of blocks to make, where possible.
+    Makes at most `max_blocks` of the M coarse operations, where possible.
 
     Returns:
       int32 [M]: the block of every coarse operation; a block is on one device, and the quotient
@@ -54,7 +50,7 @@ def blocks(details: Details, max_blocks: int) -> np.ndarray:
     layer = layout.layers(coarse.num_ops, coarse.senders, coarse.receivers)
     if len(np.unique(stage)) >= max_blocks:
         return _renumbered(stage)
-    for max_components in (_MAX_COMPONENTS, 1):
+    for max_components in (6, 1):
         for width in _widths(int(layer.max()) + 1):
             parts = _components(coarse, _renumbered(stage, layer // width), max_components)
             if parts.max() < max_blocks:
@@ -65,9 +61,7 @@ def blocks(details: Details, max_blocks: int) -> np.ndarray:
 def names(details: Details, parts: np.ndarray) -> tuple[str, ...]:
     """Names each block: its operation's name, or the number of its operations and their main types.
 
-    Args:
-      details: M coarse operations; the names count the operations that were merged into them.
-      parts: int32 [M]: the block of every coarse operation.
+    `parts`, int32 [M], is from `blocks`. Operations are counted as they were before merging.
     """
     counts = np.bincount(parts[details.assignment])
     return tuple(
@@ -95,7 +89,7 @@ def _summary(graph: OpGraph, ops: list[int], seconds: np.ndarray) -> list[str]:
     for op in ops:
         counts[graph.op_types[op]] += 1
         spent_s[graph.op_types[op]] += seconds[op]
-    longest = [kind for kind, _ in spent_s.most_common(_SHOWN_TYPES)]
+    longest = [kind for kind, _ in spent_s.most_common(2)]
     kinds = [f"{kind} x{counts[kind]}" if counts[kind] > 1 else kind for kind in longest]
     return [f"{len(ops)} ops", *kinds]
 

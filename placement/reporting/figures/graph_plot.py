@@ -25,18 +25,13 @@ _MOST_ON_A_PAGE = 400
 _WIDTH, _HEIGHT = 842.0, 595.0  # A4
 _MARGIN = 20.0
 _TITLE, _SUBTITLE, _LEGEND_ROW = 26.0, 16.0, 14.0  # from line to line
-_LEGEND_SIZE, _LEGEND_KEY = 8.5, 36.0
+_LEGEND_SIZE = 8.5
 _BETWEEN_ROWS = 22.0
 _STUB = 16.0  # left and right of a row, for edges that continue in another row
-_MOST_ROWS = 12
 _LARGEST_STEP = (150.0, 60.0)  # from layer to layer, and from node to node in a layer
 _BOX = (0.74, 0.8)  # the share of a step that a box takes
 _DESIRED_BOX = (48.0, 26.0)  # holds a name and a time
-_STRIP = 6.0  # the hatched edge of a box
 _SIZES = (8.0, 7.0, plots.SMALLEST)
-_LEADING = 1.22  # of lines, in sizes
-_PADDING = 4.0
-_DARK = 0.3  # luminance below which text is white
 _SHADES = (0.12, 0.75)  # the share of the device's colour in a box, from fast to slow
 
 
@@ -158,7 +153,7 @@ def _legend(details: Details) -> _Legend:
         f"{label}: {count:,} operation{'' if count == 1 else 's'}, {share:.0%} of computing time"
         for label, count, share in zip(details.devices, counts, shares, strict=True)
     ]
-    step = max(labels.width(text, _LEGEND_SIZE) for text in texts) + _LEGEND_KEY
+    step = max(labels.width(text, _LEGEND_SIZE) for text in texts) + 36  # with the key
     return _Legend(texts, max(1, int((_WIDTH - 2 * _MARGIN) / step)), step)
 
 
@@ -166,7 +161,7 @@ def _page(layered: layout.Layout, header: float) -> _Page:
     """Chooses the number of rows in which boxes come closest to the desired size."""
     num_layers = int(layered.x.max()) + 1
     pages = []
-    for num_rows in range(1, min(num_layers, _MOST_ROWS) + 1):
+    for num_rows in range(1, min(num_layers, 12) + 1):
         columns = math.ceil(num_layers / num_rows)
         low, high = _extents(layered, columns)
         available = _HEIGHT - header - _MARGIN - (len(low) - 1) * _BETWEEN_ROWS
@@ -241,7 +236,7 @@ def _draw_blocks(axes: Any, drawing: _Drawing, details: Details) -> None:
     darkness = np.sqrt(seconds / (seconds.max() or 1.0))
     shades = _SHADES[0] + (_SHADES[1] - _SHADES[0]) * darkness
     width, height = page.box
-    strip = min(_STRIP, width / 4)
+    strip = min(6.0, width / 4)  # the hatched edge of a box
     for block, texts in enumerate(blocks.summaries(details, parts)):
         row = int(layered.x[block]) // page.columns
         x, y = page.position(layered.x[block], layered.y[block], row)
@@ -252,13 +247,13 @@ def _draw_blocks(axes: Any, drawing: _Drawing, details: Details) -> None:
         axes.add_patch(_rectangle(corner, width, height, facecolor=tint, zorder=3, **outline))
         axes.add_patch(_rectangle(corner, strip, height, zorder=4, linewidth=0, **style))
         texts.append(units.duration(seconds[block]))
-        lines, size = _fitted(texts, width - strip - _PADDING, height)
+        lines, size = _fitted(texts, width - strip - 4.0, height)
         axes.text(
             x + strip / 2,
             y,
             "\n".join(lines),
             fontsize=size,
-            color="white" if plots.luminance(tint) < _DARK else "black",
+            color="white" if plots.luminance(tint) < 0.3 else "black",
             ha="center",
             va="center",
             linespacing=1.0,
@@ -267,19 +262,16 @@ def _draw_blocks(axes: Any, drawing: _Drawing, details: Details) -> None:
 
 
 def _fitted(texts: list[str], width: float, height: float) -> tuple[list[str], float]:
-    """Selects the texts of a block that fit its box; returns their lines and font size.
+    """Selects the texts of a block that fit its box, in points; returns lines and font size.
 
-    Args:
-      texts: most important first, the time last.
-      width: points.
-      height: points.
+    The most important text comes first, the time last.
     """
     head, kind, *_, time = texts
     for selected in (texts, [head, kind, time], [head, time], [kind, time], [head], [time]):
         for size in _SIZES:
             lines = [line for text in selected for line in _wrapped(text, size, width)]
             widest = max(labels.width(line, size) for line in lines)
-            if widest <= width and len(lines) * size * _LEADING <= height:
+            if widest <= width and len(lines) * size * 1.22 <= height:
                 return lines, size
     return [], _SIZES[-1]
 

@@ -19,8 +19,7 @@ _POINTER: Any = {
     "shrinkA": 0,
     "shrinkB": 0,
 }
-_LEGEND, _MOST_COLUMNS = 10.0, 4
-_KEY = 5.0  # width of a legend's symbol, in font sizes
+_LEGEND = 10.0  # font size
 _REACHES = (2.0, 8.0, 18.0, 32.0, 50.0, 75.0)  # from a point to its label
 _SIDES = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1))
 
@@ -46,9 +45,9 @@ def legend_below(figure: "Figure", handles: Sequence[Any]) -> None:
         return
     available = (figure.get_figwidth() * 72 - _LEGEND) / _LEGEND  # in font sizes
     widths = [width(handle.get_label(), 1.0) for handle in handles]
-    for columns in range(_MOST_COLUMNS, 0, -1):
+    for columns in range(4, 0, -1):
         parts = [part for part in np.array_split(widths, columns) if len(part)]
-        if sum(part.max() + _KEY for part in parts) <= available:
+        if sum(part.max() + 5.0 for part in parts) <= available:  # with the symbols
             break
     figure.legend(
         handles=handles,

@@ -85,7 +85,8 @@ def layers(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.nda
     that node instead of in the first layers.
     """
     layer = dag.compute_levels(num_nodes, senders, receivers)
-    senders, receivers = _distinct(num_nodes, senders, receivers)
+    pairs = np.unique(np.asarray(senders, np.int64) * num_nodes + receivers)
+    senders, receivers = pairs // num_nodes, pairs % num_nodes
     single = np.bincount(senders, minlength=num_nodes) == 1
     edges = np.stack([senders, receivers], axis=1)
     serves = np.ones(num_nodes, bool)  # whether the node and its ancestors serve one node only
@@ -113,13 +114,6 @@ def spread(targets: np.ndarray, gaps: np.ndarray, weights: np.ndarray | None = N
         return np.array(targets, np.float64)
     packed = np.concatenate([[0.0], np.cumsum(gaps)])
     return optimize.isotonic_regression(targets - packed, weights=weights).x + packed
-
-
-def _distinct(
-    num_nodes: int, senders: np.ndarray, receivers: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    pairs = np.unique(np.asarray(senders, np.int64) * num_nodes + receivers)
-    return pairs // num_nodes, pairs % num_nodes
 
 
 def _with_dummies(layer: np.ndarray, senders: np.ndarray, receivers: np.ndarray) -> _Items:

@@ -9,7 +9,7 @@ hatches distinguish devices in grey print.
 
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,9 +28,6 @@ ALARM = "#d55e00"  # emphasises
 GREY, PALE = "#767676", "#ececec"
 SMALLEST = 6.0  # points: the smallest readable text in print
 BOUND: dict[str, Any] = {"color": "black", "linestyle": ":", "linewidth": 1.5}
-_DPI = 150
-_SAME_EVERY_TIME: Any = {"svg.hashsalt": "placement", "svg.fonttype": "none"}
-_DECADE = 10.0  # ratio of values beyond which an axis is logarithmic
 
 
 class NothingToDrawError(Exception):
@@ -48,8 +45,8 @@ def save(figure: "Figure", directory: Path, name: str) -> None:
     _take_literally(figure)
     for suffix, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
         image = io.BytesIO()
-        with matplotlib.rc_context(_SAME_EVERY_TIME):
-            figure.savefig(image, dpi=_DPI, format=suffix, metadata=metadata)
+        with matplotlib.rc_context({"svg.hashsalt": "placement", "svg.fonttype": "none"}):
+            figure.savefig(image, dpi=150, format=suffix, metadata=metadata)
         runs.write_bytes(directory / f"{name}.{suffix}", image.getvalue())
 
 
@@ -68,12 +65,7 @@ def _take_literally(figure: "Figure") -> None:
 
 
 def new_figure(width: float, height: float, *, arranged: bool = True) -> "Figure":
-    """Makes an empty figure.
-
-    Args:
-      width: in inches.
-      height: in inches.
-      arranged: whether matplotlib's layout engine makes space for labels.
+    """Makes an empty figure, sizes in inches; if `arranged`, matplotlib makes space for labels.
 
     Raises:
       NothingToDrawError: matplotlib is not installed.
@@ -105,21 +97,21 @@ def luminance(colour: tuple[float, float, float]) -> float:
     return float(np.dot((0.2126, 0.7152, 0.0722), colour))
 
 
-def logarithmic(axes: Any, axis_name: str) -> None:
-    """Makes the 'x' or 'y' axis logarithmic, with several labelled ticks in a decade."""
+def scale_axis(axes: Any, axis_name: str, values: Iterable[float]) -> None:
+    """Makes the 'x' or 'y' axis logarithmic if positive values span more than a factor of ten.
+
+    It then has several labelled ticks in a decade.
+    """
     from matplotlib.ticker import LogLocator, NullFormatter
 
+    finite = [value for value in values if value > 0 and math.isfinite(value)]
+    if not finite or max(finite) <= 10 * min(finite):
+        return
     axes.set(**{f"{axis_name}scale": "log"})
     axis = getattr(axes, f"{axis_name}axis")
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(lambda value, _: f"{value:g}")
     axis.set_minor_formatter(NullFormatter())
-
-
-def spread_out(values: Sequence[float]) -> bool:
-    """Returns whether positive values span more than a factor of ten."""
-    finite = [value for value in values if value > 0 and math.isfinite(value)]
-    return bool(finite) and max(finite) > _DECADE * min(finite)
 
 
 def line_key(label: str, style: Mapping[str, Any]) -> Any:

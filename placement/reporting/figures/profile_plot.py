@@ -13,10 +13,7 @@ from placement.reporting.tables.aggregates import Aggregates
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_FURTHEST = 2.0  # a score beyond lies outside
 _LINES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
-_THRESHOLDS = 512
-_LEGEND_LINE = 0.2  # inches
 
 
 def profiles(aggregates: Aggregates, learned: Collection[str]) -> "Figure":
@@ -24,10 +21,6 @@ def profiles(aggregates: Aggregates, learned: Collection[str]) -> "Figure":
 
     Each scope has a row of two panels, learned methods and others. A line that is higher and
     further left is better.
-
-    Args:
-      aggregates: the statistics of a comparison.
-      learned: the names of learned methods.
 
     Raises:
       NothingToDrawError: no method has a run on every graph, or matplotlib is not installed.
@@ -46,13 +39,13 @@ def profiles(aggregates: Aggregates, learned: Collection[str]) -> "Figure":
         for line, colour in itertools.product(_LINES, plots.COLOURS)
     ]
     style = {method: styles[i % len(styles)] for i, method in enumerate(methods)}
-    height = 0.6 + 3.0 * len(scopes) + _LEGEND_LINE * len(methods)
+    height = 0.6 + 3.0 * len(scopes) + 0.2 * len(methods)
     figure = plots.new_figure(4.6 * len(panels), height)
     axes = figure.subplots(len(scopes), len(panels), sharex=True, sharey=True, squeeze=False)
     scores = [runs for scope in scopes for graphs in scope.scores.values() for runs in graphs]
     values = np.concatenate(scores)
     highest = 1.05 * float(values.max(initial=1.0, where=np.isfinite(values)))
-    thresholds = np.linspace(1.0, min(_FURTHEST, highest), _THRESHOLDS)
+    thresholds = np.linspace(1.0, min(2.0, highest), 512)  # a score beyond lies outside
     for row, scope in zip(axes, scopes, strict=True):
         for panel, (title, panel_methods) in zip(row, panels.items(), strict=True):
             panel.set_title(f"{title}, {scope.title}", loc="left", fontsize=10)

@@ -1,9 +1,10 @@
 """Scatter plots: predicted against measured latency, methods against the best single device, and
-latency against throughput and memory.
+latency against throughput and memory, of all methods or of the points of a front.
 """
 
+import itertools
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,16 +20,11 @@ _EQUAL: Any = {"color": "black", "linewidth": 1.0, "zorder": 1}
 _NEAR = 0.1  # half the relative width of the band around equality
 _MARGIN = 1.08  # factor beyond the outermost points
 _MARKED: Any = {"linestyle": "none", "markeredgecolor": "white", "markersize": 7}
-_PANELS = 3  # side by side
 _SMALL = 8.0  # points
 _KINDS: dict[str, dict[str, Any]] = {
     "learned": {"marker": "o", "color": plots.COLOURS[0]},
     "other": {"marker": "s", "color": plots.COLOURS[1]},
 }
-_FRONT: Any = {"color": plots.ALARM, "linestyle": "--", "zorder": 2}
-_FURTHEST = 2.0  # a larger ratio is an arrow at the edge
-_LONGEST_NAME, _MAX_NAMES = 120.0, 3  # a point's label: width of a name in points, and names
-_AREAS = (30.0, 330.0)  # of points, by memory, in square points
 
 
 class Pair(NamedTuple):
@@ -55,11 +51,8 @@ def errors(samples: Sequence[Pair], name: str) -> "Figure":
     """Draws predicted against measured latencies, with the errors in the title.
 
     An error is |predicted / measured - 1|. The line marks equality, the band errors up to a tenth.
-    Axes are logarithmic where latencies span more than a factor of ten.
-
-    Args:
-      samples: the placements; those that are not finite are left out.
-      name: the title.
+    Axes are logarithmic where latencies span more than a factor of ten. Samples that are not finite
+    are left out.
 
     Raises:
       NothingToDrawError: fewer than two samples are left, or matplotlib is not installed.
@@ -80,9 +73,8 @@ def errors(samples: Sequence[Pair], name: str) -> "Figure":
         style = {"marker": plots.MARKERS[number % len(plots.MARKERS)]} | _MARKED
         colour = plots.COLOURS[number % len(plots.COLOURS)]
         axes.plot(*(seconds[is_kind] * unit.per_s).T, color=colour, label=kind, **style)
-    if plots.spread_out(seconds.ravel().tolist()):
-        plots.logarithmic(axes, "x")
-        plots.logarithmic(axes, "y")
+    for axis_name in ("x", "y"):
+        plots.scale_axis(axes, axis_name, seconds.ravel())
     axes.set(xlim=ends, ylim=ends, aspect="equal")
     axes.set_xlabel(f"measured latency ({unit.name}); band: ±{_NEAR:.0%}")
     axes.set_ylabel(f"predicted latency ({unit.name})")
@@ -108,24 +100,21 @@ def ratios(rows: Sequence[summaries.Row], learned: Collection[str]) -> "Figure":
     """Draws latencies over that of the best single device, one panel for each graph.
 
     A point is the mean over the seeds, with its 95% interval (Student's t); methods are sorted by
-    the geometric mean over graphs. Ratios above two are arrows at the edge.
-
-    Args:
-      rows: rows with 'graph' and 'seed'; reference rows are left out.
-      learned: the names of learned methods.
+    the geometric mean over graphs. Ratios above two are arrows at the edge. Reference rows are left
+    out.
 
     Raises:
       NothingToDrawError: no row has a ratio, or matplotlib is not installed.
     """
-    estimates = _ratios(rows)
-    if not any(
-        math.isfinite(r.mean)
-        for estimates_by_method in estimates.values()
-        for r in estimates_by_method.values()
-    ):
+    estimates = _ratios(rows)  # by graph and method
+    methods = list(dict.fromkeys(itertools.chain.from_iterable(estimates.values())))
+    means = np.array([[e.get(m, _NONE).mean for e in estimates.values()] for m in methods])
+    if not np.isfinite(means).any():
         raise plots.NothingToDrawError("no method has a ratio to the best single device to plot")
-    methods = _ranked(estimates)
-    down = math.ceil(len(estimates) / _PANELS)
+    # By the geometric mean over graphs; methods without a number on every graph come last.
+    ranks = np.where(np.isfinite(means).all(axis=1), np.log(means).mean(axis=1), np.inf)
+    methods = [methods[i] for i in np.argsort(ranks, kind="stable")]
+    down = math.ceil(len(estimates) / 3)  # three panels side by side
     columns = math.ceil(len(estimates) / down)
     figure = plots.new_figure(2.2 + 3.2 * columns, 0.8 + down * (0.7 + 0.21 * len(methods)))
     panels = figure.subplots(down, columns, sharey=True, squeeze=False).ravel()
@@ -152,7 +141,7 @@ def _draw_ratios(
     """Draws a panel, with the numbers to its right."""
     means = np.array([ratio.mean for ratio in drawn_ratios])
     low = np.nanmin([means.min(initial=1.0, where=np.isfinite(means)), bound])
-    high = min(_FURTHEST, max(1.0, means.max(initial=1.0, where=np.isfinite(means))))
+    high = min(2.0, max(1.0, means.max(initial=1.0, where=np.isfinite(means))))
     margin = 0.06 * (high - low) + 0.01
     axes.set_xlim(low - margin, high + margin)
     axes.axvline(1.0, **_EQUAL)
@@ -168,18 +157,13 @@ def _draw_ratios(
             axes.errorbar(shown, place, xerr=ratio.half_width, color="black", capsize=2, zorder=2)
         weight = "bold" if ratio.mean == best else "normal"
         position = {"xycoords": ("axes fraction", "data"), "annotation_clip": False}
-        text = _written(ratio)
+        text = f"{ratio.mean:.3f}" if math.isfinite(ratio.mean) else "-"
+        text += f" ± {ratio.half_width:.3f}" if ratio.half_width > 0 else ""
         axes.annotate(text, (1.02, place), va="center", fontsize=_SMALL, weight=weight, **position)
     axes.set_axisbelow(True)
     axes.grid(axis="y", color=plots.PALE)
     axes.tick_params(axis="y", length=0, labelsize=_SMALL)
     axes.spines[["top", "right"]].set_visible(False)
-
-
-def _written(ratio: grids.Estimate) -> str:
-    if not math.isfinite(ratio.mean):
-        return "-"
-    return f"{ratio.mean:.3f}" + (f" ± {ratio.half_width:.3f}" if ratio.half_width > 0 else "")
 
 
 def pareto(rows: Iterable[summaries.Row]) -> "Figure":
@@ -189,9 +173,8 @@ def pareto(rows: Iterable[summaries.Row]) -> "Figure":
     colours of points show the bytes of the fullest device. A method with several seeds has one
     point, that of its lowest latency.
 
-    Args:
-      rows: rows of a summary with `predicted_s`, `max_load_s` (seconds that a pipeline takes for
-        unit_bytes request) and `memory_bytes`; other rows are left out.
+    Rows without `predicted_s`, `max_load_s` (seconds that a pipeline takes for a request) or
+    `memory_bytes` are left out.
 
     Raises:
       NothingToDrawError: no row has all three, or matplotlib is not installed.
@@ -205,7 +188,7 @@ def pareto(rows: Iterable[summaries.Row]) -> "Figure":
     figure = plots.new_figure(8.0, 5.5)
     axes = figure.subplots()
     name, unit_bytes = units.byte_unit(memory.max())
-    areas = np.interp(memory, (0.0, memory.max() or 1.0), _AREAS)
+    areas = np.interp(memory, (0.0, memory.max() or 1.0), (30.0, 330.0))  # square points
     scatter = axes.scatter(
         latency,
         throughput,
@@ -216,19 +199,58 @@ def pareto(rows: Iterable[summaries.Row]) -> "Figure":
         zorder=3,
     )
     figure.colorbar(scatter, label=f"memory of the fullest device ({name})", shrink=0.7)
-    best = _front(latency, throughput)
-    axes.step(latency[best], throughput[best], **_FRONT, where="post", label="no other beats both")
+    order = np.lexsort((-throughput, latency))
+    best_so_far = np.maximum.accumulate(np.append(-np.inf, throughput[order][:-1]))
+    best = order[throughput[order] > best_so_far]  # the front, by ascending latency
+    style: Any = {"color": plots.ALARM, "linestyle": "--", "zorder": 2, "where": "post"}
+    axes.step(latency[best], throughput[best], **style, label="no other beats both")
     for axis_name, values in (("x", latency), ("y", throughput)):
-        if plots.spread_out(values.tolist()):
-            plots.logarithmic(axes, axis_name)
+        plots.scale_axis(axes, axis_name, values)
     axes.margins(0.12)
     axes.set_xlabel(f"predicted latency of one request ({unit.name})")
     axes.set_ylabel("requests per second, one after another")
     axes.set_title("Latency, throughput and memory", loc="left")
     axes.spines[["top", "right"]].set_visible(False)
     labels.legend_below(figure, axes.get_legend_handles_labels()[0])
-    texts = [_joined(names) for names in points.values()]
+    texts = []
+    for names in points.values():
+        shown = [labels.shortened(name, _SMALL, 120.0) for name in names[:3]]
+        num_hidden = len(names) - len(shown)
+        texts.append(", ".join(shown) + (f" and {num_hidden} more" if num_hidden else ""))
     labels.label_points(axes, np.stack([latency, throughput], axis=1), texts, np.sqrt(areas) / 2)
+    return figure
+
+
+def front(contents: Mapping[str, Any]) -> "Figure":
+    """Draws the content of front.json, as predicted; knees have their numbers.
+
+    Raises:
+      NothingToDrawError: the front is empty.
+    """
+    points = contents["points"]
+    if not points:
+        raise plots.NothingToDrawError("no placement can run")
+    columns = [np.array([point[axis] for point in points]) for axis in contents["axes"]]
+    seconds = units.latency_unit([*columns[0], *columns[1]])
+    latency, request = (column * seconds.per_s for column in columns[:2])
+    figure = plots.new_figure(6.4, 4.2)
+    axes = figure.subplots()
+    points_drawn = axes.scatter(
+        latency, request, c=columns[2] / 1e6, s=18, cmap="cividis", zorder=2
+    )
+    figure.colorbar(points_drawn, ax=axes, label="fullest device, MB")
+    bounds = [contents["bounds"][axis] for axis in contents["axes"]]
+    for bound, line in zip(bounds, (axes.axvline, axes.axhline), strict=False):
+        if (bound_s := units.number(bound)) is not None:
+            line(bound_s * seconds.per_s, **plots.BOUND)
+    for point in points:
+        if point["knee"]:
+            position = (point["latency_s"] * seconds.per_s, point["request_s"] * seconds.per_s)
+            axes.annotate(str(point["number"]), position, xytext=(4, 4), textcoords="offset points")
+    axes.set_xlabel(f"latency of a request, {seconds.name}")
+    axes.set_ylabel(f"time a request adds to a stream, {seconds.name}")
+    axes.set_title(f"{contents['graph']}: {len(points)} placements that none beats")
+    axes.legend(handles=[plots.line_key("no placement is below", plots.BOUND)])
     return figure
 
 
@@ -247,20 +269,6 @@ def _grouped(rows: Iterable[summaries.Row]) -> dict[tuple[float, float, float], 
     return points
 
 
-def _joined(names: Sequence[str]) -> str:
-    """Returns the first names of a point, cut to the width of a label."""
-    shown = [labels.shortened(name, _SMALL, _LONGEST_NAME) for name in names[:_MAX_NAMES]]
-    num_hidden = len(names) - len(shown)
-    return ", ".join(shown) + (f" and {num_hidden} more" if num_hidden else "")
-
-
-def _front(latency: np.ndarray, throughput: np.ndarray) -> np.ndarray:
-    """Returns the indices of the Pareto front, by ascending latency."""
-    order = np.lexsort((-throughput, latency))
-    best_so_far = np.maximum.accumulate(np.append(-np.inf, throughput[order][:-1]))
-    return order[throughput[order] > best_so_far]
-
-
 def _ratios(rows: Sequence[summaries.Row]) -> dict[str, dict[str, grids.Estimate]]:
     """Estimates ratios by graph and method, without the single devices."""
     seeds: dict[str, dict[str, list[float]]] = {}
@@ -273,24 +281,6 @@ def _ratios(rows: Sequence[summaries.Row]) -> dict[str, dict[str, grids.Estimate
         graph: {method: grids.estimate(values) for method, values in estimates_by_method.items()}
         for graph, estimates_by_method in seeds.items()
     }
-
-
-def _ranked(estimates: dict[str, dict[str, grids.Estimate]]) -> list[str]:
-    """Sorts methods by the geometric mean over graphs; those without a number come last."""
-    methods = list(
-        dict.fromkeys(
-            method for estimates_by_method in estimates.values() for method in estimates_by_method
-        )
-    )
-
-    def rank(method: str) -> float:
-        means = [
-            estimates_by_method.get(method, _NONE).mean
-            for estimates_by_method in estimates.values()
-        ]
-        return float(np.mean(np.log(means))) if np.isfinite(means).all() else math.inf
-
-    return sorted(methods, key=rank)
 
 
 def _bound(rows: Sequence[summaries.Row]) -> float:

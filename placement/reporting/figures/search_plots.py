@@ -24,7 +24,6 @@ _DIAMOND: dict[str, Any] = {
 }
 _SHARE = "share_"  # prefix of the names of shares
 _BAR_HEIGHT = 0.6
-_LONGEST_BAR = 8.0  # times the shortest one; longer bars are cut
 
 
 def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[summaries.Row] = ()) -> "Figure":
@@ -32,7 +31,7 @@ def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[summaries.Row] =
 
     Args:
       metrics: records of `metrics.jsonl`: `evaluations`, `best_s`, and optionally `mean_s`,
-          `method` and `seed`; panel method has a colour, panel seed a line. Null leaves a gap. A
+          `method` and `seed`; each method has a colour, each seed a line. Null leaves a gap. A
           search whose records have keys that begin with 'share_', which add up to 1, has a panel
           below.
       rows: rows of the summary: single devices and the proven bound of the searches' placements
@@ -57,7 +56,11 @@ def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[summaries.Row] =
     heights = [4.2, *len(shared) * [1.8]]
     figure = plots.new_figure(7.5, sum(heights))
     axes, *panels = figure.subplots(len(heights), squeeze=False, height_ratios=heights)[:, 0]
-    singles = _single_values(rows, unit)
+    singles = {  # the predicted latencies of the single devices, by name
+        row["method"].removeprefix("single:"): value
+        for row in rows
+        if summaries.is_single(row) and (value := unit.convert(row["predicted_s"])) > 0
+    }
     for (method, _), records in searches.items():
         colour = plots.COLOURS[methods.index(method) % len(plots.COLOURS)]
         counts = [record["evaluations"] for record in records]
@@ -83,7 +86,9 @@ def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[summaries.Row] =
     }
     labels.legend_below(figure, list(handles.values()))
     axes.set_xlim(left=0)
-    _draw_references(axes, singles, _bound([r for r in rows if r["method"] in methods], unit), unit)
+    bounds = [unit.convert(row.get("bound_s")) for row in rows if row["method"] in methods]
+    bound = min((value for value in bounds if value > 0), default=math.nan)
+    _draw_references(axes, singles, bound, unit)
     axes.spines[["top", "right"]].set_visible(False)
     return figure
 
@@ -95,9 +100,6 @@ def latencies(summary: summaries.Summary) -> "Figure":
     predictions. Reference rows, outside the placement, are hatched. A dotted line is the proven
     bound of the predictions. Bars of more than eight times the shortest are cut.
 
-    Args:
-      summary: the content of `summary.json`.
-
     Raises:
       NothingToDrawError: no row has a latency, or matplotlib is not installed.
     """
@@ -105,7 +107,7 @@ def latencies(summary: summaries.Summary) -> "Figure":
         row
         for part in summaries.split_references(summary["rows"])
         for row in part
-        if _has_latency(row)
+        if summaries.median_s(row) is not None or summaries.predicted_s(row) is not None
     ]
     if not rows:
         raise plots.NothingToDrawError("no row of the summary has a latency to plot")
@@ -114,12 +116,19 @@ def latencies(summary: summaries.Summary) -> "Figure":
     axes = figure.subplots()
     measured = any(summaries.median_s(row) is not None for row in rows)
     best = results.best_rows(summary)
-    longest = _LONGEST_BAR * min(_shown_s(row, measured) for row in rows) * unit.per_s
+    values_s = map(summaries.median_s if measured else summaries.predicted_s, rows)
+    longest = 8 * unit.per_s * min(s for s in values_s if s is not None)
     for place, row in enumerate(rows):
         _draw_bar(axes, place, row, unit, measured=measured, best=row in best, longest=longest)
         bound = math.nan if row.get("reference") else unit.convert(row.get("bound_s"))
         axes.plot([bound, bound], [place - 0.5, place + 0.5], **plots.BOUND)
-    axes.set_yticks(range(len(rows)), [_row_label(row, rows) for row in rows])
+    # Methods, with the graph and the seed where rows differ in them.
+    keys = [key for key in ("graph", "seed") if len({row.get(key) for row in rows}) > 1]
+    texts = []
+    for row in rows:
+        parts = [f"seed {row[key]}" if key == "seed" else row[key] for key in keys if key in row]
+        texts.append(summaries.label(row) + (f" ({', '.join(parts)})" if parts else ""))
+    axes.set_yticks(range(len(rows)), texts)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.margins(x=0.2)
     axes.set_xlim(left=0)
@@ -148,22 +157,6 @@ def _draw_shares(axes: Any, search: tuple[str, Any], records: Sequence[Mapping[s
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _single_values(rows: Sequence[summaries.Row], unit: units.Unit) -> dict[str, float]:
-    """Returns the predicted latencies of the single devices, by name, in this unit."""
-    values = {
-        row["method"].removeprefix("single:"): unit.convert(row["predicted_s"])
-        for row in rows
-        if summaries.is_single(row)
-    }
-    return {name: value for name, value in values.items() if value > 0}
-
-
-def _bound(rows: Sequence[summaries.Row], unit: units.Unit) -> float:
-    """Returns the smallest proven bound of the rows, nan without one."""
-    bounds = [unit.convert(row.get("bound_s")) for row in rows]
-    return min((value for value in bounds if value > 0), default=math.nan)
-
-
 def _draw_references(
     axes: Any, singles: Mapping[str, float], bound: float, unit: units.Unit
 ) -> None:
@@ -178,9 +171,7 @@ def _draw_references(
     if not math.isnan(bound):
         axes.axhline(bound, **plots.BOUND, zorder=1)
         lines.setdefault(bound, []).insert(0, "proven bound")
-    heights = [float(y) for line in axes.lines for y in line.get_ydata()]
-    if plots.spread_out(heights):
-        plots.logarithmic(axes, "y")
+    plots.scale_axis(axes, "y", (float(y) for line in axes.lines for y in line.get_ydata()))
     if lines:
         right = axes.get_xlim()[1]
         axes.set_xlim(right=right)
@@ -235,24 +226,3 @@ def _explained(rows: Sequence[summaries.Row], *, measured: bool, best: bool) -> 
         suffix = " of predictions" if measured else ""
         handles.append(plots.line_key(f"proven bound{suffix}", plots.BOUND))
     return handles
-
-
-def _row_label(row: summaries.Row, rows: Sequence[summaries.Row]) -> str:
-    """Returns the method, with the graph and the seed where rows differ in them."""
-    parts = [
-        f"{key} {row[key]}" if key == "seed" else str(row[key])
-        for key in ("graph", "seed")
-        if key in row and any(rival.get(key) != row[key] for rival in rows)
-    ]
-    method = row["method"].removeprefix("reference:")
-    return method if not parts else f"{method} ({', '.join(parts)})"
-
-
-def _has_latency(row: summaries.Row) -> bool:
-    return summaries.median_s(row) is not None or units.number(row.get("predicted_s")) is not None
-
-
-def _shown_s(row: summaries.Row, measured: bool) -> float:
-    """Returns the latency of the row's bar, inf without one."""
-    shown = summaries.median_s(row) if measured else units.number(row.get("predicted_s"))
-    return math.inf if shown is None else shown

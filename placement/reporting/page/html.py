@@ -9,7 +9,7 @@ import base64
 import html
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from string import Template
 from typing import Any
@@ -21,10 +21,7 @@ from placement.reporting.details import Details
 from placement.reporting.page import data
 from placement.reporting.tables import results
 
-_PARTS = resources.files("placement.reporting") / "page"
 _SCRIPTS = ("graph.js", "view.js", "tip.js", "operations.js", "report.js")
-_BEST = ' class="best"'
-_REFERENCES = "for reference, outside the placement"
 
 
 def page(
@@ -44,21 +41,27 @@ def page(
       notes: title -> section in Markdown, such as a comparison; they come first.
       provenance: title -> JSON object: the run's settings and its environment.
     """
+    graph_name = html.escape(summary["graph"]["name"])
+    num_graphs = len(summaries.group_by_graph(summary["rows"]))
     sections = {title: _markdown().render(text) for title, text in (notes or {}).items()}
     sections["Result"] = _results(summary)
     if figures:
         sections["Figures"] = "\n".join(_figure(title, svg) for title, svg in figures.items())
     if details is not None:
         sections["Graph"] = _part("graph.html")
-        sections["Operations"] = _part("operations.html", data=_data(data.columns(details)))
+        # Without '<', so that no name can end the script or open a comment.
+        columns = json.dumps(data.columns(details), separators=(",", ":"), allow_nan=False)
+        sections["Operations"] = _part("operations.html", data=columns.replace("<", "\\u003c"))
     if provenance:
         sections["Provenance"] = "\n".join(
-            _pairs(title, pairs) for title, pairs in provenance.items()
+            f"<h3>{html.escape(title)}</h3>\n{_facts('pairs', _flat(pairs, ''))}"
+            for title, pairs in provenance.items()
         )
     return _part(
         "report.html",
-        title=html.escape(f"Placement of {summary['graph']['name']}"),
-        heading=_heading(summary),
+        title=f"Placement of {graph_name}",
+        heading="Placement of "
+        + (f"<code>{graph_name}</code>" if num_graphs < 2 else f"{num_graphs} graphs"),
         headline=_headline(summary),
         contents="\n".join(f'<li><a href="#{_id(title)}">{title}</a></li>' for title in sections),
         sections="\n".join(_section(title, body) for title, body in sections.items()),
@@ -68,17 +71,11 @@ def page(
 
 
 def _read(name: str) -> str:
-    return (_PARTS / name).read_text("utf-8")
+    return (resources.files("placement.reporting") / "page" / name).read_text("utf-8")
 
 
 def _part(name: str, **texts: str) -> str:
     return Template(_read(name)).substitute(texts)
-
-
-def _data(columns: data.Columns) -> str:
-    """Writes JSON without '<', so that no name can end the script or open a comment."""
-    text = json.dumps(columns, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c")
 
 
 def _markdown() -> MarkdownIt:
@@ -101,32 +98,24 @@ def _section(title: str, body: str) -> str:
     )
 
 
-def _heading(summary: summaries.Summary) -> str:
-    count = len(summaries.group_by_graph(summary["rows"]))
-    name = f"<code>{html.escape(summary['graph']['name'])}</code>"
-    return f"Placement of {name if count < 2 else f'{count} graphs'}"
-
-
 def _headline(summary: summaries.Summary) -> str:
     """Renders the verdict and the facts about the run."""
     graph, devices = summary["graph"], "<br>".join(map(html.escape, summary["devices"]))
-    facts = {
-        "operations": f"{graph['num_ops']:,}",
-        "edges": f"{graph['num_edges']:,}",
-        "devices": devices,
-        "objective": html.escape(summary["objective"]),
-        "seed": str(summary["seed"]),
-    }
+    facts = [
+        ("operations", f"{graph['num_ops']:,}"),
+        ("edges", f"{graph['num_edges']:,}"),
+        ("devices", devices),
+        ("objective", html.escape(summary["objective"])),
+        ("seed", str(summary["seed"])),
+    ]
     if units.number(summary.get("wall_s")) is not None:
-        facts["time taken"] = f"{summary['wall_s']:.1f} s"
+        facts.append(("time taken", f"{summary['wall_s']:.1f} s"))
     verdict, notes = results.verdict(summary), results.mispredictions(summary)
     return "\n".join(
         [
             f'<p class="verdict">{_inline(verdict)}</p>',
             *(f'<p class="note">{_inline(line)}</p>' for line in notes),
-            '<dl class="facts">',
-            *(f"<div><dt>{name}</dt><dd>{fact}</dd></div>" for name, fact in facts.items()),
-            "</dl>",
+            _facts("facts", facts),
         ]
     )
 
@@ -159,8 +148,8 @@ def _table(rows: Sequence[summaries.Row], best: Sequence[summaries.Row]) -> Iter
     yield "</tr></thead><tbody>"
     yield from (_row(row, columns, best=row in best) for row in placements)
     if references:
-        yield f'</tbody><tbody><tr class="divider"><th colspan="{len(columns)}">{_REFERENCES}</th>'
-        yield "</tr>"
+        yield f'</tbody><tbody><tr class="divider"><th colspan="{len(columns)}">'
+        yield "for reference, outside the placement</th></tr>"
     yield from (_row(row, columns, best=row in best) for row in references)
     yield "</tbody></table>"
 
@@ -174,7 +163,8 @@ def _row(row: summaries.Row, columns: Sequence[results.Column], *, best: bool) -
             cells.append(f'<th scope="row" class="text">{text}{mark}</th>')
         else:
             cells.append(f"<td{_kind(column)}>{text}</td>")
-    return f"<tr{_BEST if best else ''}>{''.join(cells)}</tr>"
+    mark = ' class="best"' if best else ""
+    return f"<tr{mark}>{''.join(cells)}</tr>"
 
 
 def _kind(column: results.Column) -> str:
@@ -191,23 +181,20 @@ def _figure(title: str, svg: str) -> str:
     )
 
 
-def _pairs(title: str, pairs: Mapping[str, Any]) -> str:
-    lines = (
-        f"<div><dt>{html.escape(name)}</dt><dd>{html.escape(text)}</dd></div>"
-        for name, text in _flat(pairs, "")
-    )
-    return "\n".join([f"<h3>{html.escape(title)}</h3>", '<dl class="pairs">', *lines, "</dl>"])
+def _facts(kind: str, facts: Iterable[tuple[str, str]]) -> str:
+    """Renders names with their values, both HTML."""
+    lines = (f"<div><dt>{name}</dt><dd>{fact}</dd></div>" for name, fact in facts)
+    return "\n".join([f'<dl class="{kind}">', *lines, "</dl>"])
 
 
 def _flat(pairs: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
-    """Yields dotted names such as 'versions.jax', and their texts."""
+    """Yields dotted names such as 'versions.jax', and their texts, both escaped."""
     for name, value in pairs.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")
-        elif isinstance(value, list):
-            yield prefix + name, ", ".join(map(_written, value))
         else:
-            yield prefix + name, _written(value)
+            texts = map(_written, value if isinstance(value, list) else [value])
+            yield html.escape(prefix + name), html.escape(", ".join(texts))
 
 
 def _written(value: Any) -> str:

@@ -21,8 +21,6 @@ from placement.reporting.statistics import Interval
 from placement.reporting.tables import comparison, grids
 
 WITH_ROOM = 0.97  # the largest ratio that counts as headroom
-_DIGITS = 5  # decimals of a score; further ones are float32 rounding
-_EVEN = 0.5  # the probability of improvement between equal methods
 _LEGEND = (
     "A score is a run's latency over the best known one of its graph. Here are interquartile means "
     "of the scores of all runs: less is better, 1 is the best known. In brackets: the 95% interval "
@@ -67,13 +65,15 @@ class Aggregates(NamedTuple):
 
 
 def aggregate(table: comparison.Comparison, paired: Sequence[str]) -> Aggregates:
-    """Aggregates the runs of a comparison; graphs on which no method runs are left out.
+    """Aggregates the runs of a comparison; the methods `paired` are compared in pairs.
 
-    Args:
-      table: the comparison.
-      paired: the methods that are compared in pairs.
+    Graphs on which no method runs are left out.
     """
-    rooms = {graph: _room(cells) for graph, cells in table.cells.items()}
+    rooms = {}
+    for graph, cells in table.cells.items():
+        best_s = {method: min(cell.runs_s) for method, cell in cells.items()}
+        method = min(best_s, key=best_s.__getitem__)
+        rooms[graph] = Room(best_s[method], method, best_s.get(comparison.SINGLE, math.inf))
     solved = tuple(graph for graph, room in rooms.items() if math.isfinite(room.best_s))
     with_room = tuple(graph for graph in solved if rooms[graph].ratio <= WITH_ROOM)
     graphs_by_title = {"graphs with room": with_room, "all graphs": solved}
@@ -124,12 +124,6 @@ def markdown(aggregates: Aggregates) -> str:
     return "\n\n".join(parts)
 
 
-def _room(cells: dict[str, comparison.Cell]) -> Room:
-    best_s = {method: min(cell.runs_s) for method, cell in cells.items()}
-    method = min(best_s, key=best_s.__getitem__)
-    return Room(best_s[method], method, best_s.get(comparison.SINGLE, math.inf))
-
-
 def _scope(
     title: str,
     graphs: tuple[str, ...],
@@ -137,8 +131,13 @@ def _scope(
     rooms: dict[str, Room],
     paired: Sequence[str],
 ) -> Scope:
+    def score(graph: str, method: str) -> np.ndarray:
+        runs_s, best_s = table.cells[graph][method].runs_s, rooms[graph].best_s
+        # Further decimals are float32 rounding.
+        return np.round([units.ratio(run_s, best_s) for run_s in runs_s], decimals=5)
+
     scores = {
-        method: tuple(_scores(table.cells[graph][method], rooms[graph].best_s) for graph in graphs)
+        method: tuple(score(graph, method) for graph in graphs)
         for method in table.methods
         if all(method in table.cells[graph] for graph in graphs)
     }
@@ -152,10 +151,6 @@ def _scope(
             )
     left_out = tuple(method for method in table.methods if method not in scores)
     return Scope(title, graphs, scores, ranked, improvement, left_out)
-
-
-def _scores(cell: comparison.Cell, best_s: float) -> np.ndarray:
-    return np.round([units.ratio(run_s, best_s) for run_s in cell.runs_s], _DIGITS)
 
 
 def _rooms(rooms: dict[str, Room]) -> str:
@@ -188,33 +183,31 @@ def _counted(aggregates: Aggregates) -> str:
 def _means(scopes: Sequence[Scope]) -> str:
     """Writes the means, one column for each scope, sorted by the first scope."""
     methods = dict.fromkeys(itertools.chain.from_iterable(scope.means for scope in scopes))
-    rows = [[method, *(_mean(scope, method) for scope in scopes)] for method in methods]
+    rows = [[method] for method in methods]
+    for scope in scopes:
+        best = next(iter(scope.means.values())).value if scope.means else math.nan
+        for row in rows:
+            mean = scope.means.get(row[0])
+            text = units.NONE if mean is None else _text(mean, 3)
+            is_best = mean is not None and mean.value == best
+            row.append(grids.BOLD_MARKDOWN.format(text) if is_best else text)
     return grids.markdown(
         ["method", *(f"{scope.title} ({len(scope.graphs)})" for scope in scopes)], rows
     )
 
 
-def _mean(scope: Scope, method: str) -> str:
-    if method not in scope.means:
-        return units.NONE
-    text = _text(scope.means[method], 3)
-    best = scope.means[method].value == next(iter(scope.means.values())).value
-    return grids.BOLD_MARKDOWN.format(text) if best else text
-
-
 def _improvement(scope: Scope) -> str:
     if not scope.improvement:
         return "No probabilities: they need several runs of at least two methods."
-    methods = tuple(scope.improvement)
-    rows = [[m, *(_probability(scope.improvement[m].get(o)) for o in methods)] for m in methods]
+    methods, rows = tuple(scope.improvement), []
+    for method, intervals in scope.improvement.items():
+        row = [method]
+        for interval in map(intervals.get, methods):
+            text = "" if interval is None else _text(interval, 2)
+            is_likely = interval is not None and interval.low > 0.5
+            row.append(grids.BOLD_MARKDOWN.format(text) if is_likely else text)
+        rows.append(row)
     return grids.markdown(["over", *methods], rows)
-
-
-def _probability(interval: Interval | None) -> str:
-    if interval is None:
-        return ""
-    text = _text(interval, 2)
-    return grids.BOLD_MARKDOWN.format(text) if interval.low > _EVEN else text
 
 
 def _text(interval: Interval, decimals: int) -> str:

@@ -66,7 +66,10 @@ def compare(rows: Iterable[Row], learned: Collection[str]) -> Comparison:
         seconds = summaries.median_s if measured else summaries.predicted_s
         rows_by_method = {m: [row for row in graph_rows if _method(row) == m] for m in methods}
         cells[graph] = {m: _cell(rows, seconds) for m, rows in rows_by_method.items() if rows}
-    best = {graph: _fastest(cells[graph]) for graph in graphs}
+    best = {
+        graph: min(by_method, key=lambda method: by_method[method].latency_s.mean)
+        for graph, by_method in cells.items()
+    }
     reduction = {g: _reduction(cells[g], learned) for g in graphs}
     return Comparison(graphs, methods, cells, best, reduction)
 
@@ -98,7 +101,11 @@ def records(rows: Iterable[Row]) -> list[dict[str, Any]]:
     A measured latency is its median.
     """
     medians = ({**row, "measured_s": summaries.median_s(row)} for row in rows)
-    return [{key: None if _missing(row.get(key)) else row[key] for key in _CSV} for row in medians]
+    selected = [{key: row.get(key) for key in _CSV} for row in medians]
+    return [
+        {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
+        for row in selected
+    ]
 
 
 def to_csv(rows: Iterable[Row]) -> str:
@@ -128,10 +135,6 @@ def _cell(rows: list[Row], seconds: Callable[[Row], float | None]) -> Cell:
     return Cell(grids.estimate(values), tuple(values), search_s, bound_s, exceeds)
 
 
-def _fastest(cells: Mapping[str, Cell]) -> str:
-    return min(cells, key=lambda method: cells[method].latency_s.mean)
-
-
 def _reduction(cells: Mapping[str, Cell], learned: Collection[str]) -> float:
     ours = min((c.latency_s.mean for m, c in cells.items() if m in learned), default=math.inf)
     theirs = min((c.latency_s.mean for m, c in cells.items() if m not in learned), default=math.inf)
@@ -141,44 +144,30 @@ def _reduction(cells: Mapping[str, Cell], learned: Collection[str]) -> float:
 
 
 def _grid(comparison: Comparison, best: str) -> tuple[list[str], list[list[str]]]:
-    rows = [
-        [
-            f"{graph}, {_unit(comparison, graph).name}",
-            *_texts(comparison, graph, best),
-            _percent(reduction),
-        ]
-        for graph, reduction in comparison.reduction.items()
-    ]
+    """Returns the header and the rows; `best` is the format of a graph's best value."""
+    fastest = {graph: comparison.cells[graph][method] for graph, method in comparison.best.items()}
+    has_bounds = not all(math.isnan(cell.bound_s) for cell in fastest.values())
     header = ["graph", *comparison.methods, "reduction"]
-    bounded = [comparison.cells[graph][comparison.best[graph]] for graph in comparison.graphs]
-    if not all(math.isnan(cell.bound_s) for cell in bounded):
-        header += ["bound", "gap of the best"]
-        for row, graph, cell in zip(rows, comparison.graphs, bounded, strict=True):
-            row += [_unit(comparison, graph).write(cell.bound_s)]
-            row += [_percent(units.ratio(cell.latency_s.mean, cell.bound_s) - 1)]
+    header += ["bound", "gap of the best"] if has_bounds else []
+    rows = []
+    for graph, cells in comparison.cells.items():
+        unit = units.latency_unit(cell.latency_s.mean for cell in cells.values())
+        row = [f"{graph}, {unit.name}"]
+        for method in comparison.methods:
+            cell = cells.get(method)
+            if cell is None or not math.isfinite(cell.latency_s.mean):
+                row.append(OOM if cell and cell.out_of_memory else "-")
+                continue
+            text = cell.latency_s.write(unit)
+            row.append(best.format(text) if method == comparison.best[graph] else text)
+        row.append(_percent(comparison.reduction[graph]))
+        if has_bounds:
+            bound_s = fastest[graph].bound_s
+            gap = units.ratio(fastest[graph].latency_s.mean, bound_s) - 1
+            row += [unit.write(bound_s), _percent(gap)]
+        rows.append(row)
     return header, rows
-
-
-def _texts(comparison: Comparison, graph: str, best: str) -> list[str]:
-    cells, unit, texts = comparison.cells[graph], _unit(comparison, graph), []
-    for method in comparison.methods:
-        if method not in cells or not math.isfinite(cells[method].latency_s.mean):
-            exceeds = method in cells and cells[method].out_of_memory
-            texts.append(OOM if exceeds else "-")
-            continue
-        cell = cells[method]
-        text = cell.latency_s.write(unit)
-        texts.append(best.format(text) if method == comparison.best[graph] else text)
-    return texts
-
-
-def _unit(comparison: Comparison, graph: str) -> units.Unit:
-    return units.latency_unit(cell.latency_s.mean for cell in comparison.cells[graph].values())
 
 
 def _percent(value: float) -> str:
     return f"{value:z.1%}" if math.isfinite(value) else "-"
-
-
-def _missing(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and not math.isfinite(value))

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 from scipy import special
 
-from placement.reporting import units
+from placement.reporting import printable, units
 from placement.reporting.wrapped_text import WrappedText
 
 BOLD_MARKDOWN = "**{}**"
@@ -44,6 +44,16 @@ def estimate(values: Sequence[float] | np.ndarray) -> Estimate:
     return Estimate(float(np.mean(values)), half_width)
 
 
+def new_table(title: str, texts: Sequence[str], numbers: Sequence[str]) -> Table:
+    """Makes an empty table for a terminal: columns of texts, then right-aligned ones of numbers."""
+    table = Table(title=Text(printable.text(title)) if title else None, box=box.SIMPLE_HEAD)
+    for column in texts:
+        table.add_column(column)
+    for column in numbers:
+        table.add_column(column, justify="right")
+    return table
+
+
 def markdown(
     header: Sequence[str],
     rows: Iterable[Sequence[str]],
@@ -52,10 +62,7 @@ def markdown(
 ) -> str:
     """Returns the grid in Markdown, without a final newline.
 
-    Args:
-      header: one text for each column.
-      rows: as many texts as the header has.
-      numeric: whether each column is right-aligned; by default all but the first are.
+    `numeric` says whether each column is right-aligned; by default all but the first are.
     """
     numeric = [False, *[True] * (len(header) - 1)] if numeric is None else numeric
     rule = ["---:" if right else "---" for right in numeric]
@@ -86,16 +93,9 @@ def latex(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     )
 
 
-def rich_table(
-    header: Sequence[str], rows: Iterable[Sequence[str]], *, title: str, caption: str = ""
-) -> Table:
+def rich_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, title: str) -> Table:
     """Makes the grid for a terminal; where that is too narrow, texts wrap but numbers do not."""
-    table = Table(
-        title=Text(title),
-        caption=Text(caption) if caption else None,
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-    )
+    table = Table(title=Text(title), box=box.SIMPLE_HEAD)
     for number, name in enumerate(header):
         table.add_column(WrappedText(name), justify="right" if number else "left")
     for row in rows:

@@ -19,7 +19,6 @@ from placement.reporting.tables import grids
 # the step updated the parameters. A latency is null where no placement could run.
 Record = Mapping[str, Any]
 
-_LAST = 0.1  # the share of the records that counts as the last updates
 _HEADER = (
     *("graph", "method", "seeds", "first update", "last updates", "improvement"),
     *("evaluations", "wall s", "best at equal evaluations", "best at equal wall time"),
@@ -109,19 +108,28 @@ def verdict(curves: Curves) -> list[str]:
 
 def markdown(curves: Curves) -> str:
     """Writes a Markdown section: a row for each graph and method, the verdict and the budgets."""
+    budgets = ", ".join(
+        f"{graph} {budget.evaluations} and {budget.wall_s:.1f} s"
+        for graph, budget in curves.budgets.items()
+    )
     parts = [
         "### How the learned methods learned",
         grids.markdown(_HEADER, _rows(curves)),
         "\n".join(f"- {line}" for line in verdict(curves)),
-        _budgets(curves),
+        f"Equal evaluations and wall time: {budgets}.",
         _LEGEND,
     ]
     return "\n\n".join(parts)
 
 
 def _learned(searches: Sequence[Sequence[Record]], budget: Budget, single_s: float) -> Learned:
-    first_s = np.array([units.or_nan(_updates(search)[0]["mean_s"]) for search in searches])
-    last_s = np.array([_last_s(_updates(search)) for search in searches])
+    first_s, last_s = np.empty(len(searches)), np.empty(len(searches))
+    for number, search in enumerate(searches):
+        # The steps that updated the parameters; the budget may cut the last one short.
+        updates = [record for record in search if "loss" in record] or search
+        means_s = [units.or_nan(record["mean_s"]) for record in updates]
+        first_s[number] = means_s[0]
+        last_s[number] = np.mean(means_s[-max(1, int(0.1 * len(updates))) :])
     return Learned(
         seeds=len(searches),
         first_s=grids.estimate(first_s),
@@ -138,16 +146,6 @@ def _learned(searches: Sequence[Sequence[Record]], budget: Budget, single_s: flo
     )
 
 
-def _updates(search: Sequence[Record]) -> Sequence[Record]:
-    """Returns the steps that updated the parameters; the budget may cut the last one short."""
-    return [record for record in search if "loss" in record] or search
-
-
-def _last_s(updates: Sequence[Record]) -> float:
-    count = max(1, int(_LAST * len(updates)))
-    return float(np.mean([units.or_nan(record["mean_s"]) for record in updates[-count:]]))
-
-
 def _best_s(search: Sequence[Record], spent: str, limit: float, single_s: float) -> float:
     """Returns the search's best latency at the limit of evaluations or time."""
     affordable = [record for record in search if record[spent] <= limit]
@@ -156,7 +154,16 @@ def _best_s(search: Sequence[Record], spent: str, limit: float, single_s: float)
 
 def _verdict(curves: Curves, budget: str, best: Callable[[Learned], grids.Estimate]) -> str:
     counted = [graph for graph in curves.learned if not math.isnan(curves.single_s[graph])]
-    means = _geometric_means(curves, counted, best)
+    methods = list(dict.fromkeys(itertools.chain.from_iterable(curves.learned.values())))
+    means: dict[str, str] = {}  # formatted mean ratios of methods with a ratio on every graph
+    for method in methods:
+        ratios = [
+            units.ratio(best(curves.learned[graph][method]).mean, curves.single_s[graph])
+            for graph in counted
+            if method in curves.learned[graph]
+        ]
+        if ratios and len(ratios) == len(counted) and np.isfinite(ratios).all():
+            means[method] = f"{math.exp(np.mean(np.log(ratios))):.3f}"
     if not means:
         return f"At equal {budget}, no learned method has a ratio on every graph."
     ranked = sorted(means, key=lambda method: float(means[method]))  # stable
@@ -170,34 +177,13 @@ def _verdict(curves: Curves, budget: str, best: Callable[[Learned], grids.Estima
     text += "".join(f"; `{m}` has {means[m]}" for m in ranked[len(first) :]) + "."
     if float(lowest) >= 1:
         text += " None is faster than the best single device."
-    missing = [method for method in _methods(curves) if method not in means]
+    missing = [method for method in methods if method not in means]
     if missing:
         text += f" Not ranked, without a number on some graph: {_listed(missing)}."
     uncounted = [graph for graph in curves.learned if graph not in counted]
     if uncounted:
         text += f" Not counted, no single device runs: {_listed(uncounted)}."
     return text
-
-
-def _geometric_means(
-    curves: Curves, counted: Sequence[str], best: Callable[[Learned], grids.Estimate]
-) -> dict[str, str]:
-    """Returns the formatted mean ratio of the methods that have a ratio on every graph."""
-    means = {}
-    for method in _methods(curves):
-        progress = [curves.learned[graph].get(method) for graph in counted]
-        ratios = [
-            units.ratio(best(learned).mean, curves.single_s[graph])
-            for graph, learned in zip(counted, progress, strict=True)
-            if learned is not None
-        ]
-        if ratios and len(ratios) == len(counted) and np.isfinite(ratios).all():
-            means[method] = f"{math.exp(np.mean(np.log(ratios))):.3f}"
-    return means
-
-
-def _methods(curves: Curves) -> list[str]:
-    return list(dict.fromkeys(itertools.chain.from_iterable(curves.learned.values())))
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -210,53 +196,33 @@ def _rows(curves: Curves) -> list[list[str]]:
     for graph, methods in curves.learned.items():
         unit = units.latency_unit(x.best_at_evaluations_s.mean for x in methods.values())
         single_s = curves.single_s[graph]
-        evaluations_best = _best([x.best_at_evaluations_s for x in methods.values()], single_s)
-        wall_best = _best([x.best_at_wall_s for x in methods.values()], single_s)
-        for method, learned in methods.items():
+        at_evaluations_s = [learned.best_at_evaluations_s for learned in methods.values()]
+        at_wall_s = [learned.best_at_wall_s for learned in methods.values()]
+        texts = zip(
+            _format_bests(at_evaluations_s, single_s, unit),
+            _format_bests(at_wall_s, single_s, unit),
+            strict=True,
+        )
+        for (method, learned), bests in zip(methods.items(), texts, strict=True):
+            gain = learned.improvement
+            improvement = "-" if math.isnan(gain.mean) else f"{gain.mean:.1%}"
+            improvement += "" if math.isnan(gain.half_width) else f" ± {gain.half_width:.1%}"
             rows.append(
                 [
-                    f"{graph}, {unit.name}",
-                    method,
-                    str(learned.seeds),
-                    learned.first_s.write(unit),
-                    learned.last_s.write(unit),
-                    _percent(learned.improvement),
-                    f"{learned.evaluations:.0f}",
-                    f"{learned.wall_s:.1f}",
-                    _best_text(learned.best_at_evaluations_s, single_s, unit, evaluations_best),
-                    _best_text(learned.best_at_wall_s, single_s, unit, wall_best),
+                    *(f"{graph}, {unit.name}", method, str(learned.seeds)),
+                    *(learned.first_s.write(unit), learned.last_s.write(unit), improvement),
+                    *(f"{learned.evaluations:.0f}", f"{learned.wall_s:.1f}", *bests),
                 ]
             )
     return rows
 
 
-def _best(estimates: Sequence[grids.Estimate], single_s: float) -> str:
-    """Returns the lowest formatted ratio; every ratio of equal text is best."""
-    ratios = (_ratio(estimate, single_s) for estimate in estimates)
-    return min((ratio for ratio in ratios if ratio != "-"), key=float, default="")
-
-
-def _best_text(estimate: grids.Estimate, single_s: float, unit: units.Unit, best: str) -> str:
-    ratio = _ratio(estimate, single_s)
-    marked = grids.BOLD_MARKDOWN.format(ratio) if ratio == best else ratio
-    return f"{marked} ({estimate.write(unit)})"
-
-
-def _ratio(estimate: grids.Estimate, single_s: float) -> str:
-    value = units.ratio(estimate.mean, single_s)
-    return f"{value:.3f}" if math.isfinite(value) else "-"
-
-
-def _percent(estimate: grids.Estimate) -> str:
-    if math.isnan(estimate.mean):
-        return "-"
-    text = f"{estimate.mean:.1%}"
-    return text if math.isnan(estimate.half_width) else f"{text} ± {estimate.half_width:.1%}"
-
-
-def _budgets(curves: Curves) -> str:
-    texts = (
-        f"{graph} {budget.evaluations} and {budget.wall_s:.1f} s"
-        for graph, budget in curves.budgets.items()
-    )
-    return f"Equal evaluations and wall time: {', '.join(texts)}."
+def _format_bests(
+    estimates: Sequence[grids.Estimate], single_s: float, unit: units.Unit
+) -> list[str]:
+    """Formats ratios with their latencies in brackets; every ratio of the lowest text is bold."""
+    values = [units.ratio(estimate.mean, single_s) for estimate in estimates]
+    ratios = [f"{value:.3f}" if math.isfinite(value) else "-" for value in values]
+    lowest = min((ratio for ratio in ratios if ratio != "-"), key=float, default="")
+    marked = [grids.BOLD_MARKDOWN.format(r) if r == lowest else r for r in ratios]
+    return [f"{r} ({e.write(unit)})" for r, e in zip(marked, estimates, strict=True)]

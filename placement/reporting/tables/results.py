@@ -48,12 +48,8 @@ class Column(NamedTuple):
 def rich_table(summary: Summary) -> Table:
     """Makes the table for a terminal of 80 columns or more, and for a file.
 
-    Args:
-      summary: the content of `summary.json`, with tuples or with JSON's lists.
-
-    Returns:
-      The table: the best row of each graph is bold, reference rows stand below a line, and causes
-      of failures stand below the table.
+    The best row of each graph is bold, reference rows stand below a line, and causes of failures
+    stand below the table.
     """
     shown = columns(summary["rows"])
     table = Table(
@@ -75,18 +71,16 @@ def rich_table(summary: Summary) -> Table:
     for graph in summaries.group_by_graph(summary["rows"]):
         for rows in summaries.split_references(graph):
             for row in rows:
-                table.add_row(
-                    *(_worded(column, row) for column in shown),
-                    style="bold" if row in best else None,
+                texts = (
+                    WrappedText(
+                        column.cell(_strip_cause(row)),
+                        widest=None if column.numeric else _TEXT_WIDTH,
+                    )
+                    for column in shown
                 )
+                table.add_row(*texts, style="bold" if row in best else None)
             table.add_section()
     return table
-
-
-def _worded(column: Column, row: Row) -> WrappedText:
-    return WrappedText(
-        column.cell(_strip_cause(row)), widest=None if column.numeric else _TEXT_WIDTH
-    )
 
 
 def markdown_table(summary: Summary) -> str:
@@ -111,11 +105,8 @@ def compare_markdown(summary: Summary) -> str:
         return markdown_table(summary)
     parts = []
     for rows in graphs:
-        parts += [f"### {rows[0]['graph']}"]
-        parts += [
-            *graph_sentences(rows, summary["objective"]),
-            markdown_table({**summary, "rows": rows}),
-        ]
+        sentences = graph_sentences(rows, summary["objective"])
+        parts += [f"### {rows[0]['graph']}", *sentences, markdown_table({**summary, "rows": rows})]
     return "\n\n".join(parts)
 
 
@@ -193,7 +184,7 @@ def columns(rows: Iterable[Row]) -> list[Column]:
         columns.append(
             Column(f"bound\n{latency.name}", lambda row: latency.write(row.get("bound_s")))
         )
-        columns.append(Column("gap\n%", lambda row: _percent(row.get("gap"))))
+        columns.append(Column("gap\n%", lambda row: _fixed(100 * units.or_nan(row.get("gap")), 1)))
     return [
         *columns,
         Column("search\ns", lambda row: _fixed(row.get("search_s"), 2)),
@@ -224,10 +215,6 @@ def _measured(row: Row, latency: units.Unit) -> str:
 def _fixed(value: Any, decimals: int) -> str:
     number = units.number(value)
     return units.NONE if number is None else f"{number:.{decimals}f}"
-
-
-def _percent(gap: Any) -> str:
-    return units.NONE if units.number(gap) is None else f"{100 * gap:.1f}"
 
 
 def _notes(summary: Summary) -> list[str]:

@@ -35,7 +35,7 @@ def test_a_ratio_has_the_interval_that_chance_gives_it():
     ],
 )
 def test_verdicts_say_on_which_side_of_one_the_interval_is(ours, theirs, lower, verdict):
-    assert conclusions.compute_ratio(ours, theirs).verdict(lower) == verdict
+    assert conclusions.judge(conclusions.compute_ratio(ours, theirs), lower) == verdict
 
 
 def test_a_table_has_a_row_for_each_conclusion_and_network_that_was_run(tmp_path):

@@ -97,7 +97,7 @@ def test_printed_reductions_follow_from_the_rounded_values():
 
 def test_ratios_are_to_the_best_single_device_of_the_same_source():
     paired, over_expert = published.pair([_table("hierarchical_planner")], ROWS, "makespan")
-    assert [row.accelerators for row in paired.rows] == [2, 2, 2, 2, 4, 8]
+    assert [row.published.accelerators for row in paired.rows] == [2, 2, 2, 2, 4, 8]
     pairs = _pairs(paired, "inception_v3")
     assert pairs["CPU only"][:2] == pytest.approx((2.0, 0.61 / 0.15))
     assert pairs["GPU only"][:2] == (1.0, 1.0)
@@ -105,8 +105,8 @@ def test_ratios_are_to_the_best_single_device_of_the_same_source():
     assert math.isnan(pairs["scotch"].ours)  # failed
     assert pairs["scotch"].theirs == pytest.approx(0.93 / 0.15)
     assert "hsdag" not in pairs  # of ours alone
-    assert paired.rows[0].our_reductions["hierarchical"].value == pytest.approx(1 / 300001)
-    assert paired.rows[0].reduction == pytest.approx(0.163)
+    assert paired.rows[0].our_reductions["hierarchical"][0] == pytest.approx(1 / 300001)
+    assert paired.rows[0].published.reduction.percent == pytest.approx(16.3)
     nmt = _pairs(paired, "nmt:layers=2")  # of theirs alone, the GPU out of memory
     assert nmt["hierarchical"].theirs == pytest.approx(0.84 / 6.46)
     assert math.isnan(nmt["hierarchical"].ours)
@@ -160,7 +160,7 @@ def test_random_groups_are_the_best_median_and_worst_of_the_seeds():
     pairs = _pairs(paired, "resnet:depth=152")
     values = [pairs[f"{RANDOM}, {which}"].our_value for which in ("best", "median", "worst")]
     assert values == [4.0, 5.0, 9.0]
-    assert paired.rows[1].our_reductions["hierarchical"].value == pytest.approx(0.25)
+    assert paired.rows[1].our_reductions["hierarchical"][0] == pytest.approx(0.25)
 
 
 def test_arguments_are_distinguished_except_order_and_the_papers_variant():
@@ -185,8 +185,8 @@ def test_the_largest_reduction_is_over_graphs_and_baselines_and_names_missing_on
         "hsdag": pytest.approx((0.75, 0.5)),
         "hsdag:variant=paper": pytest.approx((0.5, 0.0)),  # a slow CPU's doing alone
     }
-    assert against_cpu.reduction == pytest.approx(0.582)
-    assert against_any.our_reductions["hsdag"].value == pytest.approx(0.75)
+    assert against_cpu.published.reduction.percent == pytest.approx(58.2)
+    assert against_any.our_reductions["hsdag"][0] == pytest.approx(0.75)
     assert against_any.label.endswith("; ours without bert_base")
     text = published.markdown(paired)
     assert (
@@ -201,7 +201,7 @@ def test_values_of_the_same_costs_share_our_unit_and_only_one_objective_counts()
     (paired,) = published.pair(published.read(DIRECTORY), rows, "max_load")
     pair = _pairs(paired, graph)["ideals_dp"]
     assert pair.ours == pair.theirs == pytest.approx(27.919 / 49.0)
-    assert {row.accelerators for row in paired.rows} == {3, 6}
+    assert {row.published.accelerators for row in paired.rows} == {3, 6}
     assert (
         "**0.570 (27.919)** vs 0.570 (27.919) | - | - vs **0.447 (21.908)** |"
         in published.markdown(paired)

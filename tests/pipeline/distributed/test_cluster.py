@@ -15,7 +15,6 @@ import pytest
 from placement.errors import UserError
 from placement.pipeline import target as target_lib
 from placement.pipeline.console import progress
-from placement.pipeline.distributed import hosts
 from placement.pipeline.results import bounds
 from placement.pipeline.settings import Settings
 from placement.pipeline.tasks import compare, deploy, place
@@ -122,7 +121,7 @@ def test_a_host_profiles_and_measures_in_this_machines_place(
     assert "requests answered by hosts: {'a': " in out
     assert err == ""
     assert hosts_record(tmp_path / "run")["used"] == ["a", "b"]
-    assert hosts_record(tmp_path / "run")["hardware"] == hosts.describe_host()
+    assert hosts_record(tmp_path / "run")["hardware"] == target_lib.describe_host()
     # The profile is of this hardware too: here nothing is profiled again.
     about = target_lib.find_target(dataclasses.replace(chain, measure_on="here"))
     before = (tmp_path / "run" / "profile.json").read_bytes()

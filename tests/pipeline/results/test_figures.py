@@ -10,6 +10,7 @@ from placement.pipeline.console import faults
 from placement.pipeline.results import figures
 from placement.pipeline.tasks import report
 from placement.reporting import details, runs
+from placement.reporting.figures import scatter_plots
 from tests.reporting import drawn
 
 pytest.importorskip("matplotlib")
@@ -109,12 +110,9 @@ def test_a_comparison_and_a_calibration_have_figures(tmp_path, capsys):
     kept = faults.Faults()
     over_all = report.compare_rows(rows)[1]
     found = figures.draw_comparison(rows, over_all, ["hsdag"], tmp_path, console, kept)
-    placements = [
-        {"kind": "contiguous", "predicted_s": x, "measured_s": 1.1 * x, "wrong_output": False}
-        for x in (0.1, 0.2)
-    ]
-    fidelity = {"graph": "diamond", "placements": placements}
-    figures.draw_fidelity(fidelity, tmp_path, console, kept)
+    samples = [scatter_plots.Pair("contiguous", x, 1.1 * x) for x in (0.1, 0.2)]
+    drawings = {"errors": lambda: scatter_plots.errors(samples, "diamond")}
+    figures.write(drawings, tmp_path, console, kept)
     kept.raise_all()
     names = ("ratios", "profiles", "front-of-a", "front-of-b_c=1")
     assert _drawn(tmp_path) == _both(*names, "errors")

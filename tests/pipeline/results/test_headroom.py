@@ -4,8 +4,18 @@ import numpy as np
 import pytest
 
 from placement import simulators
+from placement.instance import Instance
+from placement.pipeline import loading, target
 from placement.pipeline.results import advice
 from tests import helpers
+
+
+def advise(problem: Instance) -> advice.Advice:
+    leaders = np.arange(problem.graph.num_ops)
+    whole = loading.SearchProblem(problem, problem, leaders, leaders, problem.evaluate)
+    net = loading.Network(None, problem.graph, None, {})
+    described = target.Target(net, problem.devices, problem.devices, (), problem.costs)
+    return advice.estimate(described, whole, None, "", time_limit_s=10.0)
 
 
 @pytest.mark.parametrize("objective", list(simulators.OBJECTIVES))
@@ -16,7 +26,7 @@ def test_no_placement_is_below_what_can_be_at_best(objective):
         graph = helpers.rewired(rng, base, colocated=0.4 * (draw % 2))
         problem = helpers.as_problem(graph, helpers.random_costs(rng, graph, 2), objective)
         values = np.asarray(problem.evaluate(helpers.all_placements(6, 2)))
-        found = advice.compute_headroom(problem)
+        found = advise(problem)
         assert found.bound_s <= values.min() * (1 + 1e-6)
         if objective == "serial":
             assert found.optimal
@@ -29,8 +39,8 @@ def test_the_share_of_a_chain_is_the_longest_path_on_the_best_single_device():
         compute_s = np.ones((graph.num_ops, 2), np.float32)
         compute_s[:, 0] = 2.0
         costs = helpers.unit_costs(graph, compute_s=compute_s)
-        found = advice.compute_headroom(helpers.as_problem(graph, costs, "makespan"))
-        assert found.single == 1
+        found = advise(helpers.as_problem(graph, costs, "makespan"))
+        assert found.fastest == "single:device1"
         assert found.chain == pytest.approx(expected)
 
 
@@ -38,7 +48,7 @@ def test_where_no_device_runs_everything_there_is_no_single_one():
     graph = helpers.chain(2)
     compute_s = np.float32([[1, np.inf], [np.inf, 1]])
     problem = helpers.as_problem(graph, helpers.unit_costs(graph, compute_s=compute_s), "makespan")
-    found = advice.compute_headroom(problem)
+    found = advise(problem)
     assert np.isinf(found.single_s)
     assert np.isnan(found.chain)
     assert np.isfinite(found.bound_s)

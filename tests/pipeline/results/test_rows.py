@@ -38,8 +38,11 @@ def make_row(where: str, value_s: float = 1.0, **others: bool) -> rows.Row:
     return rows.Row("some", solution, (Candidate(None, ()),), (value_s,), **others)
 
 
-def loads(*given: rows.Row, setting: loading.SearchProblem | None = None) -> list[rows.Load]:
-    return [row.load for row in rows.add_loads(given, setting or SETTING)]
+def loads(
+    *given: rows.Row, setting: loading.SearchProblem | None = None
+) -> list[tuple[float, float]]:
+    loaded = rows.add_loads(given, setting or SETTING)
+    return [(row.max_load_s, row.memory_bytes) for row in loaded]
 
 
 def test_the_pace_is_the_busiest_devices_and_the_memory_the_fullest_ones():
@@ -60,4 +63,4 @@ def test_what_does_not_run_asks_nothing():
 def test_parts_of_one_accelerator_hold_theirs_together():
     costs = COARSE.costs._replace(accelerator=np.array([0, 0], np.int32))
     setting = SETTING._replace(coarse=COARSE._replace(costs=costs))
-    assert loads(make_row("ab"), setting=setting)[0].memory_bytes == 8
+    assert loads(make_row("ab"), setting=setting)[0][1] == 8

@@ -7,12 +7,12 @@ import pytest
 
 from placement.pipeline.results import rows as rows_lib
 from placement.pipeline.results import verify
-from placement.pipeline.results.rows import Load, Row
+from placement.pipeline.results.rows import Row
 from placement.reporting import verdict
 from placement.runtime.measurement.request import Candidate, Failure, Interval, Measurement
 from placement.types import Solution
 
-LOAD = Load(2.0, 64.0)
+LOAD = {"max_load_s": 2.0, "memory_bytes": 64.0}
 
 
 class GivenOutcomes:
@@ -67,7 +67,7 @@ def make_row(method: str, on: int | None = None, **predicted_s: float) -> Row:
     placements = devices if on is None else np.full_like(devices, on)
     solution = Solution(placements[0], values[0], evaluations=1, elite=placements)
     candidates = tuple(Candidate({"op": name}, ()) for name in predicted_s)
-    return Row(method, solution, candidates, values, load=LOAD)
+    return Row(method, solution, candidates, values, **LOAD)
 
 
 def best(rows) -> str | None:
@@ -101,7 +101,7 @@ def test_a_failure_has_no_number_and_is_never_best() -> None:
     assert rows[1]["versus_interval"] is None
     assert rows[1]["status"] == "failed: infer: it broke"
     assert np.isnan([rows[1]["max_load_s"], rows[1]["memory_bytes"]]).all()
-    assert (rows[0]["max_load_s"], rows[0]["memory_bytes"]) == LOAD
+    assert {key: rows[0][key] for key in LOAD} == LOAD
     assert method == "single:A"
 
 

@@ -171,20 +171,6 @@ def test_a_graph_that_is_none_is_refused_before_the_first_cell(tmp_path, graph):
     assert not (tmp_path / "cells").exists()
 
 
-def test_the_best_is_of_the_lowest_mean_over_graphs_however_many_seeds_it_ran_with():
-    def row(graph, seed, method, ratio):
-        return {
-            "graph": graph, "seed": seed, "method": method, "versus_best_single_device": ratio
-        }  # fmt: skip
-
-    rows = [row(g, s, "single:gpu", 1.0) for g in "ab" for s in range(3)]
-    rows += [row(g, s, "random", 0.9) for g in "ab" for s in range(3)]
-    once = [row(g, 0, "heft", 0.8) for g in "ab"]
-    assert compare._best(rows + once) == "heft"
-    assert compare._best(rows + once[:1]) == "random"
-    assert compare._best(rows + [row(g, 0, "heft", None) for g in "ab"]) == "random"
-
-
 def _nothing_installed() -> None:
     """As on a machine without Scotch and without the extra `solvers`."""
     find_spec = importlib.util.find_spec

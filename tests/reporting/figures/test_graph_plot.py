@@ -3,7 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from placement.reporting.figures import blocks, graph_plot, plots, timeline_plot
+from placement.reporting.figures import blocks, device_plots, graph_plot, plots
 from placement.reporting.figures.plots import NothingToDrawError
 from tests import helpers
 from tests.reporting import drawn, looks
@@ -114,7 +114,7 @@ def test_dollars_in_names_are_no_formulas(tmp_path):
     graph = dataclasses.replace(details.graph, name="$net$", op_names=names)
     details = dataclasses.replace(details, graph=graph, coarse=graph)
     plots.save(graph_plot.placement(details), tmp_path, "placement")
-    plots.save(timeline_plot.timeline(details), tmp_path, "timeline")
+    plots.save(device_plots.timeline(details), tmp_path, "timeline")
     assert "$c$" in (tmp_path / "placement.svg").read_text()
     assert r"a$\nothing$" in (tmp_path / "timeline.svg").read_text()
 
