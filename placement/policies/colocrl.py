@@ -20,7 +20,7 @@ Departures:
 - Those of `placement.policies.seq2seq`.
 - An update learns from 16 samples. In the paper several controllers share their parameters, and an
   update of each learns from K samples, which K workers measure at the same time.
-- Failures are left out after 1,000 updates, as in the Planner's code; in the paper after 5,000.
+- Failures are left out after 1,000 updates, as in the Planner's code.
 - The embedding reads features of operations: their types, degrees, fractal dimensions, positions
   and output shapes. In the paper it reads types, output shapes and the numbers of neighbours.
 - The encoder is bidirectional, as the Hierarchical Planner's.
