@@ -79,7 +79,7 @@ def _training_rate(name: str) -> float:
         _NUM_OPS,
         len(problem.devices),
     )
-    simulator = trainer.Simulator.from_problem(problem)._replace(assignment=assignment)
+    simulator = trainer.Simulator.from_problem(problem, assignment)
     reports = trainer.search_simulated(
         method.learner, graph, simulator, progress, sys.maxsize, chunk=_STEPS
     )

@@ -166,7 +166,7 @@ def _run_learning_phases(
     steps = trainer.search_simulated(
         method.learner,
         reading.graph,
-        trainer.Simulator.from_problem(problem.coarse)._replace(assignment=reading.assignment),
+        trainer.Simulator.from_problem(problem.coarse, reading.assignment),
         start,
         10_000,
         pace=lambda: 1,
