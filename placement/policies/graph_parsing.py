@@ -91,10 +91,13 @@ def connect(kept_end: Array, edges: Edges) -> Array:
     opposite = jnp.concatenate([edges.receivers, edges.senders])
     is_kept = kept_end < len(opposite)
     pointer = jnp.where(is_kept, opposite[jnp.minimum(kept_end, len(opposite) - 1)], node)
-    smallest = node  # of the nodes that the pointer has passed
-    for _ in range(max(1, (len(node) - 1).bit_length())):
-        smallest = jnp.minimum(smallest, smallest[pointer])
-        pointer = pointer[pointer]
+
+    def double(_: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        smallest, pointer = state  # the smallest of the nodes that the pointer has passed
+        return jnp.minimum(smallest, smallest[pointer]), pointer[pointer]
+
+    num_rounds = max(1, (len(node) - 1).bit_length())
+    smallest, pointer = jax.lax.fori_loop(0, num_rounds, double, (node, pointer))
     return smallest[pointer]
 
 
@@ -144,8 +147,7 @@ def draw(key: chex.PRNGKey, scores: Array, edges: Edges, num_nodes: int, num_lev
     num_ends = 2 * len(scores)
     node = jnp.arange(num_nodes, dtype=jnp.int32)
 
-    def draw_level(root: jax.Array, key: jax.Array) -> tuple[jax.Array, tuple[Array, Array]]:
-        uniform = jax.random.uniform(key, (num_ends + num_nodes + 1,), minval=1e-20)
+    def draw_level(root: jax.Array, uniform: jax.Array) -> tuple[jax.Array, tuple[Array, Array]]:
         gumbel = -jnp.log(-jnp.log(uniform[:num_ends]))
         groups = contract(edges, root)
         end = find_highest_ends(jnp.tile(scores, 2) + gumbel, groups, num_nodes)
@@ -154,7 +156,10 @@ def draw(key: chex.PRNGKey, scores: Array, edges: Edges, num_nodes: int, num_lev
         root = jnp.asarray(connect(kept_end, groups))[root]
         return root, (root, kept_end)
 
-    _, (roots, kept_end) = jax.lax.scan(draw_level, node, jax.random.split(key, num_levels))
+    # The numbers of all levels in one draw: every draw adds a quarter of a second of compilation.
+    shape = num_levels, num_ends + num_nodes + 1
+    uniforms = jax.random.uniform(key, shape, minval=1e-20)
+    _, (roots, kept_end) = jax.lax.scan(draw_level, node, uniforms)
     return Parse(jnp.concatenate([node[None], roots]), kept_end)
 
 
