@@ -50,56 +50,37 @@ class GCN(nn.Module):
         return x
 
 
-class DirectedRounds(nn.Module):
-    """Rounds of messages along the edges and against them, with separate weights.
+class Directed(nn.Module):
+    """A round of messages along the edges and one against them, with separate weights.
 
     A message depends on the sender's state and the edge, as in interaction networks (Battaglia et
     al. 2016). A node takes the mean of its messages; a residual and LayerNorm follow. Parameters
-    are stacked over rounds and directions, so that only one round is compiled.
+    and messages of the two directions are stacked, so that both are compiled as one.
     """
 
     hidden_size: int
-    num_rounds: int
 
     @nn.compact
     def __call__(self, graph: jraph.GraphsTuple, x: Array, edge: Array) -> Array:
         """States [N, hidden_size] and edges [E, F] -> [N, hidden_size]."""
-        width, rounds = self.hidden_size, self.num_rounds
-        params = {
-            "update_kernel": self._kernel("update_kernel", rounds, width, width),
-            "update_bias": self.param("update_bias", nn.initializers.zeros, (rounds, width)),
-            "message_kernel": self._kernel("message_kernel", rounds, 2, width, width),
-            "edge_kernel": self._kernel("edge_kernel", rounds, 2, edge.shape[1], width),
-            "edge_bias": self.param("edge_bias", nn.initializers.zeros, (rounds, 2, width)),
-            "mean_kernel": self._kernel("mean_kernel", rounds, 2, width, width),
-            "scale": self.param("scale", nn.initializers.ones, (rounds, width)),
-            "bias": self.param("bias", nn.initializers.zeros, (rounds, width)),
-        }
+        width = self.hidden_size
+        kernel = nn.initializers.lecun_normal(batch_axis=0)
+        message_kernel = self.param("message_kernel", kernel, (2, width, width))
+        edge_kernel = self.param("edge_kernel", kernel, (2, edge.shape[1], width))
+        edge_bias = self.param("edge_bias", nn.initializers.zeros, (2, 1, width))
+        mean_kernel = self.param("mean_kernel", kernel, (2, width, width))
         mask = jnp.asarray(graph.edges["mask"])[:, None]
-        # The directions are the first axis: along the edges, and against them.
+        # Along the edges, and against them.
         sources = jnp.stack([graph.senders, graph.receivers])
         targets = sources[::-1]
 
         def sum_messages(messages: Array, target: Array) -> Array:
             return jax.ops.segment_sum(jnp.where(mask, messages, 0.0), target, len(x))
 
+        sent = jax.vmap(lambda states, source: states[source])(x @ message_kernel, sources)
+        messages = jax.nn.relu(sent + (edge @ edge_kernel + edge_bias))  # [2, E, H]
+        total = jax.vmap(sum_messages)(messages, targets)
         count = jax.vmap(sum_messages, (None, 0))(jnp.ones(mask.shape), targets)  # [2, N, 1]
-
-        def one_round(x: jax.Array, p: dict[str, Array]) -> tuple[jax.Array, None]:
-            sent = jax.vmap(lambda kernel, source: (x @ kernel)[source])(
-                p["message_kernel"], sources
-            )  # [2, E, H]
-            messages = jax.nn.relu(sent + (edge @ p["edge_kernel"] + p["edge_bias"][:, None]))
-            mean = jax.vmap(sum_messages)(messages, targets) / jnp.maximum(count, 1.0)
-            along, against = mean @ p["mean_kernel"]  # [N, H] each
-            y = x @ p["update_kernel"] + p["update_bias"] + along + against
-            y = nn.LayerNorm(use_bias=False, use_scale=False, parent=None).apply(
-                {}, x + jax.nn.relu(y)
-            )
-            return y * p["scale"] + p["bias"], None
-
-        return jax.lax.scan(one_round, x, params)[0]
-
-    def _kernel(self, name: str, *shape: int) -> Array:
-        batch_axes = tuple(range(len(shape) - 2))
-        return self.param(name, nn.initializers.lecun_normal(batch_axis=batch_axes), shape)
+        along, against = (total / jnp.maximum(count, 1.0)) @ mean_kernel
+        y = nn.Dense(width)(x) + along + against
+        return nn.LayerNorm()(x + jax.nn.relu(y))

@@ -123,7 +123,7 @@ class _Network(nn.Module):
     def setup(self) -> None:
         width = self.hidden_size
         self.embed = encoders.MLP((width, width))
-        self.rounds = encoders.DirectedRounds(width, self.num_layers)
+        self.layers = [encoders.Directed(width) for _ in range(self.num_layers)]
         self.edge_layer = nn.Dense(width, name="of_edge")
         self.scorer = nn.Dense(1, use_bias=False)  # only differences of scores matter
         self.delay_weight = self.param("delay_weight", nn.initializers.ones, ())
@@ -155,7 +155,9 @@ class _Network(nn.Module):
         )  # [E, 3]
         schedule_features = _schedule_features(costs, state)
         x = [graph.nodes["features"], costs.policy_tables.op, schedule_features]
-        z = self.rounds(graph, self.embed(jnp.concatenate(x, axis=-1)), edge)
+        z = self.embed(jnp.concatenate(x, axis=-1))
+        for layer in self.layers:
+            z = layer(graph, z, edge)
 
         edges = _parse_edges(graph, placement, schedule)
         num_nodes = len(placement)
