@@ -292,15 +292,10 @@ class Instance(Problem):
         Raises:
           UserError: there is no such objective, or there are more devices than bits in a set.
         """
-        num_devices = np.asarray(self.costs.compute_s).shape[1]
-        if num_devices > _MAX_DEVICES:
-            raise UserError(
-                f"{num_devices} devices; the simulators take at most {_MAX_DEVICES}: give fewer"
-            )
-        simulators.get_objective(self.objective)
+        tables = self._make_objective_tables()
         # If a function is being traced, the arrays would be tracers, which must not be cached.
         with jax.ensure_compile_time_eval():
-            return jax.device_put((self.limits, _TABLES[self.objective](self)))
+            return jax.device_put((self.limits, tables))
 
     @functools.cached_property
     def padded_tables(self) -> tuple[simulators.Limits, Any]:
@@ -310,8 +305,10 @@ class Instance(Problem):
         (`graphs.batching.bucket`) have tables of equal shapes. So they share compiled programs. The
         devices and the kinds of limits must be equal, too. The tables of other objectives also
         depend on the numbers of readers of the tensors.
+
+        Raises:
+          UserError: as `tables`.
         """
-        _ = self.tables  # refuses what they refuse
         num_ops, padded_ops = self.graph.num_ops, self.num_padded_ops
         fan_in = np.bincount(self.graph.receivers, minlength=num_ops)
         num_steps = int(list_schedule.num_steps(fan_in).sum())
@@ -319,14 +316,21 @@ class Instance(Problem):
         num_pairs = batching.bucket(len(self.dependencies.senders))
         length = max(padded_ops + num_pairs // list_schedule.WIDTH, batching.bucket(num_steps))
         sizes = num_ops, padded_ops, length
+        tables = self._make_objective_tables()
         pad_tables = simulators.get_objective(self.objective).pad_tables
+        limits = simulators.pad_limits(self.limits, *sizes)
         with jax.ensure_compile_time_eval():
-            return jax.device_put(
-                (
-                    simulators.pad_limits(self.limits, *sizes),
-                    pad_tables(_TABLES[self.objective](self), *sizes),
-                )
+            return jax.device_put((limits, pad_tables(tables, *sizes)))
+
+    def _make_objective_tables(self) -> Any:
+        """Returns the objective's tables on the host; raises as `tables`."""
+        num_devices = np.asarray(self.costs.compute_s).shape[1]
+        if num_devices > _MAX_DEVICES:
+            raise UserError(
+                f"{num_devices} devices; the simulators take at most {_MAX_DEVICES}: give fewer"
             )
+        simulators.get_objective(self.objective)
+        return _TABLES[self.objective](self)
 
     @property
     def num_padded_ops(self) -> int:

@@ -39,7 +39,16 @@ _EVENTS = {
 
 
 def run(*methods: str) -> None:
-    """Prints the seconds of each method on each graph, cold and with a persistent cache."""
+    """Prints the seconds of each method on each graph, cold and with a persistent cache.
+
+    Args:
+      *methods: with their arguments; none: the default list.
+
+    Raises:
+      UserError: as `placement.methods.learned.make`.
+    """
+    for method in methods:
+        learned.make(method, 3, False)
     columns = "operations", "nodes x edges", "seconds", "processor", *_EVENTS, "programs"
     for title, is_cached in (("nothing compiled before", False), ("compiled by a process", True)):
         table = timing.table(f"until the first step, {title}", ("method", "graph"), columns)
