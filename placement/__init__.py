@@ -120,9 +120,7 @@ def place(
     Raises:
       UserError: the model, a device or a key is invalid: one line.
     """
-    from placement.pipeline import python_api
-
-    return python_api.place(
+    return _import_pipeline().place(
         model,
         example_inputs=example_inputs,
         devices=devices,
@@ -162,8 +160,16 @@ def compare(
     Raises:
       UserError: a graph, a method, a device or a key is invalid: one line.
     """
-    from placement.pipeline import python_api
-
-    return python_api.compare(
+    return _import_pipeline().compare(
         graphs, methods, seeds=seeds, devices=devices, workdir=workdir, **keys
     )
+
+
+def _import_pipeline() -> Any:
+    """Imports the pipeline; its compiled functions are kept for later processes."""
+    from placement.pipeline.console.compilation_cache import keep_compiled
+
+    keep_compiled()  # before the pipeline imports JAX
+    from placement.pipeline import python_api
+
+    return python_api

@@ -12,8 +12,17 @@ import numpy as np
 
 from placement import simulators
 from placement.errors import UserError
-from placement.graphs import dag, opgraph
-from placement.simulators import makespan, max_load, ranks, residency, serial, subgraph, tensors
+from placement.graphs import batching, dag, opgraph
+from placement.simulators import (
+    list_schedule,
+    makespan,
+    max_load,
+    ranks,
+    residency,
+    serial,
+    subgraph,
+    tensors,
+)
 from placement.types import Array, Problem
 
 _MAX_DEVICES = 31  # the simulators represent sets of devices by the bits of an integer
@@ -298,29 +307,74 @@ class Instance(Problem):
         Raises:
           UserError: there is no such objective, or there are more devices than bits in a set.
         """
+        tables = self._make_objective_tables()
+        # If a function is being traced, the arrays would be tracers, which must not be cached.
+        with jax.ensure_compile_time_eval():
+            return jax.device_put((self.limits, tables))
+
+    @functools.cached_property
+    def padded_tables(self) -> tuple[simulators.Limits, Any]:
+        """The `tables` for placements of `num_padded_ops` operations.
+
+        Under `makespan`, graphs whose operations and pairs of neighbours are in the same buckets
+        (`graphs.batching.bucket`) have tables of equal shapes. So they share compiled programs. The
+        devices and the kinds of limits must be equal, too. The tables of other objectives also
+        depend on the numbers of readers of the tensors.
+
+        Raises:
+          UserError: as `tables`.
+        """
+        num_ops, padded_ops = self.graph.num_ops, self.num_padded_ops
+        fan_in = np.bincount(self.graph.receivers, minlength=num_ops)
+        num_steps = int(list_schedule.num_steps(fan_in).sum())
+        # Without parallel edges the first number is greater: every second input adds a step.
+        num_pairs = batching.bucket(len(self.dependencies.senders))
+        length = max(padded_ops + num_pairs // list_schedule.WIDTH, batching.bucket(num_steps))
+        sizes = num_ops, padded_ops, length
+        tables = self._make_objective_tables()
+        pad_tables = simulators.get_objective(self.objective).pad_tables
+        limits = simulators.pad_limits(self.limits, *sizes)
+        with jax.ensure_compile_time_eval():
+            return jax.device_put((limits, pad_tables(tables, *sizes)))
+
+    def _make_objective_tables(self) -> Any:
+        """Returns the objective's tables on the host; raises as `tables`."""
         num_devices = np.asarray(self.costs.compute_s).shape[1]
         if num_devices > _MAX_DEVICES:
             raise UserError(
                 f"{num_devices} devices; the simulators take at most {_MAX_DEVICES}: give fewer"
             )
         simulators.get_objective(self.objective)
-        # If a function is being traced, the arrays would be tracers, which must not be cached.
-        with jax.ensure_compile_time_eval():
-            return jax.tree.map(jnp.asarray, (self.limits, _TABLES[self.objective](self)))
+        return _TABLES[self.objective](self)
+
+    @property
+    def num_padded_ops(self) -> int:
+        """The number of operations with padding: the bucket of N."""
+        return batching.bucket(self.graph.num_ops)
 
     def evaluate(self, placements: Array) -> Array:
         """Evaluates placements int32 [B, N] to float32 [B] seconds; inf for infeasible placements.
 
         Compiles once for each batch size. The arrays are arguments of the compiled function, so
-        that instances whose tables have equal shapes share it.
+        that instances whose `padded_tables` have equal shapes share it.
         """
-        simulate = simulators.get_objective(self.objective).simulate
-        return _evaluate(simulate, False, self.tables, jnp.asarray(placements, jnp.int32))
+        return self._evaluate(placements, penalised=False)
 
     def evaluate_penalised(self, placements: Array) -> Array:
         """Evaluates as `evaluate`; infeasible placements evaluate to `Outcome.penalised_s`."""
+        return self._evaluate(placements, penalised=True)
+
+    def _evaluate(self, placements: Array, *, penalised: bool) -> Array:
         simulate = simulators.get_objective(self.objective).simulate
-        return _evaluate(simulate, True, self.tables, jnp.asarray(placements, jnp.int32))
+        return _evaluate(simulate, penalised, self.padded_tables, self._pad(placements))
+
+    def _pad(self, placements: Array) -> Array:
+        """Pads placements [B, N] to int32 [B, `num_padded_ops`]; on the host unless traced."""
+        if not isinstance(placements, jax.core.Tracer):
+            placements = np.asarray(placements)
+        pad = jnp.pad if isinstance(placements, jax.core.Tracer) else np.pad
+        missing = self.num_padded_ops - self.graph.num_ops
+        return pad(placements.astype(np.int32), ((0, 0), (0, missing)))
 
     def value_s(self, placement: np.ndarray) -> float:
         """Returns the objective's value of one placement int [N], by the simulator."""
@@ -331,7 +385,7 @@ class Instance(Problem):
     def exceeds_memory(self, placement: np.ndarray) -> bool:
         """Returns whether a placement int [N] could run if devices had more memory."""
         simulate = simulators.get_objective(self.objective).simulate
-        return bool(_exceeds_memory(simulate, self.tables, jnp.asarray(placement)[None])[0])
+        return bool(_exceeds_memory(simulate, self.padded_tables, self._pad(placement[None]))[0])
 
     def fullest_bytes(self, placements: np.ndarray) -> np.ndarray:
         """Computes the bytes that operations always occupy on the fullest device, on the host.

@@ -8,15 +8,17 @@
     python -m experiments.benchmarks scale [OPERATIONS ...]
     python -m experiments.benchmarks unseen POLICY
     python -m experiments.benchmarks gaps [FAMILY ...]
+    python -m experiments.benchmarks compile [METHOD ...]
 
 The module of the same name describes each benchmark; `devices` is described in
-`experiments.benchmarks.jax_devices`.
+`experiments.benchmarks.jax_devices`, and `compile` in `experiments.benchmarks.compilation`.
 """
 
 import sys
 from collections.abc import Callable
 
 from experiments.benchmarks import (
+    compilation,
     gaps,
     jax_devices,
     learning,
@@ -37,8 +39,9 @@ BENCHMARKS: dict[str, Callable[..., None]] = {
     "scale": scale.run,
     "unseen": unseen.run,
     "gaps": gaps.run,
+    "compile": compilation.run,
 }
-_WITH_ARGUMENTS = ("search", "scale", "unseen", "gaps")
+_WITH_ARGUMENTS = ("search", "scale", "unseen", "gaps", "compile")
 
 
 def main(argv: list[str]) -> None:

@@ -8,10 +8,9 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-import jax
-
 from placement.costs import roofline
 from placement.pipeline import loading
+from placement.pipeline.console.compilation_cache import limit_compiled
 from placement.zoo import families
 
 # No configuration trains a policy on the last of these, nor on any set of four devices.
@@ -78,7 +77,7 @@ def measure_cells(
         problem = describe_problem(case.graph, case.devices)
         values = measure(problem)
         cells.append(Cell(*case, problem.coarse.graph.num_ops, values))
-        jax.clear_caches()  # each graph compiles for its own sizes, which no other graph reuses
+        limit_compiled()
         text = ", ".join(f"{name}={value:.4g}" for name, value in values.items())
         print(
             f"{number} of {len(cases)}: {case.graph}, {case.devices}: {text}",

@@ -16,8 +16,10 @@ import chex
 import jax
 import jax.numpy as jnp
 import jraph
+import numpy as np
 import optax
 from jax.extend.core import jaxpr_as_fun
+from jax.flatten_util import ravel_pytree
 from jax.interpreters import partial_eval
 
 from placement import arguments
@@ -159,9 +161,8 @@ def make_learner(
         rate = optax.exponential_decay(
             rate, _DECAY_INTERVAL, settings.learning_rate_decay, _DECAY_START, staircase=True
         )
-    # Adam works on one vector: on some fifty arrays it would be a third of the compiled program.
-    adam = optax.flatten(optax.adam(rate))
-    optimiser = optax.chain(optax.clip_by_global_norm(settings.max_grad_norm), adam)
+    # Works on one vector: on some fifty arrays it would be a third of the compiled program.
+    optimiser = optax.chain(optax.clip_by_global_norm(settings.max_grad_norm), optax.adam(rate))
 
     @jax.jit  # so that `init` and `sample` share one trace
     def draw(params: Params, key: chex.PRNGKey, graph: jraph.GraphsTuple) -> Sample:
@@ -172,11 +173,15 @@ def make_learner(
         key, init_key = jax.random.split(key)
         params = initial_params(policy.init, init_key, graph)
         num_steps = jax.eval_shape(draw, params, init_key, graph).log_prob.shape[1]
-        # Strongly typed, as the baseline after an update is: another type would compile again.
-        baseline: Array = jnp.full(num_steps, jnp.nan, jnp.float32)
+        vector = jax.eval_shape(lambda params: ravel_pytree(params)[0], params)
+        zeros = jax.eval_shape(optimiser.init, vector)
+        # On the host, where nothing is compiled. Strongly typed, as the baseline after an update
+        # is: another type would compile again.
+        baseline: Array = np.full(num_steps, np.nan, np.float32)
         if settings.failed == "constant":
             baseline = _failing_returns(settings, num_steps)
-        return State(params, optimiser.init(params), key, baseline, jnp.zeros((), jnp.int32))
+        opt_state = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), zeros)
+        return jax.device_put(State(params, opt_state, key, baseline, np.zeros((), np.int32)))
 
     @jax.jit
     def sample(state: State, graph: jraph.GraphsTuple) -> tuple[State, Sample]:
@@ -201,11 +206,12 @@ def make_learner(
         num_updates = state.updates
 
         def descend(state: State, batch: Batch) -> tuple[State, Metrics]:
-            gradient = jax.value_and_grad(loss, has_aux=True)
-            (value, metrics), grads = gradient(state.params, graph, batch, num_updates)
-            updates, opt_state = optimiser.update(grads, state.opt_state, state.params)
-            params = optax.apply_updates(state.params, updates)
-            metrics = {"loss": value, **metrics, "grad_norm": optax.tree.norm(grads)}
+            value_and_grad = jax.value_and_grad(loss, has_aux=True)
+            (value, metrics), grads = value_and_grad(state.params, graph, batch, num_updates)
+            gradient_vector, unravel = ravel_pytree(grads)
+            updates, opt_state = optimiser.update(gradient_vector, state.opt_state)
+            params = optax.apply_updates(state.params, unravel(updates))
+            metrics = {"loss": value, **metrics, "grad_norm": optax.tree.norm(gradient_vector)}
             return state._replace(params=params, opt_state=opt_state), metrics
 
         advantage, baseline = compute_advantages(settings, state, latency_s, reference_s)

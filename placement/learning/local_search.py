@@ -38,6 +38,7 @@ class LocalSearchState(NamedTuple):
     best_is_feasible: Array  # bool []
 
 
+@jax.jit
 def begin(graph: jraph.GraphsTuple) -> LocalSearchState:
     """Starts with each node on the fastest device overall, or on the first that supports it."""
     allowed = jnp.asarray(graph.nodes["allowed"])

@@ -18,7 +18,7 @@ import jraph
 import numpy as np
 
 from placement import simulators
-from placement.graphs import coarsen
+from placement.graphs import batching, coarsen
 from placement.instance import Instance
 from placement.learning import mesh
 from placement.learning.base import Learner, Metrics, State
@@ -62,13 +62,18 @@ class Simulator(NamedTuple):
 
     # `simulate(tables, placements int32 [B, N])`: static under jit, one for each objective
     simulate: Callable[[Any, Array], simulators.Outcome]
-    tables: Any  # the problem's `Instance.tables`
-    assignment: Array | None = None  # see `search`
+    tables: Any  # the problem's `Instance.padded_tables`
+    num_ops: int  # N with padding
+    assignment: Array | None  # int32 [N] with padding, see `search`
 
     @classmethod
-    def from_problem(cls, problem: Instance) -> "Simulator":
-        """Returns the simulator of a problem whose operations are the policy's nodes."""
-        return cls(simulators.get_objective(problem.objective).simulate, problem.tables)
+    def from_problem(cls, problem: Instance, assignment: Array | None = None) -> "Simulator":
+        """Returns the simulator of a problem; the assignment is as in `search`."""
+        simulate = simulators.get_objective(problem.objective).simulate
+        num_ops = problem.num_padded_ops
+        if assignment is not None:
+            assignment = batching.pad(np.asarray(assignment), num_ops, 0)
+        return cls(simulate, problem.padded_tables, num_ops, assignment)
 
 
 def start(
@@ -167,6 +172,32 @@ def search(
         yield Report(progress, (_record(progress, mean_s, metrics),), (finite_s,))
 
 
+def compile_search(learner: Learner, graph: jraph.GraphsTuple, progress: Progress) -> None:
+    """Compiles the steps of `search` for such arguments, without changing anything."""
+    state, samples = learner.sample(learner.place(progress.state), graph)
+    latency_s = jnp.ones(samples.log_prob.shape, jnp.float32)
+    reference_s = jnp.float32(progress.reference_s)
+    is_feasible = jnp.isfinite(latency_s)
+    updated = learner.update(state, graph, samples, latency_s, reference_s, is_feasible)
+    jax.block_until_ready(updated)
+
+
+def compile_search_simulated(
+    learner: Learner,
+    graph: jraph.GraphsTuple,
+    simulator: Simulator,
+    progress: Progress,
+    *,
+    chunk: int = 16,
+) -> None:
+    """Compiles the steps of `search_simulated` for such arguments, without taking any."""
+    inputs, state = _make_inputs(graph, simulator, progress), learner.place(progress.state)
+    sizes, no_steps = (simulator.num_ops, chunk), np.int32(0)
+    jax.block_until_ready(
+        _run_steps(learner, simulator.simulate, *sizes, inputs, state, no_steps, no_steps)
+    )
+
+
 def search_simulated(
     learner: Learner,
     graph: jraph.GraphsTuple,
@@ -190,9 +221,7 @@ def search_simulated(
       pace: called before each chunk, returns how many steps to take at most. A caller with a clock
         so gets reports in time however long a step takes. None: all.
     """
-    inputs = _Inputs(
-        graph, simulator.tables, simulator.assignment, jnp.float32(progress.reference_s)
-    )
+    inputs = _make_inputs(graph, simulator, progress)
     num_ops = progress.elite.shape[1]
     progress = progress._replace(state=learner.place(progress.state))
     while progress.evaluations < budget:
@@ -201,7 +230,7 @@ def search_simulated(
         state, results = _run_steps(
             learner,
             simulator.simulate,
-            num_ops,
+            simulator.num_ops,
             chunk,
             inputs,
             progress.state,
@@ -215,7 +244,7 @@ def search_simulated(
             result: _StepResult = jax.tree.map(lambda leaf, i=i: leaf[i], results)
             progress = _remember(
                 progress,
-                result.best[None],
+                result.best[None, :num_ops],
                 result.best_s[None],
                 result.best_index[None],
                 result.evaluated,
@@ -234,7 +263,7 @@ class _StepResult(NamedTuple):
 
     evaluated: Array  # int32 []: number of evaluations; 0 if the step was not taken
     is_learned: Array  # bool []: whether all samples were evaluated, and learned from
-    best: Array  # int32 [N]
+    best: Array  # int32 [N], with padding
     best_s: Array  # float32 []; inf if no placement is feasible
     best_index: Array  # int32 []: among the step's placements
     mean_s: Array  # float32 []: of the feasible placements that the episodes ended with
@@ -251,6 +280,11 @@ class _Inputs(NamedTuple):
     reference_s: Array
 
 
+def _make_inputs(graph: jraph.GraphsTuple, simulator: Simulator, progress: Progress) -> _Inputs:
+    reference_s = jnp.float32(progress.reference_s)
+    return _Inputs(graph, simulator.tables, simulator.assignment, reference_s)
+
+
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def _run_steps(
     learner: Learner,
@@ -264,6 +298,8 @@ def _run_steps(
 ) -> tuple[State, _StepResult]:
     """Takes at most `max_steps` of `length` steps, until no evaluations are remaining.
 
+    The number of operations includes padding, so that graphs of a bucket share the program.
+
     Every leaf of the result has the leading axis `length`.
     """
 
@@ -276,17 +312,19 @@ def _run_steps(
         latency_s = jnp.where(is_evaluated & outcome.feasible, outcome.latency_s, jnp.inf)
         shape = samples.log_prob.shape  # [B, T]
 
-        def update() -> tuple[State, Metrics]:
-            penalised_s = outcome.penalised_s().reshape(shape)
-            feasible = outcome.feasible.reshape(shape)
-            return learner.update(
-                sampled_state, inputs.graph, samples, penalised_s, inputs.reference_s, feasible
-            )
-
+        updated_state, metrics = learner.update(
+            sampled_state,
+            inputs.graph,
+            samples,
+            outcome.penalised_s().reshape(shape),
+            inputs.reference_s,
+            outcome.feasible.reshape(shape),
+        )
         is_learned = evaluated == len(placements)
-        no_metrics = _zeros(jax.eval_shape(update)[1])
         # A step that is cut short leaves the state as it was, so that a resumed search repeats it.
-        next_state, metrics = jax.lax.cond(is_learned, update, lambda: (state, no_metrics))
+        # The update is outside of the branches: within one, XLA would compile its forward pass anew
+        # instead of using that of the draw.
+        next_state = jax.lax.cond(is_learned, lambda: updated_state, lambda: state)
         best_index = jnp.argmin(latency_s)
         last_s = latency_s.reshape(shape)[:, -1]
         is_finite = jnp.isfinite(last_s)
@@ -322,7 +360,23 @@ def _zeros(shapes: Any) -> Any:
 def _flatten_and_lift(samples: Sample, assignment: Array | None, num_ops: int) -> Array:
     """Returns the placements of all operations in all steps, int32 [B T, N]."""
     placements = samples.placement.reshape(-1, samples.placement.shape[-1])
-    return placements[:, :num_ops] if assignment is None else coarsen.lift(assignment, placements)
+    return lift_to_ops(placements, assignment, num_ops)
+
+
+def lift_to_ops(placements: Array, assignment: Array | None, num_ops: int) -> Array:
+    """Returns the placements int32 [B, N] of N operations, given those of a policy's M nodes.
+
+    Args:
+      placements: int32 [B, M].
+      assignment: int32 [N], see `search`.
+      num_ops: N. Without an assignment, both N and M may include padding.
+    """
+    if assignment is not None:
+        return coarsen.lift(assignment, placements)
+    missing = num_ops - placements.shape[1]
+    if missing > 0:
+        return jnp.pad(placements, ((0, 0), (0, missing)))
+    return placements[:, :num_ops]
 
 
 def _record(progress: Progress, mean_s: float, metrics: Metrics) -> dict[str, float]:

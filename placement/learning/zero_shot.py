@@ -17,9 +17,8 @@ import jraph
 import numpy as np
 
 from placement import simulators
-from placement.graphs import coarsen
 from placement.learning import mesh
-from placement.learning.trainer import Simulator
+from placement.learning.trainer import Simulator, lift_to_ops
 from placement.types import Array, Improve, Params
 
 COPIES = 8  # of each placement that is improved; the fastest 1 / COPIES are
@@ -28,7 +27,7 @@ COPIES = 8  # of each placement that is improved; the fastest 1 / COPIES are
 class Result(NamedTuple):
     """The fastest placement, and the progress of the search."""
 
-    placement: np.ndarray  # int32 [N]
+    placement: np.ndarray  # int32 [N], with padding
     latency_s: np.ndarray  # float32 [steps]: least latency so far; inf while nothing is feasible
     evaluations: int
 
@@ -40,11 +39,12 @@ def place(
     simulator: Simulator,
     key: chex.PRNGKey,
     *,
-    num_ops: int,
     num_samples: int = 256,
     steps: int = 6,
 ) -> Result:
-    """Places a graph with `steps` * `num_samples` evaluations; compiled once for each size.
+    """Places a graph with `steps` * `num_samples` evaluations; compiled once for each bucket.
+
+    The placement has the operations of the simulator, padding included.
 
     Args:
       improve: the policy's `improve`.
@@ -52,12 +52,11 @@ def place(
       graph: the policy's input, padded.
       simulator: of the problem.
       key: consumed.
-      num_ops: N, without padding.
       num_samples: a multiple of `COPIES`.
       steps: number of times that the policy places all operations.
     """
     inputs = graph, simulator.tables, simulator.assignment, params
-    shape = num_ops, num_samples, steps
+    shape = simulator.num_ops, num_samples, steps
     placements, latency_s = mesh.fetch(_place(improve, simulator.simulate, shape, inputs, key))
     best = int(np.argmin(latency_s))
     return Result(placements[best], np.minimum.accumulate(latency_s), steps * num_samples)
@@ -77,9 +76,7 @@ def _place(
 
     def step(current: Array | None, key: chex.PRNGKey) -> tuple[Array, tuple[Array, Array]]:
         improved = improve(params, key, graph, current, num_samples).placement[:, 0]
-        lifted = improved[:, :num_ops]
-        if assignment is not None:
-            lifted = coarsen.lift(assignment, improved)
+        lifted = lift_to_ops(improved, assignment, num_ops)
         outcome = mesh.replicate(mesh.shard_map(simulate, tables, lifted))
         latency_s = jnp.where(outcome.feasible, outcome.latency_s, jnp.inf)
         fastest = jnp.argsort(latency_s)[: num_samples // COPIES]

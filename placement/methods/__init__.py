@@ -73,8 +73,9 @@ def solve(
       problem: the graph, its costs and the objective; an `Instance` keeps what is derived from it.
       method: a key of `METHODS`; a learned one may have arguments, see `placement.methods.learned`.
       seed: of all randomness.
-      time_limit_s: when to stop. Compiling counts. Building a model and a step that has begun are
-        not cut off.
+      time_limit_s: when to stop. The time of a learned method counts from its first step: what it
+        compiles before that is in `Solution.compile_s`. For other methods compilation counts.
+        Building a model and a step that has begun are not cut off.
       budget: the number of placements that are evaluated at most. Exact solvers spend it only on
         improving the placement that they start from, if at all.
       observe: called after every step of a search, from any thread, with the number of evaluations,

@@ -262,6 +262,20 @@ class Search(NamedTuple):
             keep_single_devices=not self.method.single_devices_fail,
         )
 
+    def compile(self, progress: trainer.Progress) -> None:
+        """Compiles the steps that continue a search, so that `steps` does not."""
+        learner, (graph, assignment) = self.method.learner, self.policy_input
+        if self._is_simulated:
+            simulator = trainer.Simulator.from_problem(self.problem, assignment)
+            trainer.compile_search_simulated(learner, graph, simulator, progress, chunk=CHUNK)
+        else:
+            trainer.compile_search(learner, graph, progress)
+
+    @property
+    def _is_simulated(self) -> bool:
+        """Whether the steps are compiled together with the simulator."""
+        return not (self.is_measured or self.method.single_devices_fail)
+
     def steps(
         self,
         progress: trainer.Progress,
@@ -280,8 +294,8 @@ class Search(NamedTuple):
         """
         learner, (graph, assignment) = self.method.learner, self.policy_input
         fail_singles = self.method.single_devices_fail
-        if not (self.is_measured or fail_singles):
-            simulator = trainer.Simulator.from_problem(self.problem)._replace(assignment=assignment)
+        if self._is_simulated:
+            simulator = trainer.Simulator.from_problem(self.problem, assignment)
             return trainer.search_simulated(
                 learner, graph, simulator, progress, budget, chunk=CHUNK, pace=pace
             )
@@ -351,21 +365,27 @@ def to_solution(progress: trainer.Progress, status: Status) -> Solution:
 def find(method: str, problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Trains a learned method on one problem, in its simulator, until its limits.
 
+    The time limit counts from the first step.
+
     Args:
       method: with its arguments.
       problem, seed, limits: as of every `placement.solvers.base.Find`.
     """
+    began_s = limits.elapsed_s()
     search = Search.prepare(method, problem)
     progress = search.start(seed, problem.evaluate)
+    search.compile(progress)
+    compile_s = limits.elapsed_s() - began_s
+    limits.extend(compile_s)
     pace = make_pace(limits.elapsed_s)
-    return run(search.steps(progress, limits.budget, problem.evaluate, pace), progress, limits)
+    steps = search.steps(progress, limits.budget, problem.evaluate, pace)
+    return run(steps, progress, limits)._replace(compile_s=compile_s)
 
 
 def make_pace(clock_s: Callable[[], float]) -> Callable[[], int]:
     """Makes a function that returns how many steps take about a second, at most `CHUNK`.
 
-    It is asked before every chunk. The first chunk, which compiles, and the second, which is timed,
-    have one step.
+    It is asked before every chunk. The first chunk, which is timed, has one step.
 
     Args:
       clock_s: returns seconds since any fixed time.
@@ -376,7 +396,7 @@ def make_pace(clock_s: Callable[[], float]) -> Callable[[], int]:
     def pace() -> int:
         nonlocal steps
         call_times_s.append(clock_s())
-        if len(call_times_s) > 2:
+        if len(call_times_s) > 1:
             step_s = max((call_times_s[-1] - call_times_s[-2]) / steps, _REPORT_INTERVAL_S / CHUNK)
             steps = max(1, int(_REPORT_INTERVAL_S / step_s))
         return steps

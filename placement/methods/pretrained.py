@@ -97,13 +97,12 @@ def place(pretrained: Pretrained) -> Solution:
     method, (graph, assignment), problem, _ = pretrained.search
     improve = method.policy.improve
     assert improve is not None
-    simulator = trainer.Simulator.from_problem(problem)._replace(assignment=assignment)
-    num_ops = problem.graph.num_ops
-    result = zero_shot.place(
-        improve, pretrained.params, graph, simulator, pretrained.key, num_ops=num_ops
-    )
+    simulator = trainer.Simulator.from_problem(problem, assignment)
+    result = zero_shot.place(improve, pretrained.params, graph, simulator, pretrained.key)
     return Solution(
-        result.placement, value_s=float(result.latency_s[-1]), evaluations=result.evaluations
+        result.placement[: problem.graph.num_ops],
+        value_s=float(result.latency_s[-1]),
+        evaluations=result.evaluations,
     )
 
 

@@ -43,7 +43,7 @@ def train(
     """Trains a learned method until the budget or time is spent, or `stop` says so.
 
     Continues from the checkpoint in `workdir` where there is one of the same method, settings and
-    costs. The time counts from the beginning, compilation included.
+    costs. The time limit counts the steps, whose compilation before is reported apart.
 
     The checkpoint is written after every report. A search that is killed so loses one report at
     most: on devices one step, in the simulator the steps of about a second. The search that
@@ -77,7 +77,6 @@ def train(
         if progress.step:
             display.detail(f"resuming {method} from step {progress.step}, after {spent_s:.1f} s")
         single_s = float(progress.reference_s)
-        phase.goal = progress_lib.Goal(settings.budget, settings.time_limit_s, single_s, spent_s)
         pace = learned.make_pace(time.monotonic)
         reports = search.steps(
             progress,
@@ -85,9 +84,6 @@ def train(
             lambda placements: processes.broadcast(np.asarray(evaluate(placements), np.float32)),
             lambda: int(processes.broadcast(pace())),
         )
-        began_s -= spent_s
-        left_s = settings.time_limit_s - (time.monotonic() - began_s)
-        limits = SearchLimits(left_s, settings.budget, observe, stop)
 
         def job() -> dict[str, Any]:
             return {
@@ -99,13 +95,13 @@ def train(
             }
 
         def keep(report: trainer.Report) -> None:
-            elapsed_s = time.monotonic() - began_s
+            steps_s = spent_s + limits.elapsed_s()
             # Logged before it is saved: a search that continues drops records that come after its
             # checkpoint, but cannot add missing ones.
             for record, latencies_s in zip(report.records, report.latencies_s, strict=True):
-                log.add(record, elapsed_s, latencies_s)
+                log.add(record, compile_s + steps_s, latencies_s)
             phase.update(report.progress.evaluations, report.progress.best_s)
-            checkpoints.save(path, (report.progress, elapsed_s))
+            checkpoints.save(path, (report.progress, steps_s))
 
         resumed = {"step": int(progress.step), "evaluations": int(progress.evaluations)}
         solution = learned.to_solution(progress, Status.TIME_LIMIT)
@@ -113,12 +109,20 @@ def train(
             metrics.Log(workdir, method, settings.seed, **resumed) as log,
             processes.lead_followers("search", job),
         ):
+            search.compile(progress)
+            compile_s = time.monotonic() - began_s
+            phase.note("")  # logs the seconds of the note above
+            limits = SearchLimits(settings.time_limit_s - spent_s, settings.budget, observe, stop)
+            phase.goal = progress_lib.Goal(
+                settings.budget, settings.time_limit_s, single_s, spent_s - compile_s
+            )
             if spent_s <= settings.time_limit_s:
                 solution = learned.run(reports, progress, limits, keep)
     if solution.placement is None:
         nowhere = np.zeros((1, problem.coarse.graph.num_ops), np.int32)
         solution = solution._replace(placement=nowhere[0], elite=nowhere, status=Status.INFEASIBLE)
-    return solution._replace(search_s=time.monotonic() - began_s)
+    search_s = spent_s + time.monotonic() - began_s
+    return solution._replace(search_s=search_s, compile_s=compile_s)
 
 
 def follow(job: dict[str, Any]) -> None:
@@ -132,6 +136,7 @@ def follow(job: dict[str, Any]) -> None:
     fresh = search.start(0, problem.evaluate)
     progress = flax.serialization.from_bytes(fresh, job["progress"])
     receive = processes.broadcast
+    search.compile(progress)
     for _ in search.steps(progress, job["budget"], lambda _: receive(), receive):
         pass
 

@@ -60,7 +60,8 @@ class Settings:
     seed: int = _setting(0, "the seed of everything random")
     # Each step has this limit: profiling, each search, compiling the placements to measure (at
     # least 5 s each), calibrating, checking and explaining. After it, a step only does what the run
-    # needs to continue, such as one inference on each device.
+    # needs to continue, such as one inference on each device. The limit of a learned search counts
+    # from its first step: compiling takes the time that it takes.
     time_limit_s: float = _setting(60.0, "seconds for each search, and for every other step")
     # Compilation is not included. Profiling the operations takes a fifth of this in addition.
     measure_s: float = _setting(30.0, "seconds for timing the final placements on the devices")

@@ -43,7 +43,7 @@ class CostView(NamedTuple, Generic[PolicyTables]):
         """Gathers the tables of `makespan.latency`, for placements of N operations."""
         compute_s, delay_s = self.compute_s[self.steps.op], self.delay_s[self.steps.edges]
         kinds = np.arange(compute_s.shape[1], dtype=np.int8)  # no two devices are interchangeable
-        return makespan.Tables(self.steps, compute_s, kinds, delay_s)
+        return makespan.Tables(self.steps, compute_s, kinds, delay_s, num_steps=self.num_steps)
 
 
 class CostFeatures(NamedTuple):

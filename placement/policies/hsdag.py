@@ -282,7 +282,7 @@ def make(
         num_devices, num_groups = graph.globals.compute_s.shape[1], max(groups, batch)
         num_uniform = int(uniform * batch)
         num_noises = 1 + (num_uniform > 0)  # noise for the policy's moves, and for uniform ones
-        parse_key, uniform_key = jax.random.split(key)
+        uniform_key, *parse_keys = jax.random.split(key, 3)
         # All numbers in one draw: compiling a draw takes half a second.
         shape = 3 + num_noises * num_devices, num_groups
         numbers = jax.random.uniform(uniform_key, shape, minval=1e-20)
@@ -299,7 +299,7 @@ def make(
             )
         )
         parse_masks = encoding.edges.mask
-        parses = draw_parses(jax.random.split(parse_key, len(parse_masks)), parse_masks)
+        parses = draw_parses(jnp.stack(parse_keys), parse_masks)
         # A level at which neither parse joins anything has the groups of the level before it.
         has_grown = (parses.root[:, 1:] != parses.root[:, :-1]).any(axis=(0, 2))
         shared = Action(
@@ -364,7 +364,9 @@ def make(
 def _draw_masked_index(mask: Array, uniform: Array) -> Array:
     """Draws indices int32 [K] at which the mask bool [M] is True, by uniform numbers [K]."""
     number = (uniform * mask.sum()).astype(jnp.int32)
-    return jnp.searchsorted(jnp.cumsum(mask), number + 1).astype(jnp.int32)
+    # Comparing with all is fewer instructions to compile than a binary search.
+    cumulated = jnp.cumsum(mask)
+    return jnp.searchsorted(cumulated, number + 1, method="compare_all").astype(jnp.int32)
 
 
 def _with_finite_costs(graph: jraph.GraphsTuple) -> jraph.GraphsTuple:

@@ -38,6 +38,7 @@ _ROW = {
     "versus_interval": files.OptionalField(([files.NUMBER], None)),
     **dict.fromkeys(("bound_s", "gap"), files.OptionalField(files.NUMBER)),
     "search_s": float,
+    "compile_s": files.OptionalField(float),
     "evaluations": int,
     "num_devices": files.OptionalField(int),
     "status": str,

@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from placement import arguments
+from placement.graphs import batching
 from placement.simulators import makespan, max_load, residency, serial, subgraph
 from placement.types import Array
 
@@ -35,6 +37,26 @@ class Memory(NamedTuple):
     schedule: makespan.Tables | None = None  # of the whole graph, where `alive` is not None
 
 
+def pad_limits(limits: Limits, num_ops: int, padded_ops: int, length: int) -> Limits:
+    """Pads the limits of N operations, on the host, as `makespan.pad_tables` pads an objective's.
+
+    The tables of tensors in memory keep their sizes, except the schedule's.
+    """
+    memory, representative = limits
+    if memory is not None:
+        alive = memory.alive
+        if alive is not None:
+            schedule = makespan.pad_tables(alive.schedule, num_ops, padded_ops, length)
+            alive = alive._replace(schedule=schedule)
+        memory = memory._replace(
+            memory_bytes=batching.pad(memory.memory_bytes, padded_ops, 0.0), alive=alive
+        )
+    if representative is not None:
+        padding = np.arange(num_ops, padded_ops, dtype=representative.dtype)
+        representative = np.concatenate([representative, padding])
+    return Limits(memory, representative)
+
+
 class Outcome(NamedTuple):
     """The results of B placements."""
 
@@ -55,6 +77,7 @@ class Objective(NamedTuple):
     """An objective: `latency(tables, placement [N, B])` is pure and reads `Instance.tables`."""
 
     latency: Callable[[Any, Array], Array]
+    pad_tables: Callable[[Any, int, int, int], Any]  # see `makespan.pad_tables`
 
     def simulate(self, tables_: tuple[Limits, Any], placements: Array) -> Outcome:
         """Simulates placements int32 [B, N] with the arrays of `Instance.tables`: pure, jittable.
@@ -80,10 +103,10 @@ class Objective(NamedTuple):
 
 
 OBJECTIVES: dict[str, Objective] = {
-    "serial": Objective(serial.latency),
-    "makespan": Objective(makespan.latency),
-    "max_load": Objective(max_load.latency),
-    "subgraph": Objective(subgraph.latency),
+    "serial": Objective(serial.latency, serial.pad_tables),
+    "makespan": Objective(makespan.latency, makespan.pad_tables),
+    "max_load": Objective(max_load.latency, max_load.pad_tables),
+    "subgraph": Objective(subgraph.latency, subgraph.pad_tables),
 }
 
 

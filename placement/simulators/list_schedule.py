@@ -11,9 +11,10 @@ The module has the parts that every list schedule of the project shares:
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import chex
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -95,6 +96,50 @@ def pad(steps: Steps, num_ops: int, num_edges: int, length: int) -> Steps:
         return np.concatenate([values, np.full((missing, *values.shape[1:]), idle, values.dtype)])
 
     return Steps(*(append(*pair) for pair in zip(steps, idle_step, strict=True)))
+
+
+def pad_ops(steps: Steps, num_ops: int, padded_ops: int, length: int) -> Steps:
+    """Adapts steps to buffers with rows for more operations, and pads them to a length.
+
+    Args:
+      steps: S steps of N operations.
+      num_ops: N.
+      padded_ops: number of operations with padding, at least N.
+      length: at least S.
+    """
+    moved = steps._replace(
+        inputs=np.where(steps.inputs == num_ops, np.int32(padded_ops), steps.inputs),
+        output=np.where(steps.output == num_ops + 1, np.int32(padded_ops + 1), steps.output),
+    )
+    no_edge = int(steps.edges.max(initial=0))  # only `arrange_delays` reads edges, before padding
+    return pad(moved, padded_ops, no_edge, length)
+
+
+def fold_steps(
+    advance: Callable[[Any, Any], tuple[Any, None]],
+    initial: Any,
+    arrays: Any,
+    num_steps: Array | None,
+    *,
+    reverse: bool = False,
+) -> Any:
+    """Applies `advance(carry, xs)` to steps one after another and returns the last carry.
+
+    Args:
+      advance: as of `jax.lax.scan`.
+      initial: the first carry.
+      arrays: a pytree with an entry for each of S steps, which may include padding at the end.
+      num_steps: int32 []: the number of steps without padding; None: S.
+      reverse: whether the last step comes first.
+    """
+    if num_steps is None:
+        return jax.lax.scan(advance, initial, arrays, reverse=reverse)[0]
+
+    def apply(i: Array, carry: Any) -> Any:
+        index = num_steps - 1 - i if reverse else i
+        return advance(carry, jax.tree.map(lambda leaf: jnp.asarray(leaf)[index], arrays))[0]
+
+    return jax.lax.fori_loop(0, num_steps, apply, initial)
 
 
 def accumulate_inputs(

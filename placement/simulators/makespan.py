@@ -33,6 +33,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from placement.graphs.batching import pad
 from placement.simulators import list_schedule, tensors
 from placement.types import Array, OpGraph
 
@@ -65,6 +66,8 @@ class Tables(NamedTuple):
     kind: Array  # int8 [D]: the kind of each device, as in `Links`
     delay_s: Array  # float32 [S, WIDTH, M, M]: of each step's inputs
     boundary: Boundary | None = None  # None if the tables describe a whole schedule
+    # int32 []: the number of steps without padding, which comes last; None: S
+    num_steps: Array | None = None
 
     @property
     def step_arrays(self) -> tuple[list_schedule.Steps, Array, Array]:
@@ -119,6 +122,24 @@ def arrange_delays(steps: list_schedule.Steps, delay_s: np.ndarray) -> np.ndarra
     """Arranges the edges' delays [E, M, M] by the inputs of each step, [S, WIDTH, M, M]."""
     no_edge = np.zeros((1, *delay_s.shape[1:]), np.float32)
     return np.concatenate([delay_s, no_edge])[steps.edges]
+
+
+def pad_tables(tables: Tables, num_ops: int, padded_ops: int, length: int) -> Tables:
+    """Pads the tables of N operations, on the host, for placements of more; no result changes.
+
+    Args:
+      tables: of a whole schedule.
+      num_ops: N.
+      padded_ops: number of operations with padding.
+      length: number of steps with padding.
+    """
+    steps = tables.steps
+    return tables._replace(
+        steps=list_schedule.pad_ops(steps, num_ops, padded_ops, length),
+        compute_s=pad(tables.compute_s, length, 0.0),
+        delay_s=pad(tables.delay_s, length, 0.0),
+        num_steps=np.array(len(steps.op), np.int32),
+    )
 
 
 def latency(tables: Tables, placement: Array) -> Array:
@@ -184,7 +205,7 @@ def compute_schedule(tables: Tables, placement: Array) -> OpSchedule:
 
     initial = jnp.zeros(num_ops + 2), jnp.zeros(tables.compute_s.shape[1]), jnp.float32(0)
     xs = steps, device, delay_s, compute_s
-    (tail_s, *_), _ = jax.lax.scan(step_back, initial, xs, reverse=True)
+    tail_s, *_ = list_schedule.fold_steps(step_back, initial, xs, tables.num_steps, reverse=True)
     return OpSchedule(start_s[:, 0], finish_s[:, 0], tail_s[:num_ops])
 
 
@@ -238,7 +259,7 @@ def _scan_schedule(tables: Tables, placement: Array, *, with_starts: bool = Fals
     longest_path_s = None if tables.boundary is None else jnp.full(batch, -jnp.inf)
     start_s = jnp.zeros_like(finish_s) if with_starts else None
     initial = finish_s, free_s, jnp.zeros(batch), longest_path_s, start_s
-    (finish_s, free_s, _, longest_path_s, start_s), _ = jax.lax.scan(
-        advance, initial, (tables.step_arrays, tables.boundary)
+    finish_s, free_s, _, longest_path_s, start_s = list_schedule.fold_steps(
+        advance, initial, (tables.step_arrays, tables.boundary), tables.num_steps
     )
     return _Result(finish_s, free_s, longest_path_s, start_s)

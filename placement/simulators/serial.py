@@ -14,6 +14,7 @@ from typing import NamedTuple
 import chex
 import jax.numpy as jnp
 
+from placement.graphs.batching import pad
 from placement.simulators import tensors
 from placement.types import Array
 
@@ -23,6 +24,12 @@ class Tables(NamedTuple):
 
     compute_s: Array  # float32 [N, D]
     blocks: tuple[tensors.TensorBlock, ...]
+
+
+def pad_tables(tables: Tables, num_ops: int, padded_ops: int, length: int) -> Tables:
+    """Pads the tables of N operations as `makespan.pad_tables`; the blocks keep their sizes."""
+    del num_ops, length
+    return tables._replace(compute_s=pad(tables.compute_s, padded_ops, 0.0))
 
 
 def latency(tables: Tables, placement: Array) -> Array:

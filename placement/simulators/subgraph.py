@@ -26,6 +26,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from placement.graphs.batching import pad
 from placement.simulators import list_schedule, max_load, tensors
 from placement.types import Array, CostModel, OpGraph
 
@@ -60,6 +61,15 @@ def build_tables(
         compute_s=np.asarray(costs.compute_s, np.float32)[steps.op],
         is_part=accelerator >= 0,
         precedes=np.triu(shares_accelerator, 1),
+    )
+
+
+def pad_tables(tables: Tables, num_ops: int, padded_ops: int, length: int) -> Tables:
+    """Pads the tables of N operations as `makespan.pad_tables`; the blocks keep their sizes."""
+    return tables._replace(
+        loads=max_load.pad_tables(tables.loads, num_ops, padded_ops, length),
+        steps=list_schedule.pad_ops(tables.steps, num_ops, padded_ops, length),
+        compute_s=pad(tables.compute_s, length, 0.0),
     )
 
 

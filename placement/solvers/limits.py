@@ -97,6 +97,10 @@ class SearchLimits:
         """Returns the seconds since the start."""
         return time.monotonic() - self._start_s
 
+    def extend(self, seconds: float) -> None:
+        """Moves the end, for seconds that the limit excludes, such as those of compilation."""
+        self._end_s += seconds
+
     def is_over(self) -> bool:
         """Whether no time remains."""
         return self.remaining_s() <= 0

@@ -12,7 +12,7 @@ import pytest
 
 from experiments import main, usage
 from placement.errors import UserError
-from placement.pipeline.console.compilation_cache import keep_compiled
+from placement.pipeline.console.compilation_cache import keep_compiled, limit_compiled
 from placement.reporting import verdict
 from tests.experiments import command
 from tests.experiments.command import check_details, check_summary, run, start
@@ -465,6 +465,17 @@ def test_compiled_functions_are_cached_unless_the_user_sets_a_cache(monkeypatch)
     monkeypatch.setenv(cache, "/elsewhere")
     keep_compiled()
     assert os.environ[cache] == "/elsewhere"
+
+
+def test_compiled_functions_are_dropped_before_they_fill_the_memory_map():
+    import jax
+
+    double = jax.jit(lambda x: 2 * x)
+    double(1.0)
+    limit_compiled(max_mappings=10**6)
+    assert double._cache_size() == 1
+    limit_compiled(max_mappings=0)
+    assert double._cache_size() == 0
 
 
 def keep_compiled_in(folder: str) -> None:

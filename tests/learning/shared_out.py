@@ -126,7 +126,7 @@ def run_zero_shot() -> dict[str, float]:
     result = zero_shot.place(
         method.policy.improve, params, graph, trainer.Simulator.from_problem(problem_),
         jax.random.PRNGKey(1),
-        num_ops=problem_.graph.num_ops, num_samples=SAMPLES, steps=2,
+        num_samples=SAMPLES, steps=2,
     )  # fmt: skip
     return {f"after {i}": float(value) for i, value in enumerate(result.latency_s)}
 

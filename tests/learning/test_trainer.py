@@ -451,7 +451,7 @@ def test_on_the_host_operations_follow_those_that_place_them():
 
 def test_in_the_simulator_co_located_operations_follow_the_first():
     problem, learner, first = _problem(FORK_JOIN, 11), _learner(), ASSIGNMENT
-    simulator = trainer.Simulator.from_problem(problem)._replace(assignment=first)
+    simulator = trainer.Simulator.from_problem(problem, first)
     lifted = helpers.all_placements(FORK_JOIN.num_ops, 2)[:, first]
     evaluate = problem.evaluate
     start, batched = _start(evaluate, FORK_JOIN), helpers.batched(FORK_JOIN)

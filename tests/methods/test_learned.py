@@ -17,6 +17,8 @@ from placement.instance import Instance
 from placement.learning import base
 from placement.methods import learned, pretrained
 from placement.pipeline import loading
+from placement.solvers.limits import SearchLimits
+from placement.types import Status
 from tests import helpers
 from tests.docs import pages
 
@@ -163,14 +165,59 @@ def test_a_report_comes_about_every_second(step_s, expected):
     """However long it goes on: the pace must not run away from the steps that are taken."""
     now = [0.0]
     pace = learned.make_pace(lambda: now[0])
-    assert pace() == 1  # compiles
-    now[0] += 20.0
     assert pace() == 1  # is timed
     taken = 1
     for _ in range(2000):
         now[0] += taken * step_s
         taken = pace()
         assert taken == expected
+
+
+SMALL = "hsdag:variant=untrained,hidden_size=4,num_layers=1,levels=1,groups=4,num_samples=4"
+
+
+def _bucket_problem(seed: int, num_ops: int) -> Instance:
+    """A random graph; those of 30 to 38 operations with 40 edges are in one bucket."""
+    rng = np.random.default_rng(seed)
+    graph = helpers.random_dag_of_size(rng, num_ops, 40, 30)
+    costs = helpers.random_costs(rng, graph, 3)._replace(
+        capacity_bytes=np.full(3, np.inf, np.float32)
+    )
+    return helpers.as_problem(graph, costs, "makespan")
+
+
+def test_the_next_graph_of_a_bucket_compiles_nothing():
+    first, second = _bucket_problem(0, 34), _bucket_problem(1, 37)
+    methods.solve(first, SMALL, budget=20)
+    with helpers.count_compilations() as compiled:
+        solution = methods.solve(second, SMALL, budget=20)
+    assert compiled == []
+    assert solution.value_s == second.value_s(solution.placement)
+    with helpers.count_compilations() as compiled:
+        methods.solve(_bucket_problem(2, 60), SMALL, budget=20)
+    assert compiled  # another bucket
+
+
+def test_the_time_limit_counts_from_the_first_step(monkeypatch):
+    """Compilation takes 100 s here, and a report 1 s; the limit is 5 s."""
+    now = [0.0]
+
+    def advance(seconds: float) -> None:
+        now[0] += seconds
+
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    monkeypatch.setattr(learned.Search, "compile", lambda *_: advance(100.0))
+    reported: list[int] = []
+
+    def observe(evaluations: int, *_: object) -> None:
+        reported.append(evaluations)
+        advance(1.0)
+
+    limits = SearchLimits(5.0, 1_000_000, observe)
+    solution = learned.find(SMALL, _bucket_problem(0, 34), 0, limits)
+    assert (solution.status, len(reported)) == (Status.TIME_LIMIT, 5)
+    assert solution.compile_s == 100.0
+    assert limits.elapsed_s() == 105.0
 
 
 @pytest.mark.parametrize("method", ["colocrl", "hsdag", "hsdag:variant=untrained"])

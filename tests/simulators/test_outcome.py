@@ -1,6 +1,7 @@
 """What all objectives share: limits, compilation, and what must not depend on the objective."""
 
 import functools
+import itertools
 import re
 
 import hypothesis
@@ -64,6 +65,22 @@ def test_outcomes_equal_the_reference_on_random_problems(objective, size):
         np.testing.assert_array_equal(
             problem.evaluate(placements), np.where(feasible, latency_s, np.inf)
         )
+
+
+@every_objective
+def test_padding_changes_no_outcome(objective):
+    """Operations are padded with any devices, as a policy places padding."""
+    size = (20, 30, 24, 3)
+    for problem, placements in itertools.islice(
+        reference.random_problems(objective, size, shared=True, **LIMITS), 5
+    ):
+        expected = simulate(objective, problem.tables, placements)
+        missing = problem.num_padded_ops - problem.graph.num_ops
+        assert missing > 0
+        padding = np.random.default_rng(0).integers(0, 3, (len(placements), missing))
+        padded = np.concatenate([placements, padding.astype(np.int32)], axis=1)
+        outcome = simulate(objective, problem.padded_tables, padded)
+        jax.tree.map(np.testing.assert_array_equal, outcome, expected)
 
 
 def _features(problem: Instance, placements: np.ndarray) -> set[str]:

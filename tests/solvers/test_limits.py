@@ -40,6 +40,15 @@ def test_a_part_has_its_share_and_tells_the_same(monkeypatch):
     assert not whole.is_over()
 
 
+def test_excluded_seconds_move_the_end(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    limits = SearchLimits(2.0, 1000)
+    now[0] += 10.0
+    limits.extend(9.0)
+    assert (limits.remaining_s(), limits.elapsed_s()) == (pytest.approx(1.0), 10.0)
+
+
 @pytest.mark.parametrize("objective", ["max_load", "makespan"])
 def test_cpsat_tells_while_it_searches(monkeypatch, objective):
     """Starts from a bad placement; reports have the values of the simulator."""

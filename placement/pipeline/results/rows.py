@@ -92,6 +92,7 @@ class Row(NamedTuple):
             "bound_s": solution.bound_s,
             "gap": units.ratio(solution.value_s, solution.bound_s) - 1.0,
             "search_s": solution.search_s,
+            "compile_s": solution.compile_s,
             "evaluations": solution.evaluations,
             "measurements": self.measurements,
             "max_load_s": math.nan if failed else self.max_load_s,

@@ -19,12 +19,11 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
-
 from placement import arguments, files
 from placement.errors import UserError
 from placement.pipeline import checkpoints, graph_labels, loading, method_runs, target, workdirs
 from placement.pipeline.console import faults, progress
+from placement.pipeline.console.compilation_cache import limit_compiled
 from placement.pipeline.results import bounds, outputs
 from placement.pipeline.settings import Settings
 from placement.pipeline.tasks import place, report
@@ -223,9 +222,7 @@ def _run(
         )
     finally:
         workdirs.release(cell.directory)
-        # Linux limits the mappings of a process, of which every compiled function has nine; with
-        # none left, XLA crashes. Learners of the next cell compile their own.
-        jax.clear_caches()
+        limit_compiled()
     if not result.interrupted and len(fault_log) == num_faults:
         runs.write_json(cell.directory / _FINISHED, cell.request())
     return result
