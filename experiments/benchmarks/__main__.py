@@ -8,6 +8,7 @@
     python -m experiments.benchmarks scale [OPERATIONS ...]
     python -m experiments.benchmarks unseen POLICY
     python -m experiments.benchmarks gaps [FAMILY ...]
+    python -m experiments.benchmarks optimum [SECONDS]
 
 The module of the same name describes each benchmark; `devices` is described in
 `experiments.benchmarks.jax_devices`.
@@ -20,6 +21,7 @@ from experiments.benchmarks import (
     gaps,
     jax_devices,
     learning,
+    optimum,
     policy,
     scale,
     search,
@@ -37,8 +39,9 @@ BENCHMARKS: dict[str, Callable[..., None]] = {
     "scale": scale.run,
     "unseen": unseen.run,
     "gaps": gaps.run,
+    "optimum": optimum.run,
 }
-_WITH_ARGUMENTS = ("search", "scale", "unseen", "gaps")
+_WITH_ARGUMENTS = ("search", "scale", "unseen", "gaps", "optimum")
 
 
 def main(argv: list[str]) -> None:

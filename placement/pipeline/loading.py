@@ -56,6 +56,11 @@ class Network(NamedTuple):
     estimated: dict[str, int]  # operation type -> number of operations whose FLOPs are estimated
     workload: workloads.Workload | None = None  # has its own devices and costs
 
+    @property
+    def optimum(self) -> workloads.Optimum | None:
+        """The known optimum of a workload; None where none is known."""
+        return self.workload.optimum if self.workload is not None else None
+
 
 class SearchProblem(NamedTuple):
     """The problem of a search, in full and coarsened to M operations, and its simulator."""
@@ -126,8 +131,13 @@ def load_network(settings: Settings) -> Network:
                 f"graph={settings.graph!r} has no weights to train; give a network of the zoo or a "
                 "model's path with training=1"
             )
-        graph = synthetic.build(name)
-        return Network(None, graph, coarsen.coarsen(graph), {})
+        workload = synthetic.build_workload(name)
+        if workload is not None and settings.objective != "makespan":
+            raise UserError(
+                f"graph={settings.graph!r} has a known optimum under objective 'makespan', not "
+                f"{settings.objective!r}; give --config.objective=makespan"
+            )
+        return build_graph_network(name) if workload is None else _make_workload_network(workload)
     if graph_labels.file(name) is None:
         source = zoo.build(name, weights=step is None)
     else:
@@ -197,14 +207,20 @@ def _split_training(graph: str) -> tuple[str, dict[str, Any] | None]:
 
 
 def _read_workload(path: Path, arguments_text: str, settings: Settings) -> Network:
-    """Reads a workload, which is not coarsened: that would lose placements, also optimal ones.
-
-    Its co-located operations follow the first of them instead (`coarsen.lift` by representatives).
-    """
+    """Reads a workload file."""
     values = arguments.split_arguments(settings.graph)[1] if arguments_text else {}
     parts = arguments.convert_arguments(settings.graph, values, {"parts": 1})["parts"]
     data = files.read_json(path, object, remedy="give a workload's file")
-    workload = workloads.from_json(data, name=path.stem, objective=settings.objective, parts=parts)
+    return _make_workload_network(
+        workloads.from_json(data, name=path.stem, objective=settings.objective, parts=parts)
+    )
+
+
+def _make_workload_network(workload: workloads.Workload) -> Network:
+    """Makes the network of a workload without coarsening it, which would lose placements.
+
+    Its co-located operations follow the first of them instead (`coarsen.lift` by representatives).
+    """
     graph = workload.graph
     representatives = opgraph.find_leaders(graph)
     edges = np.arange(graph.num_edges, dtype=np.int32)

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from placement import files, solvers
+from placement.costs import workloads
 from placement.pipeline import loading
 from placement.pipeline.results.rows import Row
 from placement.reporting import runs
@@ -31,14 +32,22 @@ class Bounds(NamedTuple):
     coarse_s: float  # at least full_s
 
 
-def add_bounds(rows: Sequence[Row], problem: loading.SearchProblem, path: Path) -> list[Row]:
-    """Gives each row the best bound that holds for its placement.
+def add_bounds(
+    rows: Sequence[Row],
+    problem: loading.SearchProblem,
+    path: Path,
+    optimum: workloads.Optimum | None = None,
+) -> list[Row]:
+    """Gives each row the best bound that holds for its placement; a known optimum is the best.
 
     Bounds come from the rows' own solvers, from `solvers.lower_bound` and from the file, which
     keeps the best ones; they are computed once for all runs with this file. A solver of contiguous
     placements keeps its own bound where that is better: it holds for no other row.
     """
-    bounds = _best_bounds(rows, problem, path)
+    if optimum is None:
+        bounds = _best_bounds(rows, problem, path)
+    else:
+        bounds = Bounds(optimum.value_s, optimum.value_s)
     bounded = []
     for row in rows:
         solution = row.solution
