@@ -10,6 +10,7 @@ from placement.analysis import segments
 from placement.costs import tables, workloads
 from placement.errors import UserError
 from placement.graphs import coarsen, opgraph, training
+from placement.graphs import constants as constants_lib
 from placement.instance import Instance
 from placement.pipeline import graph_labels
 from placement.pipeline.settings import Settings
@@ -150,14 +151,15 @@ def load_network(settings: Settings) -> Network:
             f"graph={settings.graph!r} has no operation that a device could run; give a model that "
             "computes something of its inputs"
         )
-    graph, coarsening = extraction.graph, coarsen.coarsen(extraction.graph)
     if step is None:
-        return Network(model, graph, coarsening, extraction.estimated)
-    # The step is coarsened like the network, so that both have the same groups.
+        graph = constants_lib.copy_to_readers(extraction.graph)
+        return Network(model, graph, coarsen.coarsen(graph), extraction.estimated)
+    # The step is coarsened like the network whose weights cross.
+    assignment = coarsen.coarsen(extraction.graph).assignment
     trained = training.make_training_graph(
-        graph, optimiser=step["optimiser"], colocate=step["colocate"]
+        extraction.graph, optimiser=step["optimiser"], colocate=step["colocate"]
     )
-    coarsening = training.coarsen_training_graph(trained, coarsening.assignment)
+    coarsening = training.coarsen_training_graph(trained, assignment)
     return Network(None, trained.graph, coarsening, extraction.estimated)
 
 
@@ -184,9 +186,18 @@ def build_graph_network(text: str, *, constants: bool = False) -> Network:
     if text.split(":")[0] == synthetic.NAME:
         graph = synthetic.build(text)
     else:
-        model = frontend.prepare(zoo.build(text, weights=False), "")
-        graph = extract.op_graph(model, name=text, constants=constants).graph
+        graph = constants_lib.copy_to_readers(extract_zoo_graph(text, constants=constants))
     return Network(None, graph, coarsen.coarsen(graph), {})
+
+
+def extract_zoo_graph(text: str, *, constants: bool) -> OpGraph:
+    """Extracts the graph of a zoo network, with an edge from each constant to each reader.
+
+    Raises:
+      UserError: it does not exist.
+    """
+    model = frontend.prepare(zoo.build(text, weights=False), "")
+    return extract.op_graph(model, name=text, constants=constants).graph
 
 
 def _split_training(graph: str) -> tuple[str, dict[str, Any] | None]:

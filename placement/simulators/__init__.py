@@ -32,6 +32,23 @@ class Memory(NamedTuple):
     # The tensors that come and go, for `makespan` and `max_load`; None if their sizes are unknown
     # or every device can hold all of them.
     alive: residency.Tables | None = None
+    copies: "ConstantCopies | None" = None  # None if no device copies a constant
+
+
+class ConstantCopies(NamedTuple):
+    """Constants that every device with a reader holds (`placement.graphs.constants`)."""
+
+    sources: Array  # int32 [R]: the operation that holds the constant
+    readers: Array  # int32 [R]: an operation that reads it
+    constant: Array  # int32 [R]: the number of the constant, from 0 to K - 1, ascending
+    constant_bytes: Array  # float32 [K]
+
+    def used_bytes(self, placement: Array, device: int) -> Array:
+        """float32 [B]: the bytes of the copies on a device under placements int32 [N, B]."""
+        is_read = (placement[self.readers] == device) & (placement[self.sources] != device)
+        is_copied = jnp.zeros((len(self.constant_bytes), placement.shape[1]), bool)
+        is_copied = is_copied.at[self.constant].max(is_read)
+        return jnp.asarray(self.constant_bytes) @ is_copied.astype(jnp.float32)
 
 
 class Outcome(NamedTuple):
@@ -105,6 +122,11 @@ def _overflow(memory: Memory, placement: Array) -> Array:
             for d in range(len(memory.capacity_bytes))
         ]
     )
+    if memory.copies is not None:
+        num_devices = len(memory.capacity_bytes)
+        used_bytes += jnp.stack(
+            [memory.copies.used_bytes(placement, d) for d in range(num_devices)]
+        )
     capacity_bytes = memory.capacity_bytes[:, None]
     if memory.alive is not None:
         tables, free_bytes = memory.alive, capacity_bytes - used_bytes

@@ -118,6 +118,8 @@ def _digest(problem: Problem) -> str:
         graph.edge_bytes,
         graph.colocation,
     )
-    for array in map(np.asarray, (*graph_arrays, *jax.tree.leaves(costs))):
+    copy_arrays = graph.copy_sources, graph.copy_readers, graph.copy_bytes, graph.copy_constants
+    arrays = (*graph_arrays, *jax.tree.leaves(costs), *(copy_arrays if copy_arrays[0].size else ()))
+    for array in map(np.asarray, arrays):
         digest.update(f"{array.dtype} {array.shape}".encode() + array.tobytes())
     return digest.hexdigest()[:16]
