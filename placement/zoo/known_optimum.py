@@ -37,6 +37,7 @@ FAMILY = "known_optimum"
 OPTIMUM_S = 1.0
 _TICKS = 2**20  # per second
 _MAX_OPS = 20_000  # the pairs of operations are looked at one by one
+_MAX_EDGES = 1_000_000
 _DEFAULTS: dict[str, arguments.Value] = {
     "family": FAMILY,
     "ops": 200,
@@ -76,6 +77,12 @@ def build(text: str) -> Workload:
         )
     if density > 100:
         raise UserError(f"graph {text!r} gives density as {density}; give a percentage, 0 to 100")
+    max_edges = num_ops * (num_ops - 1) // 2 * density // 100
+    if max_edges > _MAX_EDGES:
+        raise UserError(
+            f"graph {text!r} may have {max_edges:,} edges; give a lower density or fewer "
+            f"operations, for at most {_MAX_EDGES:,}"
+        )
     rng = np.random.default_rng(sizes["seed"])
     schedule = _draw_schedule(rng, num_ops, num_devices)
     transfer = round(_TICKS * num_devices / num_ops)
