@@ -275,6 +275,23 @@ class Instance(Problem):
         return max_load.build_tables(self.costs, self.tensor_blocks)
 
     @functools.cached_property
+    def constant_copies(self) -> simulators.ConstantCopies | None:
+        """The constants of which devices have copies, on the host; None if there are none."""
+        graph = self.graph
+        if not len(graph.copy_sources):
+            return None
+        order = np.argsort(graph.copy_constants, kind="stable")
+        _, first, constant = np.unique(
+            graph.copy_constants[order], return_index=True, return_inverse=True
+        )
+        return simulators.ConstantCopies(
+            sources=graph.copy_sources[order],
+            readers=graph.copy_readers[order],
+            constant=constant.astype(np.int32),
+            constant_bytes=graph.copy_bytes[order][first].astype(np.float32),
+        )
+
+    @functools.cached_property
     def limits(self) -> simulators.Limits:
         """The memory and co-location limits of a placement, on the host."""
         costs, graph = self.costs, self.graph
@@ -283,8 +300,10 @@ class Instance(Problem):
             memory_bytes=np.asarray(costs.memory_bytes, np.float32),
             capacity_bytes=capacity.astype(np.float32),
             shared=self.shares_memory,
+            copies=self.constant_copies,
         )
-        # If every device can hold all operations, no limit is ever exceeded and none is needed.
+        # If every device can hold all operations, no limit is ever exceeded and none is needed. A
+        # device that copies a constant does not hold the operation that the constant belongs to.
         total_bytes = np.asarray(costs.memory_bytes, np.float64).sum()
         tensor_bytes = costs.tensor_bytes
         if tensor_bytes is not None and self.objective in _TIMED_OBJECTIVES:
@@ -390,7 +409,7 @@ class Instance(Problem):
     def fullest_bytes(self, placements: np.ndarray) -> np.ndarray:
         """Computes the bytes that operations always occupy on the fullest device, on the host.
 
-        The parts of one accelerator count together.
+        Copies of constants count too. The parts of one accelerator count together.
 
         Args:
           placements: int32 [B, N].
@@ -400,6 +419,9 @@ class Instance(Problem):
         """
         memory_bytes = np.asarray(self.costs.memory_bytes, np.float64)
         used = [(placements == d) @ memory_bytes for d in range(len(self.devices))]
+        if self.constant_copies is not None:
+            copies, columns = self.constant_copies, np.asarray(placements).T
+            used = [n + np.asarray(_copied_bytes(copies, columns, d)) for d, n in enumerate(used)]
         return (np.stack(used, axis=1) @ self.shares_memory).max(axis=1)
 
 
@@ -425,6 +447,9 @@ def _evaluate(
     outcome = simulate(tables, placements)
     infeasible_s = outcome.penalised_s() if penalised else jnp.inf
     return jnp.where(outcome.feasible, outcome.latency_s, infeasible_s)
+
+
+_copied_bytes = jax.jit(simulators.ConstantCopies.used_bytes, static_argnums=2)
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -47,6 +47,12 @@ class OpGraph:
     weight_bytes: np.ndarray  # int64 [N]: constants that the operation owns
     colocation: np.ndarray  # int32 [N]: equal numbers must share a device
     backward: np.ndarray  # bool [N]: belongs to the backward pass of a training graph
+    # R pairs of a constant and a reader on any device, which has its own copy: nothing crosses, so
+    # that these are no edges (`placement.graphs.constants`).
+    copy_sources: np.ndarray  # int32 [R]: the operation that holds the constant
+    copy_readers: np.ndarray  # int32 [R]: the operation that reads it
+    copy_bytes: np.ndarray  # int64 [R]: size of the constant
+    copy_constants: np.ndarray  # int32 [R]: equal numbers are the same constant
     # N tuples of strings: the types of the operations that each was merged from, see
     # `placement.graphs.coarsen`; () where nothing was merged.
     member_types: tuple[tuple[str, ...], ...] = ()

@@ -9,6 +9,7 @@
     python -m experiments.benchmarks unseen POLICY
     python -m experiments.benchmarks gaps [FAMILY ...]
     python -m experiments.benchmarks compile [METHOD ...]
+    python -m experiments.benchmarks optimum [SECONDS]
 
 The module of the same name describes each benchmark; `devices` is described in
 `experiments.benchmarks.jax_devices`, and `compile` in `experiments.benchmarks.compilation`.
@@ -22,6 +23,7 @@ from experiments.benchmarks import (
     gaps,
     jax_devices,
     learning,
+    optimum,
     policy,
     scale,
     search,
@@ -40,8 +42,9 @@ BENCHMARKS: dict[str, Callable[..., None]] = {
     "unseen": unseen.run,
     "gaps": gaps.run,
     "compile": compilation.run,
+    "optimum": optimum.run,
 }
-_WITH_ARGUMENTS = ("search", "scale", "unseen", "gaps", "compile")
+_WITH_ARGUMENTS = ("search", "scale", "unseen", "gaps", "compile", "optimum")
 
 
 def main(argv: list[str]) -> None:

@@ -24,6 +24,7 @@ from rich.console import Console
 
 from experiments.benchmarks import cells, timing
 from placement.methods import learned
+from placement.reporting.tables import grids
 
 _METHODS = ("hsdag", "scheduler", "placeto", "hierarchical", "colocrl")
 _LAYERED = "synthetic:family=layered,ops=300,seed={}"
@@ -51,12 +52,12 @@ def run(*methods: str) -> None:
         learned.make(method, 3, False)
     columns = "operations", "nodes x edges", "seconds", "processor", *_EVENTS, "programs"
     for title, is_cached in (("nothing compiled before", False), ("compiled by a process", True)):
-        table = timing.table(f"until the first step, {title}", ("method", "graph"), columns)
+        table = grids.new_table(f"until the first step, {title}", ("method", "graph"), columns)
         for method in methods or _METHODS:
             for row in _measure(method, _GRAPHS, is_cached=is_cached):
                 table.add_row(method, *row)
         Console(width=130).print(table)
-    table = timing.table("ten graphs of 300 operations", ("method",), ("first", "nine others"))
+    table = grids.new_table("ten graphs of 300 operations", ("method",), ("first", "nine others"))
     for method in methods or _METHODS:
         first, *others = (int(row[-1]) for row in _measure(method, _BUCKET, is_cached=False))
         table.add_row(method, str(first), str(sum(others)))

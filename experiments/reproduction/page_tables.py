@@ -317,6 +317,9 @@ TABLES = {
     "gaps": Table(
         "docs/SOLVERS.md", {"gaps": "experiments.benchmarks.gaps"}, readers.read_family_gaps
     ),
+    "optimum": Table(
+        "docs/SOLVERS.md", {"optimum": "experiments.benchmarks.optimum"}, readers.read_optimum_gaps
+    ),
     "unseen_devices": Table("docs/PRETRAINING.md", _UNSEEN, readers.read_unseen_by_devices),
     "unseen_families": Table("docs/PRETRAINING.md", _UNSEEN, readers.read_unseen_by_family),
 }

@@ -81,9 +81,7 @@ def build_training_graphs() -> dict[str, OpGraph]:
     """Returns the training steps with published times, with Adam, by network."""
     names = dict.fromkeys(name for published in PUBLISHED_S.values() for name in published)
     return {
-        name: training.make_training_graph(
-            loading.build_graph_network(name, constants=True).graph
-        ).graph
+        name: training.make_training_graph(loading.extract_zoo_graph(name, constants=True)).graph
         for name in names
     }
 

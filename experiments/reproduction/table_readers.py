@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from experiments.benchmarks import gaps as gaps_lib
-from experiments.benchmarks import unseen
+from experiments.benchmarks import optimum, unseen
 from experiments.benchmarks.cells import Cell
 from experiments.benchmarks.scale import Phase, format_exponent
 from experiments.reproduction import published as published_lib
@@ -262,6 +262,13 @@ def read_family_gaps(folder: Path) -> Grid:
     """Reads the gaps between the best known latencies and the bounds, by family."""
     cells = [Cell(*cell) for cell in _read_printed(folder, "gaps")]
     return list(gaps_lib.HEADER), gaps_lib.make_family_rows(cells)
+
+
+def read_optimum_gaps(folder: Path) -> Grid:
+    """Reads the gaps between searches and known optima, by size."""
+    results = [optimum.Result(*result) for result in _read_printed(folder, "optimum")]
+    header = ["operations", "devices", *(f"`{method}`" for method in optimum.METHODS)]
+    return header, optimum.make_rows(results)
 
 
 def read_roles(folder: Path) -> Grid:

@@ -3,7 +3,8 @@
 Times are in seconds and sizes in bytes. The objectives `max_load` and `subgraph` have the same
 values for the workload as for the problem. Other objectives charge a tensor that goes from one
 accelerator to another once, and not on its way to the host and from there. The format has no
-lifetimes of tensors: a node's size is the memory that it always occupies.
+lifetimes of tensors: a node's size is the memory that it always occupies. Copies of constants on
+other devices are left out.
 
 The format has one cost for all outputs of a node. So each further tensor of an operation is sent by
 an additional node, which takes no time and is in the operation's colour class.

@@ -30,8 +30,7 @@ import numpy as np
 
 from placement import arguments
 from placement.errors import UserError
-from placement.graphs import dag
-from placement.graphs.op_types import NEVER_CONSTANT
+from placement.graphs import constants
 from placement.types import CostModel, OpGraph, TensorBytes
 
 PREFIX = "roofline:"
@@ -263,7 +262,7 @@ def cost_model(graph: OpGraph, names: tuple[str, ...]) -> CostModel:
     # A device keeps its weights, and what is computed from constants, in the memory that operations
     # occupy; only a copy on another device occupies memory as a tensor.
     is_variable = np.array([op_type == "Variable" for op_type in graph.op_types])
-    is_stored = _find_constants(graph)[0] | is_variable
+    is_stored = constants.find_constants(graph)[0] | is_variable
     copied_bytes = graph.edge_bytes.astype(np.float32)
     produced_bytes = np.where(is_stored[graph.senders], np.float32(0), copied_bytes)
     return CostModel(
@@ -284,7 +283,7 @@ def cost_model(graph: OpGraph, names: tuple[str, ...]) -> CostModel:
 def compute_s(graph: OpGraph, specs: Sequence[DeviceSpec]) -> np.ndarray:
     """Computes the seconds of every operation on every described device, float64 [N, D]."""
     num_ops = graph.num_ops
-    is_constant, stored_bytes = _find_constants(graph)
+    is_constant, stored_bytes = constants.find_constants(graph)
 
     # Bytes written: the tensors that are read, or the first output of an operation without readers.
     first_edges = np.unique(graph.tensors, return_index=True)[1]
@@ -307,6 +306,8 @@ def compute_s(graph: OpGraph, specs: Sequence[DeviceSpec]) -> np.ndarray:
     weight_bytes = np.minimum(graph.weight_bytes, max_read_bytes) + np.bincount(
         readers, np.where(reads_constant, read_bytes, 0), num_ops
     )
+    copied_bytes = np.minimum(graph.copy_bytes, max_read_bytes[graph.copy_readers])
+    weight_bytes += np.bincount(graph.copy_readers, copied_bytes, num_ops)
     activation_bytes = written_bytes + np.bincount(
         readers, np.where(reads_constant, 0, read_bytes), num_ops
     )
@@ -323,29 +324,3 @@ def compute_s(graph: OpGraph, specs: Sequence[DeviceSpec]) -> np.ndarray:
         busy_s = np.maximum(graph.flops / flop_per_s, moved_bytes / spec.bytes_per_s)
         columns.append(np.where(is_launched, spec.launch_s + busy_s, 0.0))
     return np.stack(columns, axis=1)
-
-
-def _find_constants(graph: OpGraph) -> tuple[np.ndarray, np.ndarray]:
-    """Finds the operations that depend on Constants only.
-
-    Returns:
-      bool [N], whether each operation is a Constant or depends on Constants only, and float64 [N],
-      the bytes that the model stores for it.
-    """
-    is_source = np.array([op_type == "Constant" for op_type in graph.op_types])
-    is_never_constant = np.array([op_type in NEVER_CONSTANT for op_type in graph.op_types])
-    has_inputs = np.bincount(graph.receivers, minlength=graph.num_ops) > 0
-    senders, receivers = dag.quotient(graph.senders, graph.receivers, np.arange(graph.num_ops))
-    edges = dag.sort_edges(dag.topological_order(graph), receivers)
-    edges = edges[~is_source[receivers[edges]]]
-    # Lists, because indexing arrays one element at a time is slow.
-    varies: list[bool] = (~is_source & (is_never_constant | ~has_inputs)).tolist()
-    for sender, receiver in zip(senders[edges].tolist(), receivers[edges].tolist(), strict=True):
-        if varies[sender]:
-            varies[receiver] = True
-    is_constant = ~np.array(varies)
-    edges = edges[is_constant[receivers[edges]]]
-    stored_bytes: list[float] = graph.weight_bytes.astype(np.float64).tolist()
-    for sender, receiver in zip(senders[edges].tolist(), receivers[edges].tolist(), strict=True):
-        stored_bytes[receiver] += stored_bytes[sender]
-    return is_constant, np.array(stored_bytes)

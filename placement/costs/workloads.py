@@ -35,12 +35,20 @@ from placement.graphs import opgraph
 from placement.types import CostModel, OpGraph
 
 
+class Optimum(NamedTuple):
+    """A best placement under `makespan`, known because the workload was made from it."""
+
+    placement: np.ndarray  # int32 [N]
+    value_s: float
+
+
 class Workload(NamedTuple):
     """A graph and its costs on the devices that its file describes."""
 
     graph: OpGraph
     costs: CostModel
     devices: tuple[str, ...]  # D names: the accelerators in order, then the hosts
+    optimum: Optimum | None = None  # None of files
 
 
 class _Node(NamedTuple):

@@ -25,8 +25,9 @@ Four steps, each a map from operations to fewer of them:
 4. The coarse operations are numbered in topological order.
 
 Every edge between different coarse operations remains with its tensor, also if it has parallels. So
-the same tensors cross under `lift` as in the coarse graph. Coarsening a coarse graph changes
-nothing.
+the same tensors cross under `lift` as in the coarse graph. The same holds for copies of constants
+(`placement.graphs.constants`), one for each pair of a constant and a coarse operation. Coarsening a
+coarse graph changes nothing.
 """
 
 from typing import NamedTuple
@@ -34,7 +35,7 @@ from typing import NamedTuple
 import chex
 import numpy as np
 
-from placement.graphs import dag, opgraph
+from placement.graphs import constants, dag, opgraph
 from placement.types import Array, OpGraph
 
 SHAPE_TYPES = frozenset(
@@ -193,15 +194,18 @@ def lift(assignment: Array, placement: Array) -> Array:
 
 def _classify(graph: OpGraph, order: np.ndarray) -> np.ndarray:
     """Returns int8 [N]: whether an operation is constant, of a shape chain, or ordinary."""
-    has_inputs = np.bincount(graph.receivers, minlength=graph.num_ops) > 0
+    senders, receivers = constants.list_reads(graph)
+    if len(senders) > graph.num_edges:
+        order = dag.sort_nodes(graph.num_ops, senders, receivers)
+    has_inputs = np.bincount(receivers, minlength=graph.num_ops) > 0
     kinds = np.array([_KINDS.get(op_type, _ORDINARY) for op_type in graph.op_types], np.int8)
     is_by_inputs = (kinds == _BY_INPUTS) & has_inputs
     kinds[kinds == _BY_INPUTS] = _ORDINARY
     kinds[is_by_inputs] = _CONSTANT  # the smallest kind, raised to the largest of the inputs
-    edges = dag.sort_edges(order, graph.receivers)
-    edges = edges[is_by_inputs[graph.receivers[edges]]]
+    edges = dag.sort_edges(order, receivers)
+    edges = edges[is_by_inputs[receivers[edges]]]
     op_kinds: list[int] = kinds.tolist()
-    ends = graph.senders[edges].tolist(), graph.receivers[edges].tolist()
+    ends = senders[edges].tolist(), receivers[edges].tolist()
     for sender, receiver in zip(*ends, strict=True):
         op_kinds[receiver] = max(op_kinds[receiver], op_kinds[sender])
     return np.array(op_kinds, np.int8)
@@ -238,6 +242,11 @@ def _build(
     for part, types in zip(assignment.tolist(), op_types, strict=True):
         member_types[part] += types
 
+    sources, readers = assignment[graph.copy_sources], assignment[graph.copy_readers]
+    pairs = np.stack([graph.copy_constants, readers])
+    copies = np.unique(pairs, axis=1, return_index=True)[1]  # of each pair the first
+    copies = copies[sources[copies] != readers[copies]]
+
     representatives, last = find_last(kinds, graph.flops, position), find_last(position)
     coarse = opgraph.make_graph(
         name=graph.name,
@@ -252,6 +261,10 @@ def _build(
         colocation=first[number],
         tensors=graph.tensors[edges],
         backward=np.bincount(assignment, graph.backward) > 0,
+        copy_sources=sources[copies],
+        copy_readers=readers[copies],
+        copy_bytes=graph.copy_bytes[copies],
+        copy_constants=graph.copy_constants[copies],
         member_types=member_types,
     )
     return Coarsening(coarse, assignment, edges.astype(np.int32))

@@ -15,6 +15,7 @@ from placement.types import OpGraph
 
 _MAX_NAMES = 4  # in an error message
 _EDGE_FIELDS = ("senders", "receivers", "edge_bytes", "tensors")
+_COPY_FIELDS = ("copy_sources", "copy_readers", "copy_bytes", "copy_constants")
 _OP_FIELDS = ("flops", "weight_bytes", "colocation", "backward")
 
 
@@ -36,6 +37,10 @@ def make_graph(
     colocation: ArrayLike | None = None,
     tensors: ArrayLike | None = None,
     backward: ArrayLike | None = None,
+    copy_sources: ArrayLike | None = None,
+    copy_readers: ArrayLike | None = None,
+    copy_bytes: ArrayLike | None = None,
+    copy_constants: ArrayLike | None = None,
     member_types: Sequence[Sequence[str]] = (),
 ) -> OpGraph:
     """Builds a valid graph; its arrays are read-only copies of the arguments.
@@ -53,6 +58,10 @@ def make_graph(
       colocation: integers [N], by default all different: no operations are co-located.
       tensors: integers [E], by default the sender: every operation has one output.
       backward: booleans [N], by default all false: an inference graph.
+      copy_sources: integers [R], each below N; by default there are no copies.
+      copy_readers: integers [R], each below N.
+      copy_bytes: integers [R].
+      copy_constants: integers [R].
       member_types: N tuples of strings, by default none: no operations were merged.
 
     Raises:
@@ -62,7 +71,7 @@ def make_graph(
     shapes = [()] * num_ops if output_shapes is None else output_shapes
 
     def make_integers(values: ArrayLike | None, default: ArrayLike, field: str) -> np.ndarray:
-        dtype: DTypeLike = np.int64 if field in ("edge_bytes", "weight_bytes") else np.int32
+        dtype: DTypeLike = np.int64 if field.endswith("_bytes") else np.int32
         original = np.asarray(default if values is None else values)
         with np.errstate(invalid="ignore"):
             array = np.array(original, dtype)
@@ -87,9 +96,13 @@ def make_graph(
         weight_bytes=make_integers(weight_bytes, zeros, "weight_bytes"),
         colocation=make_integers(colocation, np.arange(num_ops), "colocation"),
         backward=np.array(zeros if backward is None else backward, bool),
+        copy_sources=make_integers(copy_sources, (), "copy_sources"),
+        copy_readers=make_integers(copy_readers, (), "copy_readers"),
+        copy_bytes=make_integers(copy_bytes, (), "copy_bytes"),
+        copy_constants=make_integers(copy_constants, (), "copy_constants"),
         member_types=tuple(map(tuple, member_types)),
     )
-    for field in (*_EDGE_FIELDS, *_OP_FIELDS):
+    for field in (*_EDGE_FIELDS, *_COPY_FIELDS, *_OP_FIELDS):
         getattr(graph, field).flags.writeable = False
     validate(graph)
     return graph
@@ -105,7 +118,7 @@ def validate(graph: OpGraph) -> None:
     prefix = f"graph {graph.name!r}"
     if not graph.op_names:
         raise InvalidGraphError(f"{prefix} has no operations; give at least one")
-    for field in (*_EDGE_FIELDS, *_OP_FIELDS):
+    for field in (*_EDGE_FIELDS, *_COPY_FIELDS, *_OP_FIELDS):
         shape = getattr(graph, field).shape
         if len(shape) != 1:
             raise InvalidGraphError(f"{prefix}: {field} has shape {shape}; give a flat array")
@@ -113,6 +126,7 @@ def validate(graph: OpGraph) -> None:
     for reference, fields in (
         ("op_names", ("op_types", "output_shapes", *_OP_FIELDS)),
         ("senders", _EDGE_FIELDS),
+        ("copy_sources", _COPY_FIELDS),
         ("op_names", member_types),
     ):
         expected = len(getattr(graph, reference))
@@ -131,7 +145,7 @@ def validate(graph: OpGraph) -> None:
             "names must be unique: rename all but one"
         )
 
-    for field in ("senders", "receivers"):
+    for field in ("senders", "receivers", "copy_sources", "copy_readers"):
         values = getattr(graph, field)
         wrong = np.flatnonzero((values < 0) | (values >= graph.num_ops))
         if len(wrong):
@@ -146,7 +160,7 @@ def validate(graph: OpGraph) -> None:
             "an edge must join two different operations: drop the self loop"
         )
 
-    for field in ("edge_bytes", "flops", "weight_bytes"):
+    for field in ("edge_bytes", "copy_bytes", "flops", "weight_bytes"):
         values = getattr(graph, field)
         wrong = np.flatnonzero(~((values >= 0) & np.isfinite(values)))
         if len(wrong):

@@ -128,18 +128,21 @@ def make_training_graph(
     """Adds the backward pass and the updates to a network.
 
     Args:
-      graph: of a network with its constants as operations (`extract.op_graph`).
+      graph: of a network with its constants as operations (`extract.op_graph`), without copies.
       optimiser: a key of `OPTIMISERS`.
       colocate: whether an operation's gradients share its device, as with TensorFlow's
         `colocate_gradients_with_ops`. Updates share the device of their weight in any case.
 
     Raises:
+      ValueError: the constants of the graph are copied (`constants.copy_to_readers`).
       UserError: an unknown optimiser, a graph that is one of training or has no constants as
         operations, no weight that a gradient reaches, or an operation without a gradient.
     """
     arguments.check_choice("optimiser", optimiser, OPTIMISERS)
     if graph.backward.any():
         raise UserError(f"graph {graph.name!r} is a training graph already; leave training=1 out")
+    if len(graph.copy_sources):
+        raise ValueError(f"graph {graph.name!r} lacks the edges of its copied constants")
     is_constant = np.array([op_type == "Constant" for op_type in graph.op_types])
     if (graph.weight_bytes[~is_constant] > 0).any():
         raise UserError(

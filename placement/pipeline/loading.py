@@ -10,6 +10,7 @@ from placement.analysis import segments
 from placement.costs import tables, workloads
 from placement.errors import UserError
 from placement.graphs import coarsen, opgraph, training
+from placement.graphs import constants as constants_lib
 from placement.instance import Instance
 from placement.pipeline import graph_labels
 from placement.pipeline.settings import Settings
@@ -55,6 +56,11 @@ class Network(NamedTuple):
     coarsening: coarsen.Coarsening
     estimated: dict[str, int]  # operation type -> number of operations whose FLOPs are estimated
     workload: workloads.Workload | None = None  # has its own devices and costs
+
+    @property
+    def optimum(self) -> workloads.Optimum | None:
+        """The known optimum of a workload; None where none is known."""
+        return self.workload.optimum if self.workload is not None else None
 
 
 class SearchProblem(NamedTuple):
@@ -109,10 +115,8 @@ def check_graph(graph: str) -> None:
         raise UserError(f"no file {str(path)!r}; give the path of a model or of a workload")
 
 
-def load_network(settings: Settings, *, weights: bool = True) -> Network:
+def load_network(settings: Settings) -> Network:
     """Loads or builds the configured model, or reads the configured workload.
-
-    Without `weights` a network of the zoo takes less time to build, and cannot be run.
 
     Raises:
       UserError: the graph does not exist, a file cannot be read, a dynamic input has no shape, or
@@ -128,10 +132,15 @@ def load_network(settings: Settings, *, weights: bool = True) -> Network:
                 f"graph={settings.graph!r} has no weights to train; give a network of the zoo or a "
                 "model's path with training=1"
             )
-        graph = synthetic.build(name)
-        return Network(None, graph, coarsen.coarsen(graph), {})
+        workload = synthetic.build_workload(name)
+        if workload is not None and settings.objective != "makespan":
+            raise UserError(
+                f"graph={settings.graph!r} has a known optimum under objective 'makespan', not "
+                f"{settings.objective!r}; give --config.objective=makespan"
+            )
+        return build_graph_network(name) if workload is None else _make_workload_network(workload)
     if graph_labels.file(name) is None:
-        source = zoo.build(name, weights=weights and step is None)
+        source = zoo.build(name, weights=step is None)
     else:
         source = frontend.load(name)
     model = frontend.prepare(source, settings.input_shapes)
@@ -142,14 +151,15 @@ def load_network(settings: Settings, *, weights: bool = True) -> Network:
             f"graph={settings.graph!r} has no operation that a device could run; give a model that "
             "computes something of its inputs"
         )
-    graph, coarsening = extraction.graph, coarsen.coarsen(extraction.graph)
     if step is None:
-        return Network(model, graph, coarsening, extraction.estimated)
-    # The step is coarsened like the network, so that both have the same groups.
+        graph = constants_lib.copy_to_readers(extraction.graph)
+        return Network(model, graph, coarsen.coarsen(graph), extraction.estimated)
+    # The step is coarsened like the network whose weights cross.
+    assignment = coarsen.coarsen(extraction.graph).assignment
     trained = training.make_training_graph(
-        graph, optimiser=step["optimiser"], colocate=step["colocate"]
+        extraction.graph, optimiser=step["optimiser"], colocate=step["colocate"]
     )
-    coarsening = training.coarsen_training_graph(trained, coarsening.assignment)
+    coarsening = training.coarsen_training_graph(trained, assignment)
     return Network(None, trained.graph, coarsening, extraction.estimated)
 
 
@@ -171,8 +181,21 @@ def build_graph_network(text: str, *, constants: bool = False) -> Network:
     Raises:
       UserError: it does not exist.
     """
-    settings = Settings(graph=text, constants=constants)
-    return load_network(settings, weights=False)._replace(model=None)
+    if text.split(":")[0] == synthetic.NAME:
+        graph = synthetic.build(text)
+    else:
+        graph = constants_lib.copy_to_readers(extract_zoo_graph(text, constants=constants))
+    return Network(None, graph, coarsen.coarsen(graph), {})
+
+
+def extract_zoo_graph(text: str, *, constants: bool) -> OpGraph:
+    """Extracts the graph of a zoo network, with an edge from each constant to each reader.
+
+    Raises:
+      UserError: it does not exist.
+    """
+    model = frontend.prepare(zoo.build(text, weights=False), "")
+    return extract.op_graph(model, name=text, constants=constants).graph
 
 
 def _split_training(graph: str) -> tuple[str, dict[str, Any] | None]:
@@ -193,14 +216,20 @@ def _split_training(graph: str) -> tuple[str, dict[str, Any] | None]:
 
 
 def _read_workload(path: Path, arguments_text: str, settings: Settings) -> Network:
-    """Reads a workload, which is not coarsened: that would lose placements, also optimal ones.
-
-    Its co-located operations follow the first of them instead (`coarsen.lift` by representatives).
-    """
+    """Reads a workload file."""
     values = arguments.split_arguments(settings.graph)[1] if arguments_text else {}
     parts = arguments.convert_arguments(settings.graph, values, {"parts": 1})["parts"]
     data = files.read_json(path, object, remedy="give a workload's file")
-    workload = workloads.from_json(data, name=path.stem, objective=settings.objective, parts=parts)
+    return _make_workload_network(
+        workloads.from_json(data, name=path.stem, objective=settings.objective, parts=parts)
+    )
+
+
+def _make_workload_network(workload: workloads.Workload) -> Network:
+    """Makes the network of a workload without coarsening it, which would lose placements.
+
+    Its co-located operations follow the first of them instead (`coarsen.lift` by representatives).
+    """
     graph = workload.graph
     representatives = opgraph.find_leaders(graph)
     edges = np.arange(graph.num_edges, dtype=np.int32)

@@ -22,7 +22,7 @@ from placement.graphs import coarsen
 from placement.pipeline import loading, saved_costs
 from placement.pipeline.console import progress
 from placement.pipeline.settings import Settings
-from placement.reporting import runs
+from placement.reporting import runs, units
 from placement.runtime import devices as devices_lib
 from placement.runtime.cluster import hosts as hosts_lib
 from placement.runtime.cluster.measurer import ClusterMeasurer
@@ -165,6 +165,9 @@ def open_target(
     display.say("devices: " + "; ".join(target.labels))
     if target.costs is not None:
         display.say("the devices are described, not present: nothing is measured")
+        if net.optimum is not None:
+            optimum = units.duration(net.optimum.value_s)
+            display.say(f"the optimum is known: {optimum}; the table's bounds and gaps are to it")
         yield target, target.costs, None, {}
         return
     with open_accurate(target, settings, display) as (target, measurer):

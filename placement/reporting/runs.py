@@ -47,7 +47,10 @@ _ROW = {
     "seed": files.OptionalField(int),
 }
 _SUMMARY = {
-    "graph": {"name": str, "num_ops": int, "num_edges": int},
+    "graph": {
+        **{"name": str, "num_ops": int, "num_edges": int},
+        "optimum_s": files.OptionalField(files.NUMBER),  # of graphs whose optimum is known
+    },
     "devices": [str],
     "objective": str,
     "seed": int,

@@ -262,8 +262,10 @@ def _order_problem(problem: Instance) -> _OrderedProblem:
     class_ids = classes.ids[order]
     memory = problem.limits.memory
     if memory is not None:
-        # Windows do not know how long tensors stay alive.
-        memory = memory._replace(memory_bytes=memory.memory_bytes[order], alive=None, schedule=None)
+        # Windows do not know how long tensors stay alive, nor who copies constants.
+        memory = memory._replace(
+            memory_bytes=memory.memory_bytes[order], alive=None, schedule=None, copies=None
+        )
     return _OrderedProblem(
         order=order,
         op_names=tuple(graph.op_names[op] for op in order.tolist()),

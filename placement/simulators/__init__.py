@@ -35,6 +35,23 @@ class Memory(NamedTuple):
     # or every device can hold all of them.
     alive: residency.Tables | None = None
     schedule: makespan.Tables | None = None  # of the whole graph, where `alive` is not None
+    copies: "ConstantCopies | None" = None  # None if no device copies a constant
+
+
+class ConstantCopies(NamedTuple):
+    """Constants that every device with a reader holds (`placement.graphs.constants`)."""
+
+    sources: Array  # int32 [R]: the operation that holds the constant
+    readers: Array  # int32 [R]: an operation that reads it
+    constant: Array  # int32 [R]: the number of the constant, from 0 to K - 1, ascending
+    constant_bytes: Array  # float32 [K]
+
+    def used_bytes(self, placement: Array, device: int) -> Array:
+        """float32 [B]: the bytes of the copies on a device under placements int32 [N, B]."""
+        is_read = (placement[self.readers] == device) & (placement[self.sources] != device)
+        is_copied = jnp.zeros((len(self.constant_bytes), placement.shape[1]), bool)
+        is_copied = is_copied.at[self.constant].max(is_read)
+        return jnp.asarray(self.constant_bytes) @ is_copied.astype(jnp.float32)
 
 
 def pad_limits(limits: Limits, num_ops: int, padded_ops: int, length: int) -> Limits:
@@ -44,12 +61,11 @@ def pad_limits(limits: Limits, num_ops: int, padded_ops: int, length: int) -> Li
     """
     memory, representative = limits
     if memory is not None:
-        alive = memory.alive
-        if alive is not None:
-            schedule = makespan.pad_tables(alive.schedule, num_ops, padded_ops, length)
-            alive = alive._replace(schedule=schedule)
+        schedule = memory.schedule
+        if schedule is not None:
+            schedule = makespan.pad_tables(schedule, num_ops, padded_ops, length)
         memory = memory._replace(
-            memory_bytes=batching.pad(memory.memory_bytes, padded_ops, 0.0), alive=alive
+            memory_bytes=batching.pad(memory.memory_bytes, padded_ops, 0.0), schedule=schedule
         )
     if representative is not None:
         padding = np.arange(num_ops, padded_ops, dtype=representative.dtype)
@@ -129,6 +145,11 @@ def _overflow(memory: Memory, placement: Array) -> Array:
             for d in range(len(memory.capacity_bytes))
         ]
     )
+    if memory.copies is not None:
+        num_devices = len(memory.capacity_bytes)
+        used_bytes += jnp.stack(
+            [memory.copies.used_bytes(placement, d) for d in range(num_devices)]
+        )
     capacity_bytes = memory.capacity_bytes[:, None]
     if memory.alive is not None:
         assert memory.schedule is not None

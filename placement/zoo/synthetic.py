@@ -2,7 +2,8 @@
 
 `synthetic:family=layered,ops=1000,seed=0` names such a graph. Every graph has one source, the first
 operation, from which all others can be reached, and one sink, the last operation. The docstrings of
-the functions that connect a family's operations describe its shape.
+the functions that connect a family's operations describe its shape. `known_optimum` is another
+family, whose graphs bring their devices and costs (`placement.zoo.known_optimum`).
 
 The type of an operation depends on its number of inputs. With two it is an Add or a Multiply, with
 more a Concat. With one, 40% are a Convolution or a MatMul with weights, the others are light. FLOPs
@@ -13,13 +14,16 @@ the inputs' shapes. An edge carries its sender's output.
 
 import inspect
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from placement import arguments
+from placement.costs.workloads import Workload
 from placement.errors import UserError
 from placement.graphs import opgraph
 from placement.types import OpGraph
+from placement.zoo import known_optimum
 
 NAME = "synthetic"
 
@@ -38,18 +42,16 @@ def build(text: str) -> OpGraph:
 
     Args:
       text: 'synthetic:family=FAMILY,ops=N,seed=SEED', with width=W for families that have a width.
-        Every argument is optional. N is the exact number of operations.
+        Every argument is optional. N is the exact number of operations. For `known_optimum` see
+        `build_workload`.
 
     Raises:
       UserError: the name, the family or an argument is not valid.
     """
-    name, values = arguments.split_arguments(text)
-    if name != NAME:
-        raise UserError(
-            f"{text!r} names no synthetic graph; write {NAME}:family=layered,ops=1000,seed=0"
-        )
+    if (workload := build_workload(text)) is not None:
+        return workload.graph
+    values = arguments.split_arguments(text)[1]
     family = values.get("family", "layered")
-    arguments.check_choice("family", family, _FAMILIES, context=f"graph {text!r}")
     connect = _FAMILIES[family]
     family_defaults: dict[str, int | str] = {
         key: parameter.default
@@ -63,9 +65,32 @@ def build(text: str) -> OpGraph:
     return _draw_operations(text, rng, sizes["ops"], edges)
 
 
+def build_workload(text: str) -> Workload | None:
+    """Builds the graph that a text describes with its devices and costs.
+
+    Returns:
+      The workload; None if graphs of the family have no devices and costs.
+
+    Raises:
+      UserError: the text names no synthetic graph, the family does not exist, or an argument of
+        `placement.zoo.known_optimum.build` is not valid.
+    """
+    name, values = arguments.split_arguments(text)
+    if name != NAME:
+        raise UserError(
+            f"{text!r} names no synthetic graph; write {NAME}:family=layered,ops=1000,seed=0"
+        )
+    family = values.get("family", "layered")
+    arguments.check_choice("family", family, summaries(), context=f"graph {text!r}")
+    return known_optimum.build(text) if family == known_optimum.FAMILY else None
+
+
 def summaries() -> dict[str, str]:
     """Describes the graphs of each family in one line."""
-    return {name: (f.__doc__ or "").partition("\n")[0] for name, f in _FAMILIES.items()}
+    functions: dict[str, Callable[..., Any]] = _FAMILIES | {
+        known_optimum.FAMILY: known_optimum.build
+    }
+    return {name: (f.__doc__ or "").partition("\n")[0] for name, f in functions.items()}
 
 
 def _chain(rng: np.random.Generator, num_ops: int) -> _Edges:

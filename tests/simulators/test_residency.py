@@ -190,7 +190,7 @@ def test_a_solver_that_knows_of_static_memory_alone_claims_no_optimum_that_runs_
 
 def test_described_devices_hold_what_a_step_of_training_keeps():
     text = "rnnlm:steps=2,batch=4,hidden=32,vocabulary=50"
-    network = loading.build_graph_network(text, constants=True).graph
+    network = loading.extract_zoo_graph(text, constants=True)
     graph = training.make_training_graph(network).graph
     alive = roofline.cost_model(graph, ("cpu", "gpu")).tensor_bytes
     stored = [graph.op_types[s] in ("Variable", "Constant") for s in graph.senders]

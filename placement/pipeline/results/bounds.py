@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from placement import files, solvers
+from placement.costs import workloads
 from placement.pipeline import loading
 from placement.pipeline.results.rows import Row
 from placement.reporting import runs
@@ -23,14 +24,22 @@ from placement.types import Problem
 FILE = "bounds.json"
 
 
-def add_bounds(rows: Sequence[Row], problem: loading.SearchProblem, path: Path) -> list[Row]:
-    """Gives each row the best bound that holds for its placement.
+def add_bounds(
+    rows: Sequence[Row],
+    problem: loading.SearchProblem,
+    path: Path,
+    optimum: workloads.Optimum | None = None,
+) -> list[Row]:
+    """Gives each row the best bound that holds for its placement; a known optimum is the best.
 
     Bounds come from the rows' own solvers, from `solvers.lower_bound` and from the file, which
     keeps the best ones; they are computed once for all runs with this file. A solver of contiguous
     placements keeps its own bound where that is better: it holds for no other row.
     """
-    full_s, coarse_s = _best_bounds(rows, problem, path)
+    if optimum is None:
+        full_s, coarse_s = _best_bounds(rows, problem, path)
+    else:
+        full_s = coarse_s = optimum.value_s
     bounded = []
     for row in rows:
         solution = row.solution
@@ -104,6 +113,8 @@ def _digest(problem: Problem) -> str:
         graph.edge_bytes,
         graph.colocation,
     )
-    for array in map(np.asarray, (*graph_arrays, *jax.tree.leaves(costs))):
+    copy_arrays = graph.copy_sources, graph.copy_readers, graph.copy_bytes, graph.copy_constants
+    arrays = (*graph_arrays, *jax.tree.leaves(costs), *(copy_arrays if copy_arrays[0].size else ()))
+    for array in map(np.asarray, arrays):
         digest.update(f"{array.dtype} {array.shape}".encode() + array.tobytes())
     return digest.hexdigest()[:16]

@@ -121,8 +121,11 @@ def run_methods(
         with fault_log.during("explaining the best placement"):
             explained = _explain(best, context)
     graph, winner = target.net.graph, verdict.decide(table).winner
+    described = {"name": graph.name, "num_ops": graph.num_ops, "num_edges": graph.num_edges}
+    if (optimum := target.net.optimum) is not None:
+        described["optimum_s"] = optimum.value_s
     summary = {
-        "graph": {"name": graph.name, "num_ops": graph.num_ops, "num_edges": graph.num_edges},
+        "graph": described,
         "devices": list(target.labels),
         "objective": settings.objective,
         "seed": settings.seed,
@@ -234,7 +237,7 @@ def _finish_rows(
             if error := verify.nothing_ran(rows):
                 raise error
     with context.display.phase("bounding"), fault_log.during("bounding"):
-        rows = bounds.add_bounds(rows, context.problem, bounds_file)
+        rows = bounds.add_bounds(rows, context.problem, bounds_file, context.target.net.optimum)
     with fault_log.during("working out loads"):
         rows = rows_lib.add_loads(rows, context.problem)
     table = rows_lib.to_json(rows)

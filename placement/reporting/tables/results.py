@@ -126,6 +126,9 @@ def report_markdown(summary: Summary) -> str:
         f"- objective: `{summary['objective']}`",
         f"- seed: {summary['seed']}",
     ]
+    if units.number(graph.get("optimum_s")) is not None:
+        optimum = units.duration(graph["optimum_s"])
+        facts.append(f"- optimum: {optimum}, known from the graph's generator; bounds are the same")
     if units.number(summary.get("wall_s")) is not None:
         facts.append(f"- time taken: {summary['wall_s']:.1f} s")
     parts = [

@@ -1,0 +1,140 @@
+"""Seeded random problems whose best `makespan` is known: D equal devices, filled without a gap.
+
+`synthetic:family=known_optimum,ops=200,devices=4,density=10,seed=0` names such a problem. It brings
+its own devices and costs, as a workload file does, and is made from its best schedule:
+
+1. Every device is busy from 0 to 1 s. Cuts at random instants divide this second among the device's
+   operations. The numbers of operations of two devices differ by at most 1.
+2. The known schedule admits an edge from u to v if v starts no earlier than u ends, or, on another
+   device, no earlier than u's output arrives. Each admissible pair gets an edge with a probability
+   of `density` percent. A transfer between two devices takes as long as the mean operation.
+3. The simulator runs the operations of a device by decreasing upward rank
+   (`placement.simulators.makespan`). An operation whose rank is not above that of its successor on
+   its device gets an edge to it, so that the simulator runs them in the order of the schedule.
+
+The known schedule is feasible and takes 1 s. The work is D seconds, which D devices cannot do in
+less, in any order. So 1 s is the optimum.
+
+Instants and transfers are multiples of 2^-20 s; the simulator's sums of float32 are exact.
+
+The idea is from Davidovic and Crainic (2006), Benchmark-problem instances for static scheduling of
+task graphs with communication delays on homogeneous multiprocessor systems, Computers & Operations
+Research 33. There are three departures. Their delays differ between edges and with the distance of
+the processors; here all transfers are equal. Density here is a share of the admissible pairs, not
+of all pairs. Step 3 is not in the paper.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from placement import arguments
+from placement.costs import workloads
+from placement.costs.workloads import Optimum, Workload
+from placement.errors import UserError
+
+FAMILY = "known_optimum"
+OPTIMUM_S = 1.0
+_TICKS = 2**20  # per second
+_MAX_OPS = 20_000  # the pairs of operations are looked at one by one
+_MAX_EDGES = 1_000_000
+_DEFAULTS: dict[str, arguments.Value] = {
+    "family": FAMILY,
+    "ops": 200,
+    "devices": 4,
+    "density": 10,
+    "seed": 0,
+}
+
+
+class _Schedule(NamedTuple):
+    """The known schedule of N operations, by start."""
+
+    device: np.ndarray  # int64 [N]
+    start: np.ndarray  # int64 [N], in ticks
+    finish: np.ndarray  # int64 [N], in ticks
+
+
+def build(text: str) -> Workload:
+    """A known optimum: equal devices, filled without a gap in 1 s; brings its costs.
+
+    Args:
+      text: 'synthetic:family=known_optimum,ops=N,devices=D,density=PERCENT,seed=SEED'. Every
+        argument but the family is optional.
+
+    Raises:
+      UserError: an argument is not valid.
+    """
+    values = arguments.split_arguments(text)[1]
+    sizes = arguments.convert_arguments(
+        text, values, _DEFAULTS, minimums={"devices": 2, "density": 0, "seed": 0}
+    )
+    num_ops, num_devices, density = sizes["ops"], sizes["devices"], sizes["density"]
+    if not num_devices <= num_ops <= _MAX_OPS:
+        raise UserError(
+            f"graph {text!r} has {num_ops} operations on {num_devices} devices; give at least one "
+            f"operation for each device and at most {_MAX_OPS:,} in all"
+        )
+    if density > 100:
+        raise UserError(f"graph {text!r} gives density as {density}; give a percentage, 0 to 100")
+    max_edges = num_ops * (num_ops - 1) // 2 * density // 100
+    if max_edges > _MAX_EDGES:
+        raise UserError(
+            f"graph {text!r} may have {max_edges:,} edges; give a lower density or fewer "
+            f"operations, for at most {_MAX_EDGES:,}"
+        )
+    rng = np.random.default_rng(sizes["seed"])
+    schedule = _draw_schedule(rng, num_ops, num_devices)
+    transfer = round(_TICKS * num_devices / num_ops)
+    edges = _draw_edges(rng, schedule, transfer, density / 100)
+    data: dict[str, Any] = {
+        "maxFPGAs": num_devices,
+        "maxCPUs": 0,
+        "maxSizePerFPGA": 0,
+        "nodes": [
+            {"id": op, "name": f"op{op}", "cpuLatency": duration_s, "fpgaLatency": duration_s}
+            for op, duration_s in enumerate(((schedule.finish - schedule.start) / _TICKS).tolist())
+        ],
+        "edges": [
+            {"sourceId": sender, "destId": receiver, "cost": transfer / _TICKS}
+            for sender, receiver in edges
+        ],
+    }
+    workload = workloads.from_json(data, name=text, objective="makespan")
+    return workload._replace(optimum=Optimum(schedule.device.astype(np.int32), OPTIMUM_S))
+
+
+def _draw_schedule(rng: np.random.Generator, num_ops: int, num_devices: int) -> _Schedule:
+    device, start, finish = [], [], []
+    for index in range(num_devices):
+        count = num_ops // num_devices + (index < num_ops % num_devices)
+        cuts = 1 + rng.choice(_TICKS - 1, count - 1, replace=False)
+        instants = np.sort(np.concatenate([[0], cuts, [_TICKS]]))
+        device.append(np.full(count, index))
+        start.append(instants[:-1])
+        finish.append(instants[1:])
+    schedule = _Schedule(*map(np.concatenate, (device, start, finish)))
+    order = np.argsort(schedule.start, kind="stable")
+    return _Schedule(*(field[order] for field in schedule))
+
+
+def _draw_edges(
+    rng: np.random.Generator, schedule: _Schedule, transfer: int, probability: float
+) -> list[tuple[int, int]]:
+    """Draws edges (sender, receiver), from the last sender to the first, which fixes all ranks."""
+    device, start, finish = schedule
+    rank = np.zeros(len(start), np.int64)  # the upward rank, in ticks
+    edges: list[tuple[int, int]] = []
+    for op in range(len(start) - 1, -1, -1):
+        is_same_device = device == device[op]
+        ready = np.where(is_same_device, finish[op], finish[op] + transfer)
+        is_receiver = (start >= ready) & (rng.random(len(start)) < probability)
+        successor = np.flatnonzero(is_same_device & (start == finish[op]))
+        # The mean delay over all pairs of devices counts, also for edges on one device.
+        following = (rank[is_receiver] + transfer).max(initial=0)
+        if finish[op] - start[op] + following <= rank[successor].max(initial=0):
+            is_receiver[successor] = True
+            following = max(following, rank[successor].max() + transfer)
+        rank[op] = finish[op] - start[op] + following
+        edges += [(op, receiver) for receiver in np.flatnonzero(is_receiver).tolist()]
+    return edges[::-1]
