@@ -145,6 +145,7 @@ def test_features_are_left_out_by_name():
         ("hsdag:variant=paper,dropout=1", "give a share below 1"),
         ("hsdag:returns=all", "unknown returns 'all'; valid: to_go, episode"),
         ("hsdag:reward=speed", "unknown reward 'speed'"),
+        ("hsdag:reward=sqrt", "leave reward=log"),
         ("hierarchical:grouping=some", "unknown grouping 'some'"),
         ("hsdag:num_samples=1", "leave_one_out baseline needs at least 2"),
     ],
