@@ -23,7 +23,8 @@ device on a layered graph of 300 operations (8,000 evaluations, 6 seeds) instead
 The learner is REINFORCE (Williams 1992), one gradient step a batch. A sample's advantage is its
 reward less the mean of the other samples. If samples share a random draw (`SharedDraw`), such as a
 grouping, its log-probability has an advantage of its own: the reward less the mean of the samples
-of *other* draws. Less the mean of all others, the credits of one draw would cancel.
+of *other* draws. Compared with samples of the same draw, credits would cancel where all samples of
+a draw have the same log-probability of it.
 
 The search keeps the best of its samples, so it does not matter how bad the others are.
 """
