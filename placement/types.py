@@ -131,17 +131,29 @@ class Sample(NamedTuple):
     latent: Any = None
 
 
+class SharedDraw(NamedTuple):
+    """A draw that several samples of a batch share, such as a grouping."""
+
+    log_prob: Array  # float32 [T]: log-probability of the draw, as far as it concerns the sample
+    number: Array  # int32 [T]: samples with equal numbers share the draw
+
+
 class LogProb(NamedTuple):
     """Differentiable quantities of a sample under given parameters."""
 
     log_prob: Array  # float32 [T]
     entropy: Array  # float32 [T]
     choices: Array  # float32 [T]: number of device choices over which the entropy is summed
+    shared: SharedDraw | None = None  # None where samples are independent
 
 
-# `improve(params, key, graph, placements, B) -> Sample` with T = 1: one improvement step, which
-# changes the current placements int32 [B, N]; None: there are none yet. The key is consumed.
+# `improve(params, key, graph, placements, B) -> Sample` with T = 1: places all operations again,
+# given a previous placement for each sample, int32 [B, N]; None: there are none yet. The key is
+# consumed.
 Improve = Callable[[Params, chex.PRNGKey, jraph.GraphsTuple, Array | None, int], Sample]
+# `propose(params, key, graph, placement, B) -> Sample` with T = 1: B neighbours of one placement
+# int32 [N]. The key is consumed.
+Propose = Callable[[Params, chex.PRNGKey, jraph.GraphsTuple, Array, int], Sample]
 
 
 class Policy(NamedTuple):
@@ -156,13 +168,15 @@ class Policy(NamedTuple):
     consumed.
     `log_prob(params, graph, sample) -> LogProb` with the same leading axis; under the parameters of
     the draw it equals the result of `sample`.
-    `improve`: see `Improve`; None for policies without improvement steps.
+    `improve`: see `Improve`; None for policies that place all operations from scratch only.
+    `propose`: see `Propose`; None for policies that change no single placement.
     """
 
     init: Callable[[chex.PRNGKey, jraph.GraphsTuple], Params]
     sample: Callable[[Params, chex.PRNGKey, jraph.GraphsTuple, int], Sample]
     log_prob: Callable[[Params, jraph.GraphsTuple, Sample], LogProb]
     improve: Improve | None = None
+    propose: Propose | None = None
 
 
 # Placements int32 [B, N] -> latencies float32 [B] in seconds. The simulator's is jittable, the

@@ -12,7 +12,7 @@ import numpy as np
 
 from placement.graphs import batching, dag, opgraph
 from placement.instance import Instance
-from placement.policies import distributions, placeto
+from placement.policies import base, distributions, placeto
 from placement.types import Array, CostModel, LogProb, OpGraph, Params, Policy, Sample
 
 _SOURCE_TYPES = ("Parameter", "Constant")
@@ -282,10 +282,11 @@ def batched(
     num_nodes: int | None = None,
     num_edges: int | None = None,
     costed: bool = False,
+    view: base.View = placeto.placeto_view,
 ) -> jraph.GraphsTuple:
     """The graph as policies read it, with five random features an operation.
 
-    With `costed`, its globals are Placeto's view of random costs, infinite where not `allowed`.
+    With `costed`, its globals are a view of random costs, infinite where not `allowed`.
     """
     features = np.random.default_rng(0).normal(size=(graph.num_ops, 5))
     if allowed is None:
@@ -298,13 +299,15 @@ def batched(
         return found
     costs = random_costs(np.random.default_rng(1), graph, num_devices)
     costs = costs._replace(compute_s=np.where(allowed, costs.compute_s, np.inf))
-    return with_costs(found, as_problem(graph, costs, "makespan"))
+    return with_costs(found, as_problem(graph, costs, "makespan"), view)
 
 
-def with_costs(graph: jraph.GraphsTuple, problem: Instance) -> jraph.GraphsTuple:
-    """The policy's graph of a problem as Placeto reads it."""
+def with_costs(
+    graph: jraph.GraphsTuple, problem: Instance, view: base.View = placeto.placeto_view
+) -> jraph.GraphsTuple:
+    """The policy's graph of a problem as Placeto reads it, or with another view."""
     sizes = len(graph.nodes["mask"]), len(graph.senders)
-    return graph._replace(globals=placeto.placeto_view(problem, *sizes))
+    return graph._replace(globals=view(problem, *sizes))
 
 
 def independent_policy(num_devices: int = 2) -> Policy:
@@ -329,7 +332,7 @@ def independent_policy(num_devices: int = 2) -> Policy:
         keys = jax.random.split(key, num_samples)
         choice = jax.vmap(distributions.sample, in_axes=(0, None))(keys, log_probs(params, graph))
         unscored = Sample(choice[:, None], jnp.zeros(()), jnp.zeros(()))
-        return Sample(unscored.placement, *log_prob(params, graph, unscored))
+        return Sample(unscored.placement, *log_prob(params, graph, unscored)[:2])
 
     return Policy(init, sample, log_prob)
 

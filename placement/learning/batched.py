@@ -25,6 +25,7 @@ from placement.learning import local_search, mesh
 from placement.learning.base import Learner, Metrics, State
 from placement.policies.cost_features import CostView
 from placement.simulators import makespan
+from placement.solvers import iterated_local_search as ils
 from placement.types import Array, LogProb, Params, Policy, Sample
 
 # Steps of a local search on each graph: as in a search of some 10,000 evaluations.
@@ -153,8 +154,8 @@ def train_by_local_search(learner: Learner, state: State, batch: Stack) -> tuple
         return makespan.latency(_makespan_tables(costs), placements.T)
 
     def one_step(
-        carry: tuple[State, local_search.LocalSearchState], number: Array
-    ) -> tuple[tuple[State, local_search.LocalSearchState], tuple[Metrics, Array]]:
+        carry: tuple[State, ils.ChainState], number: Array
+    ) -> tuple[tuple[State, ils.ChainState], tuple[Metrics, Array]]:
         state, searches = carry
         index = number % num_graphs
         graph, search = jax.tree.map(lambda leaf: leaf[index], (batch.graphs, searches))
@@ -172,6 +173,6 @@ def train_by_local_search(learner: Learner, state: State, batch: Stack) -> tuple
     (state, searches), (metrics, evaluated) = jax.lax.scan(
         one_step, start, jnp.arange(num_graphs * _LOCAL_SEARCH_STEPS)
     )
-    ratio = jnp.exp(jnp.log(searches.chain.best_latency_s / batch.reference_s).mean())
+    ratio = jnp.exp(jnp.log(searches.best_latency_s / batch.reference_s).mean())
     means = jax.tree.map(jnp.mean, metrics)
     return state, means | {"ratio": ratio, "evaluated": evaluated.sum()}

@@ -85,8 +85,21 @@ def shard_policy(policy: Policy) -> Policy:
         assert policy.improve is not None
         return _shard(policy.improve(params, key, graph, placements, num_samples), num_samples)
 
+    def propose(
+        params: Params,
+        key: chex.PRNGKey,
+        graph: jraph.GraphsTuple,
+        placement: Array,
+        num_samples: int,
+    ) -> Sample:
+        assert policy.propose is not None
+        return _shard(policy.propose(params, key, graph, placement, num_samples), num_samples)
+
     return policy._replace(
-        sample=sample, log_prob=log_prob, improve=None if policy.improve is None else improve
+        sample=sample,
+        log_prob=log_prob,
+        improve=policy.improve and improve,
+        propose=policy.propose and propose,
     )
 
 

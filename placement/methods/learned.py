@@ -58,9 +58,6 @@ class Method(NamedTuple):
     learner: base.Learner
     read: Callable[..., PolicyInput]  # maps a problem to the policy's input
     single_devices_fail: bool  # see `Variant`
-    # Whether one step places every operation, without an earlier placement too. A step of `walk`
-    # moves a single group.
-    places_all: bool
 
 
 def is_learned(method: str) -> bool:
@@ -102,8 +99,7 @@ def make(
     if "features" in reader:
         reader["features"] = features.parse_blocks(reader["features"])
     read = functools.partial(parsed.read, **reader)
-    places_all = policy.improve is not None and parsed.algorithm is not local_search.make_learner
-    return Method(policy, learner, read, parsed.variant.single_devices_fail, places_all)
+    return Method(policy, learner, read, parsed.variant.single_devices_fail)
 
 
 def hyper_parameters(method: str) -> dict[str, arguments.Value]:

@@ -79,7 +79,7 @@ def check_zero_shot(method: str) -> None:
     Raises:
       UserError: in one line.
     """
-    if not learned.make(method, 2, False).places_all:
+    if learned.make(method, 2, False).policy.improve is None:
         raise UserError(
             f"zero_shot cannot place with a policy of {method!r}, which does not place all "
             f"operations in one step; give a scheduler's {FILE}, or --config.method={method} with "

@@ -361,8 +361,8 @@ def make(
         steps = episodes(params, graph, seeds, num_samples)
         device = _map_steps(distributions.sample)(jax.random.split(key, shape), steps.log_probs)
         placement = jnp.take_along_axis(device, steps.group, axis=-1, mode="clip")
-        value, entropy, _ = _score(steps, device)
-        return Sample(placement, value, entropy, seeds)
+        score = _score(steps, device)
+        return Sample(placement, score.log_prob, score.entropy, seeds)
 
     def log_prob(params: Params, graph: jraph.GraphsTuple, samples: Sample) -> LogProb:
         steps = episodes(params, graph, samples.latent, len(samples.placement))

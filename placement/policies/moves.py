@@ -181,7 +181,8 @@ def _busy_share(
 
 
 def _latency_s(schedule: OpSchedule) -> Array:
-    return jnp.maximum(schedule.latency_s, jnp.finfo(jnp.float32).tiny)
+    """Returns the latency that times are shares of: 1 s for a schedule that takes no time."""
+    return jnp.where(schedule.latency_s > 0, schedule.latency_s, 1.0)
 
 
 def _signed_log(x: Array) -> Array:

@@ -124,10 +124,9 @@ def _hsdag(make: Callable[..., Learner]) -> tuple[Policy, Learner]:
     [
         (DIAMOND, 3, "serial"),
         (DIAMOND, 3, "makespan"),
-        (FORK_JOIN, 11, "serial"),
         (FORK_JOIN, 5, "makespan"),
     ],
-    ids=["diamond-serial", "diamond-makespan", "fork-serial", "fork-makespan"],
+    ids=["diamond-serial", "diamond-makespan", "fork-makespan"],
 )
 def test_hsdag_learns_the_optimum(make, graph, costs, objective):
     """Not only is the optimum met on the way: the policy ends up preferring it."""
@@ -139,9 +138,11 @@ def test_hsdag_learns_the_optimum(make, graph, costs, objective):
     batched = helpers.batched(graph)
     *_, last = trainer.search(learner, batched, evaluate, progress, 2 + 300 * BATCH)
     assert last.progress.best_s == best_s
-    learned = helpers.preferred_placement(policy, last.progress.state.params, batched)
-    learned = learned[None, : graph.num_ops]
-    assert float(evaluate(learned)[0]) == best_s
+    untrained, learned = (
+        helpers.preferred_placement(policy, found.state.params, batched)[None, : graph.num_ops]
+        for found in (progress, last.progress)
+    )
+    assert float(evaluate(learned)[0]) == best_s < float(evaluate(untrained)[0])
 
 
 @pytest.mark.parametrize("budget", [3, 2 + BATCH, 2 + 3 * BATCH, 2 + 3 * BATCH + 5])

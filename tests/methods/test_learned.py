@@ -83,13 +83,16 @@ def _three_devices(network: str) -> Instance:
 
 @pytest.mark.slow
 def test_hsdag_goes_below_a_list_schedule_of_a_network_that_it_has_not_seen():
-    """From one device, of which single operations never pay for their transfers."""
-    problem = _three_devices("rnnlm:steps=10")
-    found = methods.solve(problem, "hsdag", seed=1, budget=4_000, time_limit_s=600.0)
-    assert found.evaluations == 4_000
+    """From one device, of which single operations never pay for their transfers.
+
+    `hsdag:variant=untrained` ends at 0.96 of the single device.
+    """
+    problem = _three_devices("nmt:layers=2,steps=10")
+    found = methods.solve(problem, "hsdag", seed=2, budget=1_600, time_limit_s=600.0)
+    assert found.evaluations == 1_600
     assert found.value_s < methods.solve(problem, "heft").value_s
     single_s = problem.evaluate(np.tile([[0], [1], [2]], problem.graph.num_ops))
-    assert found.value_s < 0.7 * float(np.min(single_s))
+    assert found.value_s < 0.88 * float(np.min(single_s))
 
 
 @pytest.mark.slow
@@ -147,6 +150,7 @@ def test_features_are_left_out_by_name():
         ("hsdag:variant=paper,dropout=1", "give a share below 1"),
         ("hsdag:returns=all", "unknown returns 'all'; valid: to_go, episode"),
         ("hsdag:reward=speed", "unknown reward 'speed'"),
+        ("hsdag:reward=sqrt", "leave reward=log"),
         ("hierarchical:grouping=some", "unknown grouping 'some'"),
         ("hsdag:num_samples=1", "leave_one_out baseline needs at least 2"),
     ],

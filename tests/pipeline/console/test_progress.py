@@ -2,6 +2,7 @@
 
 import io
 import math
+import re
 import time
 
 import pytest
@@ -181,11 +182,11 @@ def test_on_a_terminal_a_phase_is_drawn_in_place_and_ends_as_a_line():
     assert "━" in drawn
     assert "\x1b[?25l" in drawn  # the cursor is hidden,
     assert "\x1b[?25h" in drawn + line  # and shown again
-    assert line.endswith("searching lns: 400/1,000; best 1.000 ms; took 0.0 s")
+    assert re.search(r"searching lns: 400/1,000; best 1\.000 ms; took \d+\.\d s$", line)
 
 
 def test_a_dumb_terminal_gets_no_control_characters():
     shown, out = display(force_terminal=True, color_system=None, _environ={"TERM": "dumb"})
     with shown.phase("searching lns"):
         pass
-    assert out.getvalue() == "searching lns: took 0.0 s\n"
+    assert re.fullmatch(r"searching lns: took \d+\.\d s\n", out.getvalue())
