@@ -60,7 +60,7 @@ def test_discounted_returns_by_hand():
 
 def test_episode_returns_by_hand():
     returns = advantages.episode_returns(jnp.array([[1.0, 2.0, 4.0], [0.0, 0.0, 8.0]]), 0.5)
-    assert returns.tolist() == [[11.0] * 3, [14.0] * 3]
+    assert returns.tolist() == [[5.25] * 3, [8.0] * 3]
 
 
 @pytest.mark.parametrize(("discount", "expected"), [(0.0, [5.0, 7.0]), (1.0, [12.0, 7.0])])

@@ -10,7 +10,7 @@ from placement.instance import Instance
 from placement.learning import ppo, reinforce, trainer
 from placement.learning.base import Learner, Settings
 from placement.learning.trainer import Progress
-from placement.policies import hsdag_published
+from placement.policies import colocrl
 from placement.types import Evaluate, OpGraph, Policy
 from tests import helpers
 
@@ -111,8 +111,8 @@ def _assert_equal(actual: Progress, expected: Progress) -> None:
 
 
 @functools.cache
-def _hsdag(make: Callable[..., Learner]) -> tuple[Policy, Learner]:
-    policy = hsdag_published.make(num_devices=2, hidden_size=16, episode_steps=1)
+def _colocrl(make: Callable[..., Learner]) -> tuple[Policy, Learner]:
+    policy = colocrl.make(num_devices=2, hidden_size=16)
     settings = Settings(num_samples=BATCH, learning_rate=1e-2, entropy_weight=0.8)
     return policy, make(policy, settings)
 
@@ -124,14 +124,15 @@ def _hsdag(make: Callable[..., Learner]) -> tuple[Policy, Learner]:
     [
         (DIAMOND, 3, "serial"),
         (DIAMOND, 3, "makespan"),
+        (FORK_JOIN, 5, "serial"),
         (FORK_JOIN, 5, "makespan"),
     ],
-    ids=["diamond-serial", "diamond-makespan", "fork-makespan"],
+    ids=["diamond-serial", "diamond-makespan", "fork-serial", "fork-makespan"],
 )
-def test_hsdag_learns_the_optimum(make, graph, costs, objective):
+def test_a_policy_learns_the_optimum(make, graph, costs, objective):
     """Not only is the optimum met on the way: the policy ends up preferring it."""
     evaluate = _problem(graph, costs, objective).evaluate
-    policy, learner = _hsdag(make)
+    policy, learner = _colocrl(make)
     best_s, single_s = _optimum(graph, evaluate)
     assert best_s < 0.95 * single_s
     progress = _start(evaluate, graph, learner)
