@@ -124,10 +124,9 @@ def _colocrl(make: Callable[..., Learner]) -> tuple[Policy, Learner]:
     [
         (DIAMOND, 3, "serial"),
         (DIAMOND, 3, "makespan"),
-        (FORK_JOIN, 5, "serial"),
         (FORK_JOIN, 5, "makespan"),
     ],
-    ids=["diamond-serial", "diamond-makespan", "fork-serial", "fork-makespan"],
+    ids=["diamond-serial", "diamond-makespan", "fork-makespan"],
 )
 def test_a_policy_learns_the_optimum(make, graph, costs, objective):
     """Not only is the optimum met on the way: the policy ends up preferring it."""
