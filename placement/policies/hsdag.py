@@ -79,6 +79,7 @@ import jax
 import jax.numpy as jnp
 import jraph
 
+from placement import arguments
 from placement.errors import UserError
 from placement.graphs.features import DEFAULT_BLOCKS
 from placement.instance import Instance
@@ -138,6 +139,7 @@ class _Network(nn.Module):
 
     hidden_size: int
     num_layers: int
+    score_factor: float = 1.0  # of the learned part of the scores
 
     def setup(self) -> None:
         width = self.hidden_size
@@ -189,7 +191,8 @@ class _Network(nn.Module):
         products = z[edges.senders] * z[edges.receivers]  # [E + N, H]
         edge = jnp.pad(edge, ((0, num_nodes), (0, 0)))
         inputs = jnp.concatenate([products, edge, is_next], axis=-1)
-        scores = self.scorer(jax.nn.relu(self.edge_layer(inputs)))[:, 0] + prior
+        scores = self.scorer(jax.nn.relu(self.edge_layer(inputs)))[:, 0]
+        scores = self.score_factor * scores + prior
         return _Encoding(z, edges, scores, state)
 
     def score_moves(self, graph: jraph.GraphsTuple, encoding: _Encoding, members: Array) -> Array:
@@ -255,6 +258,7 @@ def make(
     levels: int = 8,
     groups: int = 128,
     uniform: float = 0.125,
+    scores: str = "learned",
 ) -> Policy:
     """Makes the policy; the globals of its graphs are a `cost_features.cost_feature_view`.
 
@@ -265,14 +269,16 @@ def make(
       levels: L, of a parse.
       groups: K, but at least the number of samples.
       uniform: the share of the samples whose move is drawn uniformly, rounded down.
+      scores: 'learned', or the 'prior': by the delays alone, as an ablation.
 
     Raises:
-      UserError: `uniform` is out of range.
+      UserError: `uniform` is out of range, or `scores` is unknown.
     """
-    if not 0 <= uniform < 1:
-        raise UserError(f"uniform={uniform} is out of range; give a share below 1")
+    if not 0 <= uniform <= 1:
+        raise UserError(f"uniform={uniform} is out of range; give a share from 0 to 1")
+    arguments.check_choice("scores", scores, ("learned", "prior"))
     del num_devices
-    network = _Network(hidden_size, num_layers)
+    network = _Network(hidden_size, num_layers, float(scores == "learned"))
 
     def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> Params:
         return network.init(key, _with_finite_costs(graph))

@@ -238,3 +238,28 @@ def test_the_credit_of_parses_points_along_the_true_gradient():
     assert cosine > 0.9
     assert 0.5 < np.linalg.norm(credit) / np.linalg.norm(gradient) < 1.1  # 0.8
     assert np.linalg.norm(credits.std(axis=0)) < 0.5 * np.linalg.norm(exact.std(axis=0))
+
+
+def test_prior_scores_depend_on_no_embedding():
+    params, graph = _params(), hsdag.read(_problem(0), **PADDED).graph
+    placement = jnp.zeros(len(graph.nodes["mask"]), jnp.int32)
+    schedule = makespan.compute_schedule(graph.globals.simulator, placement)
+    moved = {**params["params"], "embed": jax.tree.map(jnp.negative, params["params"]["embed"])}
+
+    def scores(factor: float, values: dict) -> np.ndarray:
+        network = hsdag._Network(8, 1, factor)
+        encoding = network.apply({"params": values}, graph, placement, schedule, method="encode")
+        return np.asarray(encoding.scores)
+
+    np.testing.assert_array_equal(scores(0.0, params["params"]), scores(0.0, moved))
+    assert (scores(1.0, params["params"]) != scores(1.0, moved)).any()
+
+
+def test_all_moves_can_be_uniform():
+    policy = hsdag.make(num_devices=3, hidden_size=8, num_layers=1, levels=2, groups=16, uniform=1)
+    graph = hsdag.read(_problem(0), **PADDED).graph
+    placement = np.zeros(len(graph.nodes["mask"]), np.int32)
+    draw = jax.jit(policy.propose, static_argnums=4)
+    samples = draw(_params(), jax.random.key(0), graph, placement, 8)
+    assert _action(samples).is_uniform.all()
+    assert (samples.placement != placement).any(axis=2).all()
