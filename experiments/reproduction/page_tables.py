@@ -115,6 +115,16 @@ _SYNTHETIC = [f"synthetic:family={f},ops=300" for f in ("layered", "series_paral
 _HEADROOM_GRAPHS = ",".join(["rnnlm", "nmt:layers=2", *_SYNTHETIC])
 _PAPER = "hsdag:variant=paper"
 _BASELINES = "hierarchical,colocrl,placeto,search,lns"
+# Where the strength of `hsdag` comes from, on graphs of families that its pretraining did not see.
+_PARTS = (
+    "--config.seeds=10 --config.budget=8000 --config.methods=hsdag,hsdag:learning_rate=0,"
+    "hsdag:scores=prior,hsdag:uniform=1,hsdag:variant=untrained,"
+    "hsdag:variant=untrained,learning_rate=0,search,lns"
+)
+_OPTIMUM = [
+    f"synthetic:family=known_optimum,ops={ops},devices={devices}"
+    for ops, devices in ((100, 4), (200, 8))
+]
 _AUDITS = {
     "audit": (
         "hsdag",
@@ -140,6 +150,15 @@ _AUDITS = {
         f"--config.methods={_PAPER},{_PAPER},features=op_type+degrees+fractal+positional,"
         f"{_PAPER},features=op_type+degrees+fractal+output_shape,"
         f"{_PAPER},features=op_type+output_shape",
+    ),
+    "hsdag_parts": (
+        "hsdag",
+        f"{_AUDIT} --config.graphs=rnnlm,two_stream,synthetic:family=fork_join,ops=300,"
+        f"inception_v3 {_PARTS}",
+    ),
+    "hsdag_parts_optimum": (
+        "hsdag",
+        f"{_AUDIT} --config.graphs={','.join(_OPTIMUM)} --config.devices=auto {_PARTS}",
     ),
 }
 _UNTRAINED = "hsdag:variant=untrained"

@@ -66,8 +66,13 @@ OTHERWISE = {
         (
             *("runs/audit", "runs/audit_wall", "runs/audit_long", "runs/audit_npu"),
             *("runs/ablation", "runs/specifications", "runs/readers", "runs/roles_planner"),
+            "runs/hsdag_parts",
         ),
         (f"--config.graphs={_TINY}", "--config.seeds=2", "--config.methods=random,heft"),
+    ),
+    "runs/hsdag_parts_optimum": (
+        "--config.graphs=synthetic:family=known_optimum,ops=20,devices=2",
+        *("--config.seeds=2", "--config.methods=random,heft"),
     ),
     # On the tutorial's model, which is profiled already.
     "runs/two_stream": (
@@ -213,7 +218,7 @@ def test_every_row_of_the_tables_here_is_of_a_block():
 
 
 _PLANNED = ["reproduce_hierarchical", "reproduce_hsdag"]
-_AUDITED = ["audit", "audit_wall", "audit_long", "ablation"]
+_AUDITED = ["audit", "audit_wall", "audit_long", "ablation", "hsdag_parts", "hsdag_parts_optimum"]
 _ASKED = ["specifications", "readers", "roles_planner"]
 
 
