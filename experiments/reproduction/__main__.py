@@ -10,6 +10,7 @@ remove the folder to measure again. Tables of Tarnawski et al.'s workloads need 
 `runs/documents/workloads`; the other tables do not.
 """
 
+import os
 import shlex
 import subprocess
 import sys
@@ -130,7 +131,12 @@ def _run_command(name: str, command: str) -> bool:
     if is_main:
         words = ["experiments.main", f"--workdir={workdir}", *words, "--verbosity=-1"]
     process = subprocess.run(
-        [sys.executable, "-m", *words], cwd=FOLDER, stdout=subprocess.PIPE, text=True, check=False
+        [sys.executable, "-m", *words],
+        cwd=FOLDER,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},  # `experiments` is not installed
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
     )
     if process.returncode == 0:
         workdir.mkdir(exist_ok=True)
