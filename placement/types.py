@@ -216,9 +216,6 @@ class Solution(NamedTuple):
     bound_s: float = math.nan  # a proven lower bound; nan where the method has none
     status: Status = Status.FINISHED
     search_s: float = 0.0
-    # Seconds of `search_s` until a learned method's first step, most of them for compilation. The
-    # time limit excludes them.
-    compile_s: float = 0.0
     evaluations: int = 0  # placements simulated or measured
     # The placements for which the bound and `Status.OPTIMAL` hold: 'all' of them, or only the
     # 'contiguous' ones (`placement.solvers.splits.contiguous`).
@@ -226,6 +223,9 @@ class Solution(NamedTuple):
     reason: str = ""  # why the problem is infeasible or the method failed
     # int32 [K, N]: the fastest distinct placements, fastest first; None of most methods.
     elite: np.ndarray | None = None
+    # Seconds of `search_s` until a learned method's first step, most of them for compilation. The
+    # time limit excludes them.
+    compile_s: float = 0.0
 
     @property
     def status_text(self) -> str:

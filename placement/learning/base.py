@@ -180,12 +180,11 @@ def make_learner(
         num_steps = jax.eval_shape(draw, params, init_key, graph).log_prob.shape[1]
         vector = jax.eval_shape(lambda params: ravel_pytree(params)[0], params)
         zeros = jax.eval_shape(optimiser.init, vector)
-        # On the host, where nothing is compiled. Strongly typed, as the baseline after an update
-        # is: another type would compile again.
+        opt_state = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), zeros)
+        # Strongly typed, as the baseline after an update is: another type would compile again.
         baseline: Array = np.full(num_steps, np.nan, np.float32)
         if settings.failed == "constant":
             baseline = _failing_returns(settings, num_steps)
-        opt_state = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), zeros)
         return jax.device_put(State(params, opt_state, key, baseline, np.zeros((), np.int32)))
 
     @jax.jit

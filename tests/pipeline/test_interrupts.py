@@ -115,8 +115,8 @@ def nothing_runs() -> None:
     from placement.runtime.measurement.local import LocalMeasurer
     from placement.runtime.measurement.request import Failure
 
-    def fail(self: Any, candidates: Any, request: Any) -> Any:
-        return dict.fromkeys(candidates, Failure("infer", "it broke"))
+    def fail(self: Any, rounds: Any, num_baselines: int) -> Any:
+        return dict.fromkeys(rounds.candidates, Failure("infer", "it broke"))
 
     LocalMeasurer._measure_chunk = fail  # type: ignore[method-assign]
 

@@ -1,6 +1,7 @@
 """`--task=solve`, and the bounds beside every row."""
 
 import dataclasses
+import functools
 import json
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from placement.errors import UserError
 from placement.instance import Instance
 from placement.methods import METHODS
 from placement.pipeline import loading
-from placement.pipeline.console import metrics
+from placement.pipeline.console import compilation_cache, metrics
 from placement.pipeline.results import bounds
 from placement.pipeline.results.rows import Row
 from placement.pipeline.settings import Settings
@@ -177,7 +178,10 @@ def test_a_comparison_keeps_one_file_of_bounds_and_prints_the_gap(tmp_path):
     assert "| bound | gap of the best |" in report
 
 
-def test_what_a_cell_compiles_goes_with_it(tmp_path):
+def test_what_a_cell_compiles_goes_with_it_once_it_is_too_much(tmp_path, monkeypatch):
+    limit = functools.partial(compilation_cache.limit_compiled, max_mappings=0)
+    monkeypatch.setattr(compare, "limit_compiled", limit)
+
     def mappings() -> int:
         return len(Path("/proc/self/maps").read_text().splitlines())
 
