@@ -6,9 +6,10 @@ these is an `InvalidGraphError` here. Its one line names the problem, the valid 
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike
+from numpy.typing import ArrayLike
 
 from placement.graphs import dag
 from placement.types import OpGraph
@@ -17,10 +18,27 @@ _MAX_NAMES = 4  # in an error message
 _EDGE_FIELDS = ("senders", "receivers", "edge_bytes", "tensors")
 _COPY_FIELDS = ("copy_sources", "copy_readers", "copy_bytes", "copy_constants")
 _OP_FIELDS = ("flops", "weight_bytes", "colocation", "backward")
+_DTYPES = {"flops": np.float64, "backward": bool}  # other arrays have whole numbers
 
 
 class InvalidGraphError(ValueError):
     """An error in the arrays of a graph; readers of users' files turn it into a `UserError`."""
+
+
+class OptionalFields(TypedDict, total=False):
+    """The fields of a graph that have a default."""
+
+    output_shapes: Sequence[Sequence[int]]  # N tuples of ints; by default every shape is ()
+    flops: ArrayLike  # numbers [N], by default zero
+    weight_bytes: ArrayLike  # integers [N], by default zero
+    colocation: ArrayLike  # integers [N]; by default no operations are co-located
+    tensors: ArrayLike  # integers [E], by default the sender: every operation has one output
+    backward: ArrayLike  # booleans [N]; by default it is an inference graph
+    copy_sources: ArrayLike  # integers [R], each below N; by default there are no copies
+    copy_readers: ArrayLike  # integers [R], each below N
+    copy_bytes: ArrayLike  # integers [R]
+    copy_constants: ArrayLike  # integers [R]
+    member_types: Sequence[Sequence[str]]  # N tuples; by default no operations were merged
 
 
 def make_graph(
@@ -31,17 +49,7 @@ def make_graph(
     senders: ArrayLike,
     receivers: ArrayLike,
     edge_bytes: ArrayLike,
-    output_shapes: Sequence[Sequence[int]] | None = None,
-    flops: ArrayLike | None = None,
-    weight_bytes: ArrayLike | None = None,
-    colocation: ArrayLike | None = None,
-    tensors: ArrayLike | None = None,
-    backward: ArrayLike | None = None,
-    copy_sources: ArrayLike | None = None,
-    copy_readers: ArrayLike | None = None,
-    copy_bytes: ArrayLike | None = None,
-    copy_constants: ArrayLike | None = None,
-    member_types: Sequence[Sequence[str]] = (),
+    **optional: Unpack[OptionalFields],
 ) -> OpGraph:
     """Builds a valid graph; its arrays are read-only copies of the arguments.
 
@@ -52,60 +60,50 @@ def make_graph(
       senders: integers [E], each below N.
       receivers: integers [E], each below N.
       edge_bytes: integers [E].
-      output_shapes: N tuples of ints; by default every shape is ().
-      flops: numbers [N], by default zero.
-      weight_bytes: integers [N], by default zero.
-      colocation: integers [N], by default all different: no operations are co-located.
-      tensors: integers [E], by default the sender: every operation has one output.
-      backward: booleans [N], by default all false: an inference graph.
-      copy_sources: integers [R], each below N; by default there are no copies.
-      copy_readers: integers [R], each below N.
-      copy_bytes: integers [R].
-      copy_constants: integers [R].
-      member_types: N tuples of strings, by default none: no operations were merged.
+      **optional: see `OptionalFields`.
 
     Raises:
       InvalidGraphError: see `validate`; also for a fraction where an integer is expected.
     """
     num_ops = len(op_names)
-    shapes = [()] * num_ops if output_shapes is None else output_shapes
-
-    def make_integers(values: ArrayLike | None, default: ArrayLike, field: str) -> np.ndarray:
-        dtype: DTypeLike = np.int64 if field.endswith("_bytes") else np.int32
-        original = np.asarray(default if values is None else values)
-        with np.errstate(invalid="ignore"):
-            array = np.array(original, dtype)
-        if not np.array_equal(array, original):
-            wrong = original[array != original].flat[0]
-            raise InvalidGraphError(
-                f"{field} holds {wrong}; give whole numbers that fit {array.dtype}"
-            )
-        return array
-
     zeros = np.zeros(num_ops)
-    graph = OpGraph(
-        name=name,
-        op_names=tuple(op_names),
-        op_types=tuple(op_types),
-        senders=make_integers(senders, (), "senders"),
-        receivers=make_integers(receivers, (), "receivers"),
-        edge_bytes=make_integers(edge_bytes, (), "edge_bytes"),
-        tensors=make_integers(tensors, senders, "tensors"),
-        output_shapes=tuple(tuple(map(int, shape)) for shape in shapes),
-        flops=np.array(zeros if flops is None else flops, np.float64),
-        weight_bytes=make_integers(weight_bytes, zeros, "weight_bytes"),
-        colocation=make_integers(colocation, np.arange(num_ops), "colocation"),
-        backward=np.array(zeros if backward is None else backward, bool),
-        copy_sources=make_integers(copy_sources, (), "copy_sources"),
-        copy_readers=make_integers(copy_readers, (), "copy_readers"),
-        copy_bytes=make_integers(copy_bytes, (), "copy_bytes"),
-        copy_constants=make_integers(copy_constants, (), "copy_constants"),
-        member_types=tuple(map(tuple, member_types)),
-    )
+    fields = {
+        "senders": senders,
+        "receivers": receivers,
+        "edge_bytes": edge_bytes,
+        "tensors": senders,
+        "output_shapes": [()] * num_ops,
+        "flops": zeros,
+        "weight_bytes": zeros,
+        "colocation": np.arange(num_ops),
+        "backward": zeros,
+        **dict.fromkeys(_COPY_FIELDS, ()),
+        "member_types": (),
+        **optional,
+    }
+    converted = {field: _convert(field, values) for field, values in fields.items()}
+    graph = OpGraph(name=name, op_names=tuple(op_names), op_types=tuple(op_types), **converted)
     for field in (*_EDGE_FIELDS, *_COPY_FIELDS, *_OP_FIELDS):
         getattr(graph, field).flags.writeable = False
     validate(graph)
     return graph
+
+
+def _convert(field: str, values: Any) -> Any:
+    """Converts the values of a field to its type in an `OpGraph`."""
+    if field == "output_shapes":
+        return tuple(tuple(map(int, shape)) for shape in values)
+    if field == "member_types":
+        return tuple(map(tuple, values))
+    if field in _DTYPES:
+        return np.array(values, _DTYPES[field])
+    original = np.asarray(values)
+    with np.errstate(invalid="ignore"):
+        array = np.array(original, np.int64 if field.endswith("_bytes") else np.int32)
+    if not np.array_equal(array, original):
+        wrong = original[array != original].flat[0]
+        raise InvalidGraphError(f"{field} holds {wrong}; give whole numbers that fit {array.dtype}")
+    return array
 
 
 def validate(graph: OpGraph) -> None:
