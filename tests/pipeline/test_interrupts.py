@@ -42,14 +42,16 @@ def at_step(number: int) -> None:
 
 
 def in_native_code() -> None:
-    """Sends Ctrl-C a second after a solver in C++ was called."""
+    """Sends one Ctrl-C, a second after a solver in C++ was first called."""
     import importlib
 
     native = importlib.import_module("placement.solvers.native")
     call = native.call
+    timer = threading.Timer(1.0, ctrl_c)
 
     def calling(*arguments: Any) -> Any:
-        threading.Timer(1.0, ctrl_c).start()
+        if timer.ident is None:  # not started; a second Ctrl-C would end the run
+            timer.start()
         return call(*arguments)
 
     native.call = calling
