@@ -28,7 +28,7 @@ def _network(ops, edges, shapes, *, flops=None, weights=()) -> OpGraph:
         receivers=[receiver for _, receiver in edges],
         edge_bytes=size,
         output_shapes=shapes,
-        flops=flops,
+        flops=[0] * len(ops) if flops is None else flops,
         weight_bytes=[4 * math.prod(shapes[op]) if op in weights else 0 for op in range(len(ops))],
     )
 
