@@ -225,7 +225,8 @@ def test_a_folder_that_is_replaced_while_it_is_read_is_read_again(tmp_path, monk
 def test_a_model_that_is_replaced_file_by_file_is_waited_for(tmp_path, folder, monkeypatch):
     """Its model.xml comes last; where it does not come, a line says what to do."""
     (tmp_path / "model.bin").write_bytes((folder / "model.bin").read_bytes())
-    timer = threading.Timer(0.1, shutil.copy, [folder / "model.xml", tmp_path])
+    shutil.copy(folder / "model.xml", tmp_path / "new.xml")
+    timer = threading.Timer(0.1, os.replace, [tmp_path / "new.xml", tmp_path / "model.xml"])
     timer.start()
     placement.load(tmp_path).close()
     timer.join()
