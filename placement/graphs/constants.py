@@ -85,7 +85,7 @@ def copy_to_readers(graph: OpGraph) -> OpGraph:
         "copy_constants": graph.tensors[edges],
     }
     fields = ("senders", "receivers", "edge_bytes", "tensors")
-    kept = {field: getattr(graph, field)[~is_copied] for field in fields}
-    for array in (*copies.values(), *kept.values()):
+    remaining = {field: getattr(graph, field)[~is_copied] for field in fields}
+    for array in (*copies.values(), *remaining.values()):
         array.setflags(write=False)
-    return dataclasses.replace(graph, **kept, **copies)
+    return dataclasses.replace(graph, **remaining, **copies)

@@ -65,7 +65,8 @@ def train(
         search = learned.Search.prepare(method, problem.coarse, settings.evaluate == "measure")
         graph = search.policy_input.graph
         # All graphs that are padded to these sizes share one compilation.
-        phase.note(f"compiling for {len(graph.nodes['mask'])}x{len(graph.senders)} nodes and edges")
+        sizes = f"{len(graph.nodes['mask'])} nodes and {len(graph.senders)} edges"
+        phase.note(f"compiling for graphs of up to {sizes}")
         progress = search.start(settings.seed, evaluate)
         if settings.init_from:
             params = pretrained.load(Path(settings.init_from), method, progress.state.params)

@@ -30,9 +30,7 @@ The log-probability of a sample is log p(move | groups, earlier moves). The sum 
 a step is exactly the log-probability of the ordered draw without replacement. The credit is not
 exact: the learner gives a sample its own reward less the mean of all others. It leaves out that a
 taken move is lost to the later samples, whose mean also is part of the baseline. Importance weights
-of the unordered draw (Kool et al. 2020, arXiv 2002.06043) avoid both, and make no difference: the
-untrained policy ends at 0.533 [0.514, 0.552] of the best single device with them, and at 0.530
-[0.524, 0.537] as it is (layered graph of 300 operations, 8,000 evaluations, 6 seeds).
+of the unordered draw (Kool et al. 2020, arXiv 2002.06043) would avoid both.
 
 The parse that the moved group is from is a `SharedDraw` with the log-probability
 
@@ -50,8 +48,7 @@ ways:
 On two chains of three operations, where only the move of a whole chain pays, the expected estimate
 has 0.8 of the length of the true gradient and its direction (`tests/policies/test_hsdag.py`), with
 less than half of the deviation of an estimate from all edges of all parses. Away from the initial
-parameters the length was 0.43 and the cosine 0.98. Where parses share most of their groups, the
-estimate is less exact: on a random graph of seven operations the cosine was 0.84.
+parameters, and where parses share most of their groups, the estimate is less exact.
 
 Departures from the paper:
 
@@ -64,8 +61,7 @@ Departures from the paper:
   as a prior. The paper sees the graph only.
 - The graph network has directed messages with edge features, not graph convolutions.
 - The learner is `learning.local_search`: a reward for each step's gain, with other samples as
-  baseline.
-  The paper sums the discounted rewards of an episode.
+  baseline. The paper sums the discounted rewards of an episode.
 
 `placement.policies.hsdag_published` has the published method and the one that its authors released.
 """

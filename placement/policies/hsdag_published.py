@@ -56,8 +56,8 @@ Departures of both variants:
 - The loss is a mean over steps, and rewards are relative to the best single device. Adam's updates
   do not depend on such factors.
 - Devices that cannot run a member of the group are masked.
-- The masks of the dropout are hashes of the positions of activations, which take a hundredth of the
-  time of JAX's random numbers.
+- The masks of the dropout are hashes of the positions of activations, because drawing random
+  numbers would take longer than the layers.
 - Counts among the paper's features are logarithms (`placement.graphs.features`).
 """
 
@@ -471,8 +471,8 @@ def _level_sizes(num_nodes: int, num_edges: int) -> list[tuple[int, int]]:
 
 def _find_size(sizes: list[tuple[int, int]], num_nodes: Array, num_edges: Array) -> Array:
     """Returns the index of the smallest size that holds a graph."""
-    needed = jnp.stack([num_nodes, num_edges])
-    return (needed <= jnp.array(sizes)).all(axis=1).sum() - 1
+    size = jnp.stack([num_nodes, num_edges])
+    return (size <= jnp.array(sizes)).all(axis=1).sum() - 1
 
 
 _UPDATE = {"algorithm": "reinforce", "reward": "inverse", "entropy_weight": 0.0}
