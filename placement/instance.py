@@ -335,10 +335,11 @@ class Instance(Problem):
     def padded_tables(self) -> tuple[simulators.Limits, Any]:
         """The `tables` for placements of `num_padded_ops` operations.
 
-        Under `makespan`, graphs whose operations and pairs of neighbours are in the same buckets
+        Graphs whose operations and pairs of neighbours are in the same buckets
         (`graphs.batching.bucket`) have tables of equal shapes. So they share compiled programs. The
-        devices and the kinds of limits must be equal, too. The tables of other objectives also
-        depend on the numbers of readers of the tensors.
+        devices and the kinds of limits must be equal, too. Under objectives other than `makespan`,
+        so must the bucket of edges, and the largest number of readers of a tensor within a factor
+        of 4.
 
         Raises:
           UserError: as `tables`.
@@ -349,12 +350,20 @@ class Instance(Problem):
         # Without parallel edges the first number is greater: every second input adds a step.
         num_pairs = batching.bucket(len(self.dependencies.senders))
         length = max(padded_ops + num_pairs // list_schedule.WIDTH, batching.bucket(num_steps))
-        sizes = num_ops, padded_ops, length
+        num_edges = batching.bucket(self.graph.num_edges)
+        tables = self.pad_tables(batching.Sizes(num_ops, padded_ops, num_edges, length))
+        with jax.ensure_compile_time_eval():
+            return jax.device_put(tables)
+
+    def pad_tables(self, sizes: batching.Sizes) -> tuple[simulators.Limits, Any]:
+        """Returns the `tables` for placements of `sizes.padded_ops` operations, on the host.
+
+        Raises:
+          UserError: as `tables`.
+        """
         tables = self._make_objective_tables()
         pad_tables = simulators.get_objective(self.objective).pad_tables
-        limits = simulators.pad_limits(self.limits, *sizes)
-        with jax.ensure_compile_time_eval():
-            return jax.device_put((limits, pad_tables(tables, *sizes)))
+        return simulators.pad_limits(self.limits, sizes), pad_tables(tables, sizes)
 
     def _make_objective_tables(self) -> Any:
         """Returns the objective's tables on the host; raises as `tables`."""

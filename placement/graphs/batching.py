@@ -12,6 +12,8 @@ Edges lead from producer to reader, sorted by producer, then reader. Two operati
 however many tensors pass between them. Padding edges join the last padding node to itself.
 """
 
+from typing import NamedTuple
+
 import chex
 import jraph
 import numpy as np
@@ -20,6 +22,15 @@ from placement.types import Array
 
 _BUCKET_RATIO = 1.25
 _SMALLEST_BUCKET = 16
+
+
+class Sizes(NamedTuple):
+    """The sizes of a problem's simulator with padding, and its number of operations without."""
+
+    num_ops: int
+    padded_ops: int
+    padded_edges: int
+    padded_steps: int  # see `placement.simulators.list_schedule.Steps`
 
 
 def bucket(size: int) -> int:

@@ -5,13 +5,13 @@ axis G. `batch_policy` turns a policy of single graphs into one of stacks, with 
 episodes, graph after graph. Every learner of `placement.learning` can then learn from a stack;
 `learning.base` compares episodes with those of their own graph.
 
-Latencies come from the `placement.policies.cost_features.CostView` of each graph, which the `read`
-of every policy that reads costs adds.
+All graphs of a stack have the same objective, whose simulator evaluates the placements.
 
 Graphs are taken one after another (`lax.map`). Their episodes already fill the machine, and each
 graph needs its own number of schedule steps.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,10 +21,12 @@ import jax.numpy as jnp
 import jraph
 import numpy as np
 
+from placement import simulators
+from placement.graphs import batching
+from placement.instance import Instance
 from placement.learning import local_search, mesh
 from placement.learning.base import Learner, Metrics, State
-from placement.policies.cost_features import CostView
-from placement.simulators import makespan
+from placement.simulators import list_schedule
 from placement.solvers import iterated_local_search as ils
 from placement.types import Array, LogProb, Params, Policy, Sample
 
@@ -33,43 +35,51 @@ _LOCAL_SEARCH_STEPS = 400
 
 
 class Stack(NamedTuple):
-    """G graphs of one batch."""
+    """G graphs of one batch; `prepare` makes one without the leading axis."""
 
-    graphs: jraph.GraphsTuple  # stacked, with a `CostView` as globals
+    graphs: jraph.GraphsTuple  # with a `CostView` as globals
+    tables: Any  # the `Instance.tables` of the graphs' problems, padded to the size of the graphs
     reference_s: Array  # float32 [G]: latency of the fastest single device
 
+    @property
+    def simulate(self) -> Callable[[Any, Array], simulators.Outcome]:
+        """The `simulators.Objective.simulate` of the graphs' objective."""
+        return simulators.get_objective(self.graphs.globals.objective.name).simulate
 
-def stack_graphs(graphs: list[jraph.GraphsTuple]) -> Stack:
-    """Stacks padded graphs of one size, which carry a `CostView`, on the host.
+    @property
+    def shapes(self) -> str:
+        """Describes the shapes of all arrays; only graphs with equal shapes can be stacked."""
+        return str(jax.tree.map(np.shape, self))
+
+
+def prepare(graph: jraph.GraphsTuple, problem: Instance) -> Stack:
+    """Prepares one graph for a stack, on the host.
+
+    The reference places all operations on one device, and those that it cannot run on their
+    fastest.
+
+    Args:
+      graph: with a node for each of the problem's operations, and at least as many edges.
+      problem: the problem that the graph was read from.
+    """
+    num_nodes, num_edges = len(graph.nodes["mask"]), len(graph.senders)
+    num_steps = num_nodes + num_edges // list_schedule.WIDTH
+    sizes = batching.Sizes(problem.graph.num_ops, num_nodes, num_edges, num_steps)
+    reference_s = np.min(problem.evaluate(problem.single_devices))
+    return Stack(jax.device_get(graph), problem.pad_tables(sizes), np.asarray(reference_s))
+
+
+def stack(graphs: list[Stack]) -> Stack:
+    """Stacks graphs that `prepare` made, on the host.
 
     Raises:
-      ValueError: the graphs differ in size or number of devices.
+      ValueError: they differ in size, in the number of devices or in the objective.
     """
-    shapes = {str(jax.tree.map(np.shape, graph)) for graph in graphs}
-    if len(shapes) > 1:
-        raise ValueError(f"{len(graphs)} graphs of {len(shapes)} sizes; pad them to one")
-    references_s = []
-    for graph in graphs:
-        costs: CostView[Any] = graph.globals
-        num_nodes, num_devices = costs.compute_s.shape
-        singles = np.tile(np.arange(num_devices, dtype=np.int32), (num_nodes, 1))
-        latency_s = np.asarray(makespan.latency(_makespan_tables(costs), singles))
-        mask = np.asarray(graph.nodes["mask"])
-        supports_all = np.asarray(graph.nodes["allowed"])[mask].all(axis=0)
-        # Where no device supports all operations, the slowest one is the reference.
-        reference_s = latency_s[supports_all].min() if supports_all.any() else latency_s.max()
-        references_s.append(float(reference_s))
-    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *graphs)
-    return Stack(stacked, np.array(references_s, np.float32))
-
-
-def _makespan_tables(costs: CostView[Any]) -> makespan.Tables:
-    """Returns the simulator's tables, in which unsupported operations take no time.
-
-    Policies place an operation on a device that does not support it only where none does.
-    """
-    compute_s = jnp.asarray(costs.compute_s)
-    return costs._replace(compute_s=jnp.where(jnp.isfinite(compute_s), compute_s, 0.0)).simulator
+    num_shapes = len({graph.shapes for graph in graphs})
+    if num_shapes > 1:
+        raise ValueError(f"{len(graphs)} graphs of {num_shapes} sizes; pad them to one")
+    result: Stack = jax.tree.map(lambda *leaves: np.stack(leaves), *graphs)
+    return result
 
 
 def batch_policy(policy: Policy) -> Policy:
@@ -101,9 +111,7 @@ def batch_policy(policy: Policy) -> Policy:
 
 @partial(jax.jit, static_argnums=0)
 def train_step(learner: Learner, state: State, batch: Stack) -> tuple[State, Metrics]:
-    """Samples, simulates and learns once, under the `makespan` objective.
-
-    Memory is not simulated; a policy's candidates are limited to placements that fit.
+    """Samples, simulates and learns once.
 
     Args:
       learner: of a policy that `batch_policy` made.
@@ -119,14 +127,14 @@ def train_step(learner: Learner, state: State, batch: Stack) -> tuple[State, Met
     num_graphs = len(batch.reference_s)
     placements = samples.placement.reshape(num_graphs, -1, *samples.placement.shape[1:])
 
-    def simulate(costs: CostView[Any], placement: Array) -> Array:
-        columns = placement.reshape(-1, placement.shape[-1]).T
-        return makespan.latency(_makespan_tables(costs), columns).reshape(placement.shape[:2])
+    def simulate(tables: Any, placement: Array) -> simulators.Outcome:
+        outcome = batch.simulate(tables, placement.reshape(-1, placement.shape[-1]))
+        return jax.tree.map(lambda leaf: leaf.reshape(placement.shape[:2]), outcome)
 
-    latency_s = jax.lax.map(  # [G, num_samples, T]
-        lambda graph: mesh.replicate(mesh.shard_map(simulate, *graph)),
-        (batch.graphs.globals, placements),
+    outcome: simulators.Outcome = jax.lax.map(  # [G, num_samples, T] each
+        lambda graph: mesh.replicate(mesh.shard_map(simulate, *graph)), (batch.tables, placements)
     )
+    latency_s = outcome.penalised_s()
     ratio = jnp.exp(jnp.log(latency_s.min(axis=(1, 2)) / batch.reference_s).mean())
     episodes_s = latency_s.reshape(-1, latency_s.shape[-1])
     state, metrics = learner.update(state, batch.graphs, samples, episodes_s, batch.reference_s)
@@ -135,7 +143,7 @@ def train_step(learner: Learner, state: State, batch: Stack) -> tuple[State, Met
 
 @partial(jax.jit, static_argnums=0)
 def train_by_local_search(learner: Learner, state: State, batch: Stack) -> tuple[State, Metrics]:
-    """Learns from local searches of all graphs under `makespan`, a step on each in turn.
+    """Learns from local searches of all graphs, a step on each in turn.
 
     Every local search starts anew. The parameters that a step on one graph has updated serve the
     next step on another.
@@ -150,24 +158,24 @@ def train_by_local_search(learner: Learner, state: State, batch: Stack) -> tuple
     """
     num_graphs = len(batch.reference_s)
 
-    def simulate(costs: CostView[Any], placements: Array) -> Array:
-        return makespan.latency(_makespan_tables(costs), placements.T)
-
     def one_step(
         carry: tuple[State, ils.ChainState], number: Array
     ) -> tuple[tuple[State, ils.ChainState], tuple[Metrics, Array]]:
         state, searches = carry
         index = number % num_graphs
-        graph, search = jax.tree.map(lambda leaf: leaf[index], (batch.graphs, searches))
+        graph, tables, search = jax.tree.map(
+            lambda leaf: jnp.asarray(leaf)[index], (batch.graphs, batch.tables, searches)
+        )
         state, samples = learner.sample(state._replace(local_search=search), graph)
         placements = samples.placement[:, 0]
-        latency_s = mesh.replicate(mesh.shard_map(simulate, graph.globals, placements))
-        reference_s = batch.reference_s[index]
-        state, metrics = learner.update(state, graph, samples, latency_s[:, None], reference_s)
+        outcome = mesh.replicate(mesh.shard_map(batch.simulate, tables, placements))
+        latency_s, is_feasible = outcome.penalised_s()[:, None], outcome.feasible[:, None]
+        reference_s = jnp.asarray(batch.reference_s)[index]
+        state, metrics = learner.update(state, graph, samples, latency_s, reference_s, is_feasible)
         searches = jax.tree.map(
             lambda leaf, new: leaf.at[index].set(new), searches, state.local_search
         )
-        return (state._replace(local_search=None), searches), (metrics, jnp.float32(len(latency_s)))
+        return (state._replace(local_search=None), searches), (metrics, jnp.float32(latency_s.size))
 
     start = state._replace(local_search=None), jax.vmap(local_search.begin)(batch.graphs)
     (state, searches), (metrics, evaluated) = jax.lax.scan(

@@ -88,7 +88,7 @@ def make(
     parsed = _parse(method, measured)
     policy = mesh.shard_policy(parsed.make_policy(num_devices=num_devices, **parsed.policy))
     if parsed.variant.shipped:
-        init = functools.partial(_read_installed, method, parsed.name, policy.init)
+        init = functools.partial(_read_installed, method, parsed, policy.init)
         policy = policy._replace(init=init)
     algorithm_keys = _defaults(parsed.algorithm)
     algorithm_values = {k: v for k, v in parsed.learner.items() if k in algorithm_keys}
@@ -183,15 +183,18 @@ def _defaults(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _read_installed(
-    method: str, name: str, init: Callable[..., Params], key: Array, graph: jraph.GraphsTuple
+    method: str, parsed: _Parsed, init: Callable[..., Params], key: Array, graph: jraph.GraphsTuple
 ) -> Params:
-    """Reads the installed parameters of a policy into the shapes of those that `init` makes."""
+    """Reads installed parameters, trained for the graph's objective, into the shapes of `init`'s.
+
+    `graph.globals` are a `cost_features.CostView`.
+    """
     template = jax.eval_shape(init, key, graph)
     return checkpoints.read(
-        _INSTALLED / f"{name}.msgpack",
+        _INSTALLED / f"{parsed.name}_{graph.globals.objective.name}.msgpack",
         lambda content: checkpoints.restored(template, content["params"]),
         remedy=f"{method!r} begins with it: leave its sizes and features, or give "
-        f"{name}:variant=untrained with them",
+        f"{parsed.name}:variant=untrained with them",
     )
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any, Generic, NamedTuple, TypeVar
 
+import jax
 import numpy as np
 
 from placement.graphs.batching import pad
@@ -17,6 +18,14 @@ _OP_CLASSES = (
     ("MatMul", "LSTMCell", "LSTMSequence", "GRUCell", "GRUSequence"),
     ("Convolution", "GroupConvolution", "ConvolutionBackpropData"),
 )
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class ObjectiveName:
+    """The name of an objective, which is static under jit: the globals of a graph are arrays."""
+
+    name: str
 
 
 class CostView(NamedTuple, Generic[PolicyTables]):
@@ -36,6 +45,8 @@ class CostView(NamedTuple, Generic[PolicyTables]):
     # writes nothing.
     steps: list_schedule.Steps
     num_steps: Array  # int32 []: the number of steps without padding
+    is_host: Array  # bool [D]: whether a device is a host, which pays for no transfers
+    objective: ObjectiveName
     policy_tables: PolicyTables  # arrays of one policy, of its own type; None for other policies
 
     @property
@@ -91,6 +102,8 @@ def cost_view(problem: Instance, num_nodes: int, num_edges: int) -> CostView[Any
         delay_s=pad(delay_s, num_edges, 0.0),
         steps=padded_steps,
         num_steps=np.array(len(steps.op), np.int32),
+        is_host=np.asarray(costs.accelerator) < 0,
+        objective=ObjectiveName(problem.objective),
         policy_tables=None,
     )
 

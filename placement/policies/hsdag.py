@@ -7,7 +7,8 @@ has the same parts, but it improves a placement instead of drawing one. A state 
 action moves one group of operations to one device and leaves all others where they are.
 
     x_v     [N, F]      features of operation v: the paper's; its costs and its position in the
-                        graph; its start, length, slack and device in the schedule
+                        graph; its start, length, slack and device in the schedule of the
+                        objective (`placement.policies.schedules`)
     z       [N, H]      graph network over x, along the edges and against them; messages see the
                         mean and the current delay of the edge, and whether it crosses devices
     edges   [E + N]     those of the graph, and from each operation to the next on its device
@@ -87,9 +88,9 @@ from placement.policies import (
     graph_parsing,
     hsdag_published,
     moves,
+    schedules,
 )
 from placement.policies.cost_features import CostFeatures, CostView
-from placement.simulators import makespan
 from placement.simulators.makespan import OpSchedule
 from placement.types import Array, LogProb, Params, Policy, Sample, SharedDraw
 
@@ -155,7 +156,7 @@ class _Network(nn.Module):
     def __call__(self, graph: jraph.GraphsTuple) -> Array:
         """Calls every part, for `init`."""
         placement = jnp.zeros(graph.nodes["mask"].shape, jnp.int32)
-        schedule = makespan.compute_schedule(graph.globals.simulator, placement)
+        schedule = schedules.compute_schedule(graph.globals, placement)
         encoding = self.encode(graph, placement, schedule)
         return self.score_moves(graph, encoding, jnp.ones((1, len(placement)), bool))
 
@@ -307,7 +308,7 @@ def make(
         shape = 3 + num_noises * num_devices, num_groups
         numbers = jax.random.uniform(uniform_key, shape, minval=1e-20)
 
-        schedule = makespan.compute_schedule(graph.globals.simulator, placement)
+        schedule = schedules.compute_schedule(graph.globals, placement)
         encoding = encode(params, graph, placement, schedule)
 
         # The parses and the K groups.

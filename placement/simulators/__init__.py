@@ -54,8 +54,8 @@ class ConstantCopies(NamedTuple):
         return jnp.asarray(self.constant_bytes) @ is_copied.astype(jnp.float32)
 
 
-def pad_limits(limits: Limits, num_ops: int, padded_ops: int, length: int) -> Limits:
-    """Pads the limits of N operations, on the host, as `makespan.pad_tables` pads an objective's.
+def pad_limits(limits: Limits, sizes: batching.Sizes) -> Limits:
+    """Pads the limits, on the host, as `makespan.pad_tables` pads an objective's tables.
 
     The tables of tensors in memory keep their sizes, except the schedule's.
     """
@@ -63,12 +63,13 @@ def pad_limits(limits: Limits, num_ops: int, padded_ops: int, length: int) -> Li
     if memory is not None:
         schedule = memory.schedule
         if schedule is not None:
-            schedule = makespan.pad_tables(schedule, num_ops, padded_ops, length)
+            schedule = makespan.pad_tables(schedule, sizes)
         memory = memory._replace(
-            memory_bytes=batching.pad(memory.memory_bytes, padded_ops, 0.0), schedule=schedule
+            memory_bytes=batching.pad(memory.memory_bytes, sizes.padded_ops, 0.0),
+            schedule=schedule,
         )
     if representative is not None:
-        padding = np.arange(num_ops, padded_ops, dtype=representative.dtype)
+        padding = np.arange(sizes.num_ops, sizes.padded_ops, dtype=representative.dtype)
         representative = np.concatenate([representative, padding])
     return Limits(memory, representative)
 
@@ -93,7 +94,7 @@ class Objective(NamedTuple):
     """An objective: `latency(tables, placement [N, B])` is pure and reads `Instance.tables`."""
 
     latency: Callable[[Any, Array], Array]
-    pad_tables: Callable[[Any, int, int, int], Any]  # see `makespan.pad_tables`
+    pad_tables: Callable[[Any, batching.Sizes], Any]  # see `makespan.pad_tables`
 
     def simulate(self, tables_: tuple[Limits, Any], placements: Array) -> Outcome:
         """Simulates placements int32 [B, N] with the arrays of `Instance.tables`: pure, jittable.

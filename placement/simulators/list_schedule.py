@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from placement.graphs import dag
+from placement.graphs import batching, dag
 from placement.types import Array, OpGraph
 
 WIDTH = 2  # inputs that a step reads
@@ -98,21 +98,15 @@ def pad(steps: Steps, num_ops: int, num_edges: int, length: int) -> Steps:
     return Steps(*(append(*pair) for pair in zip(steps, idle_step, strict=True)))
 
 
-def pad_ops(steps: Steps, num_ops: int, padded_ops: int, length: int) -> Steps:
-    """Adapts steps to buffers with rows for more operations, and pads them to a length.
-
-    Args:
-      steps: S steps of N operations.
-      num_ops: N.
-      padded_ops: number of operations with padding, at least N.
-      length: at least S.
-    """
+def pad_ops(steps: Steps, sizes: batching.Sizes) -> Steps:
+    """Adapts steps to buffers with rows for more operations, and pads them to a length."""
+    num_ops, padded_ops = sizes.num_ops, sizes.padded_ops
     moved = steps._replace(
         inputs=np.where(steps.inputs == num_ops, np.int32(padded_ops), steps.inputs),
         output=np.where(steps.output == num_ops + 1, np.int32(padded_ops + 1), steps.output),
     )
     no_edge = int(steps.edges.max(initial=0))  # only `arrange_delays` reads edges, before padding
-    return pad(moved, padded_ops, no_edge, length)
+    return pad(moved, padded_ops, no_edge, sizes.padded_steps)
 
 
 def fold_steps(

@@ -33,7 +33,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from placement.graphs.batching import pad
+from placement.graphs import batching
 from placement.simulators import list_schedule, tensors
 from placement.types import Array, OpGraph
 
@@ -124,20 +124,16 @@ def arrange_delays(steps: list_schedule.Steps, delay_s: np.ndarray) -> np.ndarra
     return np.concatenate([delay_s, no_edge])[steps.edges]
 
 
-def pad_tables(tables: Tables, num_ops: int, padded_ops: int, length: int) -> Tables:
-    """Pads the tables of N operations, on the host, for placements of more; no result changes.
+def pad_tables(tables: Tables, sizes: batching.Sizes) -> Tables:
+    """Pads the tables of a whole schedule, on the host, for placements of more operations.
 
-    Args:
-      tables: of a whole schedule.
-      num_ops: N.
-      padded_ops: number of operations with padding.
-      length: number of steps with padding.
+    No result changes, except by rounding.
     """
     steps = tables.steps
     return tables._replace(
-        steps=list_schedule.pad_ops(steps, num_ops, padded_ops, length),
-        compute_s=pad(tables.compute_s, length, 0.0),
-        delay_s=pad(tables.delay_s, length, 0.0),
+        steps=list_schedule.pad_ops(steps, sizes),
+        compute_s=batching.pad(tables.compute_s, sizes.padded_steps, 0.0),
+        delay_s=batching.pad(tables.delay_s, sizes.padded_steps, 0.0),
         num_steps=np.array(len(steps.op), np.int32),
     )
 

@@ -21,7 +21,7 @@ import chex
 import jax.numpy as jnp
 import numpy as np
 
-from placement.graphs.batching import pad
+from placement.graphs import batching
 from placement.simulators import tensors
 from placement.types import Array, CostModel
 
@@ -47,10 +47,21 @@ def build_tables(costs: CostModel, blocks: tuple[tensors.TensorBlock, ...]) -> T
     )
 
 
-def pad_tables(tables: Tables, num_ops: int, padded_ops: int, length: int) -> Tables:
-    """Pads the tables of N operations as `makespan.pad_tables`; the blocks keep their sizes."""
-    del num_ops, length
-    return tables._replace(compute_s=pad(tables.compute_s, padded_ops, 0.0))
+def pad_tables(tables: Tables, sizes: batching.Sizes) -> Tables:
+    """Pads the tables as `makespan.pad_tables`."""
+    blocks, rows = tensors.pad_blocks(tables.blocks, sizes.padded_edges)
+
+    def pad_links(link_s: tuple[Array, ...]) -> tuple[Array, ...]:
+        no_tensor = np.zeros((1, tables.compute_s.shape[1]), np.float32)
+        padded = np.concatenate([*link_s, no_tensor])
+        return tuple(padded[block_rows] for block_rows in rows)
+
+    return Tables(
+        batching.pad(tables.compute_s, sizes.padded_ops, 0.0),
+        blocks,
+        pad_links(tables.receive_s),
+        pad_links(tables.send_s),
+    )
 
 
 def compute_link_costs(

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import chex
 import jax.numpy as jnp
 
-from placement.graphs.batching import pad
+from placement.graphs import batching
 from placement.simulators import tensors
 from placement.types import Array
 
@@ -26,10 +26,12 @@ class Tables(NamedTuple):
     blocks: tuple[tensors.TensorBlock, ...]
 
 
-def pad_tables(tables: Tables, num_ops: int, padded_ops: int, length: int) -> Tables:
-    """Pads the tables of N operations as `makespan.pad_tables`; the blocks keep their sizes."""
-    del num_ops, length
-    return tables._replace(compute_s=pad(tables.compute_s, padded_ops, 0.0))
+def pad_tables(tables: Tables, sizes: batching.Sizes) -> Tables:
+    """Pads the tables as `makespan.pad_tables`."""
+    return Tables(
+        batching.pad(tables.compute_s, sizes.padded_ops, 0.0),
+        tensors.pad_blocks(tables.blocks, sizes.padded_edges)[0],
+    )
 
 
 def latency(tables: Tables, placement: Array) -> Array:

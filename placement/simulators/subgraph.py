@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from placement.graphs.batching import pad
+from placement.graphs import batching
 from placement.simulators import list_schedule, max_load, tensors
 from placement.types import Array, CostModel, OpGraph
 
@@ -64,12 +64,12 @@ def build_tables(
     )
 
 
-def pad_tables(tables: Tables, num_ops: int, padded_ops: int, length: int) -> Tables:
-    """Pads the tables of N operations as `makespan.pad_tables`; the blocks keep their sizes."""
+def pad_tables(tables: Tables, sizes: batching.Sizes) -> Tables:
+    """Pads the tables as `makespan.pad_tables`."""
     return tables._replace(
-        loads=max_load.pad_tables(tables.loads, num_ops, padded_ops, length),
-        steps=list_schedule.pad_ops(tables.steps, num_ops, padded_ops, length),
-        compute_s=pad(tables.compute_s, length, 0.0),
+        loads=max_load.pad_tables(tables.loads, sizes),
+        steps=list_schedule.pad_ops(tables.steps, sizes),
+        compute_s=batching.pad(tables.compute_s, sizes.padded_steps, 0.0),
     )
 
 

@@ -77,6 +77,55 @@ def make_blocks(
     return tuple(result)
 
 
+def pad_blocks(
+    blocks: tuple[TensorBlock, ...], padded_edges: int
+) -> tuple[tuple[TensorBlock, ...], list[np.ndarray]]:
+    """Merges and pads blocks, on the host, so that their sizes hardly depend on the graph.
+
+    The new blocks are for 1, 4, 16, ... readers, at least up to 16. A block has space for as many
+    tensors as a graph with so many edges can have: those of a block for m readers have more than
+    m/4. Padding tensors are produced and read by operation 0, so that they never cross.
+
+    Args:
+      blocks: of `make_blocks`.
+      padded_edges: at least the number of edges.
+
+    Returns:
+      The new blocks, and for each of them int [k]: the position of each tensor among those of all
+      `blocks`; their number for padding.
+    """
+    starts = np.cumsum([0, *(len(block.edge) for block in blocks)])
+    num_devices = blocks[0].transfer_s.shape[-1] if blocks else 1
+    max_readers = max((block.readers.shape[1] for block in blocks), default=1)
+    padded, rows = [], []
+    m = 1
+    while m <= max(_MAX_UNROLLED, 2 * max_readers):
+        size = padded_edges // (m // 4 + 1)
+        result = TensorBlock(
+            edge=np.zeros(size, np.int32),
+            source=np.zeros(size, np.int32),
+            readers=np.zeros((size, m), np.int32),
+            fusion_loss_s=np.zeros((size, m), np.float32),
+            transfer_s=np.zeros((size, num_devices, num_devices), np.float32),
+        )
+        row, begin = np.full(size, starts[-1]), 0
+        for block, start in zip(blocks, starts, strict=False):
+            num_readers = block.readers.shape[1]
+            if not m // 4 < num_readers <= m:
+                continue
+            here = slice(begin, begin := begin + len(block.edge))
+            result.edge[here], result.source[here] = block.edge, block.source
+            result.readers[here] = block.readers[:, -1:]
+            result.readers[here, :num_readers] = block.readers
+            result.fusion_loss_s[here, :num_readers] = block.fusion_loss_s
+            result.transfer_s[here] = block.transfer_s
+            row[here] = start + np.arange(len(block.edge))
+        padded.append(result)
+        rows.append(row)
+        m *= 4
+    return tuple(padded), rows
+
+
 def make_sets(placement: Array, num_devices: int) -> Array:
     """Returns the device of each operation as a set of one, [N, B], of placements int32 [N, B]."""
     chex.assert_rank(placement, 2)

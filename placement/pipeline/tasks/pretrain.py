@@ -2,15 +2,15 @@
 
 Writes policy.msgpack, which `--config.init_from` reads: the method `zero_shot` places with it
 directly, and learned methods start from it. The policy is trained on members of families
-(`placement.zoo.families`) on described devices, under the `makespan` objective, and sees no graph
-of any other family.
+(`placement.zoo.families`) on described devices, under one objective, and sees no graph of any other
+family.
 """
 
 import hashlib
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,14 +30,22 @@ from placement.pipeline.console import metrics, progress
 from placement.pipeline.distributed import processes
 from placement.pipeline.settings import Settings
 from placement.reporting import runs
-from placement.types import Status
+from placement.simulators import OBJECTIVES
+from placement.types import Policy, Status
 from placement.zoo import families
 
-# The policies that can be pretrained: the factory of their batched version (None: the policy places
-# one graph at a time), and the function that learns from a batch.
+
+class _Trained(NamedTuple):
+    """A policy that can be pretrained."""
+
+    batch_policy: Callable[[Policy], Policy] | None  # None: it places one graph at a time
+    learn: Callable[..., tuple[base.State, base.Metrics]]  # from a batch
+    objectives: tuple[str, ...]
+
+
 _POLICIES = {
-    "scheduler": (batched.batch_policy, batched.train_step),
-    "hsdag": (None, batched.train_by_local_search),
+    "scheduler": _Trained(batched.batch_policy, batched.train_step, ("makespan",)),
+    "hsdag": _Trained(None, batched.train_by_local_search, tuple(OBJECTIVES)),
 }
 # Padded operations and edges of a batch. Larger graphs are left out: a batch takes as long as its
 # largest graph, and a policy trained on a thousand operations also works on more.
@@ -51,16 +59,17 @@ def run(
 ) -> dict[str, Any]:
     """Trains until the budget or the time is spent, or Ctrl-C; the same command continues."""
     loading.check_settings(settings)
-    if settings.objective != "makespan":
-        raise UserError(
-            f"--task=pretrain learns schedules; given objective={settings.objective!r}: give "
-            "--config.objective=makespan"
-        )
     name, arguments_by_key = arguments.split_arguments(settings.method, "method")
     if name not in _POLICIES:
         raise UserError(
             f"--task=pretrain trains {' or '.join(_POLICIES)}, which carry over; given "
             f"method={settings.method!r}"
+        )
+    objectives = _POLICIES[name].objectives
+    if settings.objective not in objectives:
+        raise UserError(
+            f"method={settings.method!r} learns schedules; given objective={settings.objective!r}: "
+            f"give --config.objective={' or '.join(objectives)}"
         )
     device_texts = tuple(filter(None, settings.devices.split(";")))
     device_sets = [roofline.parse_devices(devices) for devices in device_texts]
@@ -86,25 +95,31 @@ def run(
         "graphs": texts,
         "constants": settings.constants,
         "devices": list(map(list, device_sets)),
+        "objective": settings.objective,
     }
     with display.phase("reading graphs"):
         batches = _make_batches(job, method, display)
     record = _train(settings, workdir, method, batches, job, display)
-    record |= {"families": settings.families, "devices": device_texts, "graphs": texts}
+    record |= {
+        "objective": settings.objective,
+        "families": settings.families,
+        "devices": device_texts,
+        "graphs": texts,
+    }
     runs.write_json(workdir / "pretraining.json", record)
     display.console.print(f"policy: {workdir / pretrained.FILE}", markup=False, soft_wrap=True)
     return record
 
 
 def _make_method(text: str, num_devices: int) -> learned.Method:
-    batch_policy, _ = _POLICIES[text.split(":")[0]]
+    batch_policy = _POLICIES[text.split(":")[0]].batch_policy
     return learned.make(text, num_devices, False, wrap_policy=batch_policy)
 
 
 def _example(text: str, batches: list[batched.Stack]) -> jraph.GraphsTuple:
     """Returns an input of the policy, for its initialisation: a batch of graphs, or one graph."""
-    graphs, (batch_policy, _) = batches[0].graphs, _POLICIES[text.split(":")[0]]
-    return graphs if batch_policy else jax.tree.map(lambda leaf: leaf[0], graphs)
+    graphs, trained = batches[0].graphs, _POLICIES[text.split(":")[0]]
+    return graphs if trained.batch_policy else jax.tree.map(lambda leaf: leaf[0], graphs)
 
 
 def _initialise(
@@ -117,34 +132,34 @@ def _initialise(
 def _make_batches(
     job: dict[str, Any], method: learned.Method, display: progress.Display
 ) -> list[batched.Stack]:
-    """Returns batches of the job's graphs on each set of devices, grouped by padded size."""
-    graphs_by_size: dict[Any, list[Any]] = {}
+    """Returns batches of the job's graphs on each set of devices, grouped by padded shapes."""
+    graphs_by_shape: dict[str, list[batched.Stack]] = {}
     for text in job["graphs"]:
         net = loading.build_graph_network(text, constants=job["constants"])
         for names in map(tuple, job["devices"]):
             costs = roofline.cost_model(net.graph, names)
-            problem = loading.make_search_problem(net, costs, names, "makespan").coarse
-            num_ops, edges = problem.graph.num_ops, [problem.graph.senders, problem.graph.receivers]
-            num_edges = len(np.unique(np.stack(edges), axis=1).T)
+            problem = loading.make_search_problem(net, costs, names, job["objective"]).coarse
+            num_ops, num_edges = problem.graph.num_ops, problem.graph.num_edges
             sizes = [size for size in _SIZES if num_ops < size[0] and num_edges < size[1]]
             if not sizes:
                 display.detail(f"left out, too large: {text}")
                 continue
             size = sizes[0]
             graph = method.read(problem, num_nodes=size[0], num_edges=size[1]).graph
-            graphs_by_size.setdefault((size, len(names)), []).append(jax.device_get(graph))
-    if not graphs_by_size:
+            prepared = batched.prepare(graph, problem)
+            graphs_by_shape.setdefault(prepared.shapes, []).append(prepared)
+    if not graphs_by_shape:
         raise UserError(
             f"no member has fewer than {_SIZES[-1][0]} coarse operations; give other families, or "
             "more members"
         )
     batches = []
-    for graphs in graphs_by_size.values():
+    for graphs in graphs_by_shape.values():
         for first in range(0, len(graphs), _BATCH_SIZE):
             batch = graphs[first : first + _BATCH_SIZE]
             # An incomplete batch is filled with graphs of other batches.
             batch += [graphs[i % len(graphs)] for i in range(_BATCH_SIZE - len(batch))]
-            batches.append(batched.stack_graphs(batch))
+            batches.append(batched.stack(batch))
     return batches
 
 
@@ -171,7 +186,7 @@ def _train(
       The outcome, for pretraining.json.
     """
     learned.check_fits(settings.method, method.learner, _example(settings.method, batches))
-    _, learn = _POLICIES[settings.method.split(":")[0]]
+    learn = _POLICIES[settings.method.split(":")[0]].learn
     path = workdir / "pretraining.msgpack"
     limits = ("budget", "time_limit_s")  # may differ when a run continues another
     identity = {k: v for k, v in settings.to_dict().items() if k not in limits}
@@ -253,7 +268,7 @@ def follow(job: dict[str, Any]) -> None:
     method = _make_method(text, len(job["devices"][0]))
     batches = _make_batches(job, method, progress.Display(progress.WARNING))
     fresh = _initialise(text, method, batches, 0)
-    _, learn = _POLICIES[text.split(":")[0]]
+    learn = _POLICIES[text.split(":")[0]].learn
     state = method.learner.place(flax.serialization.from_bytes(fresh, job["state"]))
     while True:
         state, _ = learn(method.learner, state, batches[processes.broadcast()])
