@@ -225,6 +225,11 @@ def _find_by_rules(problem: Instance, seed: int, limits: SearchLimits) -> Soluti
     return Solution(human_expert.place(problem, accelerators, host), evaluations=1)
 
 
+def _search_untrained(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+    """The same local search, from heuristics alone."""
+    return multistart.search(problem, seed, limits)
+
+
 def _search(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Local search at the simulator's speed, from heuristics and a trained policy."""
     start = pretrained.find_if_worthwhile(problem, seed, limits)
@@ -266,6 +271,7 @@ def _solver(find: base.Find, *objectives: str, **fields: Any) -> Method:
 METHODS: dict[str, Method] = {
     **{name: _learned(name) for name in learned.RECIPES},
     "search": Method("search", _search, _first_line(_search)),
+    "search_untrained": Method("search", _search_untrained, _first_line(_search_untrained)),
     "single": _baseline(_find_single),
     "human_expert": _baseline(_find_by_rules),
     "zero_shot": _baseline(pretrained.find, seeded=True),

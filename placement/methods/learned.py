@@ -361,7 +361,14 @@ def to_solution(progress: trainer.Progress, status: Status) -> Solution:
     )
 
 
-def find(method: str, problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def find(
+    method: str,
+    problem: Instance,
+    seed: int,
+    limits: SearchLimits,
+    *,
+    load: Callable[[Params], Params] = lambda params: params,
+) -> Solution:
     """Trains a learned method on one problem, in its simulator, until its limits.
 
     The time limit counts from the first step.
@@ -369,10 +376,13 @@ def find(method: str, problem: Instance, seed: int, limits: SearchLimits) -> Sol
     Args:
       method: with its arguments.
       problem, seed, limits: as of every `placement.solvers.base.Find`.
+      load: maps the initial parameters to those that the search starts from.
     """
     began_s = limits.elapsed_s()
     search = Search.prepare(method, problem)
     progress = search.start(seed, problem.evaluate)
+    state = progress.state
+    progress = progress._replace(state=state._replace(params=load(state.params)))
     search.compile(progress)
     compile_s = limits.elapsed_s() - began_s
     limits.extend(compile_s)

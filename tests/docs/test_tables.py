@@ -150,7 +150,7 @@ def test_a_table_is_replaced_where_it_stands_and_what_moved_is_told(tmp_path) ->
 
 
 def test_the_page_names_the_graphs_of_families_that_hsdag_was_pretrained_on() -> None:
-    told = json.loads(pretrained.SHIPPED.with_name("hsdag.json").read_text())
+    told = json.loads(pretrained.SHIPPED.with_name("hsdag_makespan.json").read_text())
     families = told["families"].split(",")
     graphs = [cell for cell in marked("docs/REPRODUCTION.md")["audit_wall"] if cell in _WITH_ROOM]
     assert len(graphs) == 4

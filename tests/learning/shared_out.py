@@ -110,8 +110,8 @@ def _run_step(
 def run_several_graphs() -> dict[str, float]:
     """Learns on two graphs at once."""
     method = learned.make(SCHEDULER, 3, False, wrap_policy=batched.batch_policy)
-    graphs = [scheduler.read(problem(branches), 12, 14).graph for branches in (2, 4)]
-    stack = batched.stack_graphs([jax.device_get(graph) for graph in graphs])
+    problems = [problem(branches) for branches in (2, 4)]
+    stack = batched.stack([batched.prepare(scheduler.read(p, 12, 14).graph, p) for p in problems])
     state = method.learner.place(method.learner.init(jax.random.PRNGKey(0), stack.graphs))
     for _ in range(2):
         state, metrics = batched.train_step(method.learner, state, stack)

@@ -32,7 +32,8 @@ def _read(problem: Instance):
 
 PROBLEMS = [_problem(2, 2), _problem(4, 1), _problem(3, 3)]
 GRAPHS = [_read(problem) for problem in PROBLEMS]
-STACK = batched.stack_graphs(GRAPHS)
+PREPARED = [batched.prepare(*pair) for pair in zip(GRAPHS, PROBLEMS, strict=True)]
+STACK = batched.stack(PREPARED)
 _sample = jax.jit(POLICY.sample, static_argnums=3)
 
 
@@ -43,12 +44,14 @@ def test_the_reference_is_the_fastest_single_device():
         assert reference_s == pytest.approx(single_s[0])
 
 
-def test_the_reference_ignores_unsupported_operations_if_no_device_runs_everything():
+def test_the_reference_moves_unsupported_operations_if_no_device_runs_everything():
     problem = _problem(2, 2)
     compute_s = np.array(problem.costs.compute_s)
     compute_s[[0, 1], [0, 1]] = np.inf  # of 6 and of 12
     problem = problem._replace(costs=problem.costs._replace(compute_s=compute_s))
-    assert batched.stack_graphs([_read(problem)]).reference_s == 10
+    expected_s = problem.evaluate(problem.single_devices).min()
+    assert np.isfinite(expected_s)
+    assert batched.prepare(_read(problem), problem).reference_s == expected_s
 
 
 def test_graphs_of_different_sizes_are_refused():
@@ -56,7 +59,13 @@ def test_graphs_of_different_sizes_are_refused():
     other = batching.to_graphs_tuple(*ends, np.zeros((3, 0)), np.ones((3, 2), bool))
     other = other._replace(globals=GRAPHS[0].globals)
     with pytest.raises(ValueError, match="2 sizes"):
-        batched.stack_graphs([GRAPHS[0], other])
+        batched.stack([PREPARED[0], PREPARED[0]._replace(graphs=other)])
+
+
+def test_graphs_of_different_objectives_are_refused():
+    problem = PROBLEMS[0]._replace(objective="serial")
+    with pytest.raises(ValueError, match="2 sizes"):
+        batched.stack([PREPARED[0], batched.prepare(_read(problem), problem)])
 
 
 @pytest.mark.slow
@@ -86,7 +95,7 @@ def test_an_update_of_one_graph_is_the_learners_own():
         reinforce.make_learner(POLICY, settings),
         reinforce.make_learner(STACK_POLICY, settings),
     )
-    stack = batched.stack_graphs(GRAPHS[:1])
+    stack = batched.stack(PREPARED[:1])
     state = single.init(jax.random.key(0), GRAPHS[0])
     samples = _sample(state.params, jax.random.key(1), GRAPHS[0], SAMPLES)
     rng = np.random.default_rng(0)
@@ -132,7 +141,9 @@ def test_every_policy_that_reads_costs_learns_on_several_graphs():
     policy = batched.batch_policy(placeto.make(num_devices=2, hidden_size=4, rounds=2))
     learner = reinforce.make_learner(policy, base.Settings(num_samples=2, reward="improvement"))
     graphs = [helpers.with_costs(graph, of) for graph, of in zip(GRAPHS, PROBLEMS, strict=True)]
-    stack = batched.stack_graphs(graphs)
+    stack = batched.stack(
+        [batched.prepare(jax.device_get(g), p) for g, p in zip(graphs, PROBLEMS, strict=True)]
+    )
     state = learner.init(jax.random.key(0), stack.graphs)
     after, metrics = batched.train_step(learner, state, stack)
     _, samples = learner.sample(state, stack.graphs)
@@ -169,24 +180,27 @@ def test_an_unseen_graph_is_placed_optimally_without_learning():
 
 
 @pytest.mark.slow
-def test_local_searches_find_the_optimum_of_each_graph_and_train_one_policy(monkeypatch):
+@pytest.mark.parametrize("objective", ["makespan", "max_load"])
+def test_local_searches_find_the_optimum_of_each_graph_and_train_one_policy(monkeypatch, objective):
     steps, num_samples = 24, 4  # so few samples that no search ends in its first step
     monkeypatch.setattr(batched, "_LOCAL_SEARCH_STEPS", steps)
     policy = hsdag.make(num_devices=2, hidden_size=8, num_layers=1, levels=3, groups=16)
     settings = base.Settings(num_samples=num_samples, entropy_weight=0.0)
     learner = local_search.make_learner(policy, settings)
-    graphs = [jax.device_get(hsdag.read(p, num_nodes=20, num_edges=30).graph) for p in PROBLEMS]
-    stack = batched.stack_graphs(graphs)
+    problems = [problem._replace(objective=objective) for problem in PROBLEMS]
+    graphs = [hsdag.read(problem, num_nodes=20, num_edges=30).graph for problem in problems]
+    prepared = [batched.prepare(*pair) for pair in zip(graphs, problems, strict=True)]
+    stack = batched.stack(prepared)
     state = learner.init(jax.random.key(0), graphs[0])
     after, metrics = batched.train_by_local_search(learner, state, stack)
     assert metrics["evaluated"] == steps * num_samples * len(PROBLEMS)
     assert after.updates == steps * len(PROBLEMS)
     assert after.local_search is None
     assert metrics["ratio"] < 1
-    rows = helpers.all_placements(PROBLEMS[0].graph.num_ops, 2)
-    best_s = float(np.min(PROBLEMS[0].evaluate(rows)))
+    rows = helpers.all_placements(problems[0].graph.num_ops, 2)
+    best_s = float(np.min(problems[0].evaluate(rows)))
     repeated, repeated_metrics = batched.train_by_local_search(
-        learner, state, batched.stack_graphs(3 * graphs[:1])
+        learner, state, batched.stack(3 * prepared[:1])
     )
     assert repeated_metrics["ratio"] == pytest.approx(best_s / stack.reference_s[0])
     assert any(

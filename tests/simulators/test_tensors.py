@@ -1,8 +1,10 @@
 """Who reads which tensor, however many do."""
 
+import jax
 import numpy as np
+import pytest
 
-from placement.simulators import tensors
+from placement.simulators import OBJECTIVES, tensors
 from tests import helpers
 
 
@@ -31,3 +33,36 @@ def test_many_readers_are_looked_at_in_a_loop_as_few_are_one_by_one(monkeypatch)
         for row in placement.T
     ]
     np.testing.assert_allclose(looped.fusion_loss_s[0], expected_s, rtol=1e-6)
+
+
+def test_padded_blocks_hold_every_tensor_once():
+    rng = np.random.default_rng(0)
+    graph = helpers.random_dag_of_size(rng, 30, 60, 25)
+    problem = helpers.as_problem(graph, helpers.random_costs(rng, graph, 3), "serial")
+    blocks, padded_edges = problem.tensor_blocks, graph.num_edges + 5
+    padded, rows = tensors.pad_blocks(blocks, padded_edges)
+    num_tensors = sum(len(block.edge) for block in blocks)
+    known = np.concatenate(rows)
+    np.testing.assert_array_equal(np.sort(known[known < num_tensors]), np.arange(num_tensors))
+    readers = [set(row) for block in blocks for row in block.readers.tolist()]
+    for block, block_rows in zip(padded, rows, strict=True):
+        for row, tensor in zip(block.readers.tolist(), block_rows.tolist(), strict=True):
+            assert set(row) == (readers[tensor] if tensor < num_tensors else {0})
+    assert [block.readers.shape[1] for block in padded] == [1, 4, 16]
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_graphs_of_one_bucket_have_tables_of_equal_shapes(objective):
+    shapes = set()
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        graph = helpers.random_dag_of_size(rng, 26 + seed, 41 + seed, 30 + seed)
+        costs = helpers.random_costs(rng, graph, 3)
+        costs = costs._replace(
+            transfer_latency_s=1 - np.eye(3, dtype=np.float32),
+            transfer_s_per_byte=np.zeros((3, 3), np.float32),
+            capacity_bytes=np.full(3, np.inf, np.float32),
+        )
+        problem = helpers.as_problem(graph, costs, objective)
+        shapes.add(str(jax.tree.map(np.shape, problem.padded_tables)))
+    assert len(shapes) == 1

@@ -7,13 +7,14 @@ import pytest
 
 from configs import pretrain, pretrain_hsdag
 from placement.methods import pretrained
+from placement.simulators import OBJECTIVES
 from tests.experiments.command import check_summary, run
 
 # Graphs of one small size on two devices: one compilation.
 SMALL = ("--config.families=chain", "--config.members=2", "--config.devices=roofline:cpu,gpu")
 TINY = "scheduler:num_samples=4,hidden_size=4,episode_steps=2"
 UNSEEN = "synthetic:family=layered,ops=12,seed=1"
-_HSDAG = pretrained.SHIPPED.with_name("hsdag.msgpack")
+_HSDAG = pretrained.SHIPPED.with_name("hsdag_makespan.msgpack")
 
 
 def test_a_pretrained_policy_places_another_graph(tmp_path: Path) -> None:
@@ -49,11 +50,16 @@ def test_a_pretrained_policy_places_another_graph(tmp_path: Path) -> None:
     ("policy", "told", "config"),
     [
         ("policy.msgpack", "pretraining.json", pretrain.get_config()),
-        ("hsdag.msgpack", "hsdag.json", pretrain_hsdag.get_config()),
+        *(
+            (f"hsdag_{objective}.msgpack", f"hsdag_{objective}.json", pretrain_hsdag.get_config())
+            for objective in OBJECTIVES
+        ),
     ],
 )
 def test_an_installed_policy_matches_its_configuration(policy, told, config):
     made = json.loads(pretrained.SHIPPED.with_name(told).read_text())
+    if told.startswith("hsdag"):
+        assert told == f"hsdag_{made['objective']}.json"
     assert made["families"] == config.families
     assert ";".join(made["devices"]) == config.devices
     assert (made["evaluations"], made["status"]) == (config.budget, "finished")
@@ -66,7 +72,10 @@ def test_an_installed_policy_matches_its_configuration(policy, told, config):
         (["--task=pretrain", "--config.families=moon"], ["moon", "layered"]),
         (["--task=pretrain", "--config.members=0"], ["members=0"]),
         (["--task=pretrain", "--config.method=colocrl"], ["colocrl", "scheduler or hsdag"]),
-        (["--task=pretrain", "--config.objective=serial"], ["serial", "makespan"]),
+        (
+            ["--task=pretrain", "--config.objective=serial", "--config.method=scheduler"],
+            ["serial", "makespan"],
+        ),
         (
             [
                 *("--task=pretrain", "--config.method=scheduler:specifications=False"),
