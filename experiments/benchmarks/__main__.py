@@ -10,6 +10,7 @@
     python -m experiments.benchmarks gaps [FAMILY ...]
     python -m experiments.benchmarks compile [METHOD ...]
     python -m experiments.benchmarks optimum [SECONDS]
+    python -m experiments.benchmarks parts [POLICY ...]
 
 The module of the same name describes each benchmark; `devices` is described in
 `experiments.benchmarks.jax_devices`, and `compile` in `experiments.benchmarks.compilation`.
@@ -24,6 +25,7 @@ from experiments.benchmarks import (
     jax_devices,
     learning,
     optimum,
+    parts,
     policy,
     scale,
     search,
@@ -43,8 +45,9 @@ BENCHMARKS: dict[str, Callable[..., None]] = {
     "gaps": gaps.run,
     "compile": compilation.run,
     "optimum": optimum.run,
+    "parts": parts.run,
 }
-_WITH_ARGUMENTS = ("search", "scale", "unseen", "gaps", "compile", "optimum")
+_WITH_ARGUMENTS = ("search", "scale", "unseen", "gaps", "compile", "optimum", "parts")
 
 
 def main(argv: list[str]) -> None:

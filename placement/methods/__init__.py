@@ -216,15 +216,6 @@ def _find_single(problem: Instance, seed: int, limits: SearchLimits) -> Solution
     return Solution(placements[np.argmin(latency_s)], evaluations=len(placements))
 
 
-def _find_by_rules(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
-    """The choice of people, by rules of thumb, for all operations without coarsening."""
-    del seed, limits
-    is_host = np.asarray(problem.costs.accelerator) < 0
-    host = int(np.argmax(is_host)) if is_host.any() else None
-    accelerators = np.flatnonzero(~is_host).tolist()
-    return Solution(human_expert.place(problem, accelerators, host), evaluations=1)
-
-
 def _search_untrained(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """The same local search, from heuristics alone."""
     return multistart.search(problem, seed, limits)
@@ -273,7 +264,7 @@ METHODS: dict[str, Method] = {
     "search": Method("search", _search, _first_line(_search)),
     "search_untrained": Method("search", _search_untrained, _first_line(_search_untrained)),
     "single": _baseline(_find_single),
-    "human_expert": _baseline(_find_by_rules),
+    "human_expert": _baseline(human_expert.human_expert),
     "zero_shot": _baseline(pretrained.find, seeded=True),
     "metis": _partitioner(partition.metis, _package("pymetis")),
     "kahip": _partitioner(partition.kahip, _package("kahip")),

@@ -187,11 +187,15 @@ def _read_installed(
 ) -> Params:
     """Reads installed parameters, trained for the graph's objective, into the shapes of `init`'s.
 
-    `graph.globals` are a `cost_features.CostView`.
+    Returns those of `init` if none are installed for the objective. `graph.globals` are a
+    `cost_features.CostView`.
     """
+    objective = graph.globals.objective.name
+    if objective not in parsed.variant.shipped:
+        return init(key, graph)
     template = jax.eval_shape(init, key, graph)
     return checkpoints.read(
-        _INSTALLED / f"{parsed.name}_{graph.globals.objective.name}.msgpack",
+        _INSTALLED / f"{parsed.name}_{objective}.msgpack",
         lambda content: checkpoints.restored(template, content["params"]),
         remedy=f"{method!r} begins with it: leave its sizes and features, or give "
         f"{parsed.name}:variant=untrained with them",

@@ -42,8 +42,9 @@ class Variant(NamedTuple):
     # A factory and a reader of the variant's own, as in `Recipe`; None: the recipe's.
     make: Callable[..., Policy] | None = None
     read: Callable[..., PolicyInput] | None = None
-    # Whether a search starts from the parameters that are installed with the library.
-    shipped: bool = False
+    # The objectives under which a search starts from parameters that are installed with the
+    # library; under others it starts from initial ones.
+    shipped: tuple[str, ...] = ()
     # Whether a placement on a single device counts as 1e10 seconds, as in HSDAG's released code.
     single_devices_fail: bool = False
     # The variant without the faults of its authors' code, which `faults=0` selects.

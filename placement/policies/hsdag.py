@@ -473,7 +473,7 @@ _LEARNER = {"algorithm": "walk", "entropy_weight": 0.0, "num_samples": 32, "lear
 RECIPE = base.Recipe(
     make,
     {
-        "tuned": base.Variant({}, _LEARNER, shipped=True),
+        "tuned": base.Variant({}, _LEARNER, shipped=("makespan",)),
         "untrained": base.Variant({}, _LEARNER),
         **hsdag_published.VARIANTS,
     },

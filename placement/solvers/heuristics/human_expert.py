@@ -22,6 +22,8 @@ import numpy as np
 from placement.errors import UserError
 from placement.graphs import dag
 from placement.instance import Instance
+from placement.solvers.limits import SearchLimits
+from placement.types import Solution
 
 _LSTM = re.compile(r"(?:^|/)lstm(\d+)(?=/|$)")
 _FIRST = re.compile(r"(?:^|/)embedding(?=/|$)")
@@ -69,6 +71,15 @@ def place(problem: Instance, accelerators: Sequence[int], host: int | None) -> n
                 layers[op] = layers[candidates[np.argmin(position[candidates])]]
     layers = np.maximum(layers, 0)  # operations without a path to or from a layer
     return np.array(devices, np.int32)[layers[problem.leaders] % len(devices)]
+
+
+def human_expert(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+    """The choice of people, by rules of thumb, for all operations without coarsening."""
+    del seed, limits
+    is_host = np.asarray(problem.costs.accelerator) < 0
+    host = int(np.argmax(is_host)) if is_host.any() else None
+    accelerators = np.flatnonzero(~is_host).tolist()
+    return Solution(place(problem, accelerators, host), evaluations=1)
 
 
 def _named_layers(names: Sequence[str]) -> np.ndarray:
