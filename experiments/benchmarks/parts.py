@@ -1,4 +1,4 @@
-"""Where the strength of HSDAG comes from: `experiments.benchmarks parts [POLICY ...]`.
+"""The contribution of each part of HSDAG: `experiments.benchmarks parts [POLICY ...]`.
 
 Each variant of `hsdag` lacks a part. They are compared on graphs of families that no pretraining
 saw, and with `search`, with and without the placement of its trained policy as a start. Every
