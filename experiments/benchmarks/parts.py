@@ -9,7 +9,8 @@ A search is read at three points:
 - after 8,000 evaluations,
 - after 5 s if all programs are compiled,
 - after 15 s if none is. The seconds of the compilation are those of one more search, which is the
-  first one of its method on the graph.
+  first one of its method on the graph. A search that still compiles counts as the best single
+  device.
 
 Seconds are those of the processor, which other processes hardly change. They equal seconds of a
 clock on one idle core; `taskset -c 0` keeps the benchmark on one.
@@ -21,7 +22,7 @@ searches. A table shows interquartile means over graphs and seeds, with 95% inte
 import json
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -87,15 +88,8 @@ class _Curve:
         self._start_s = time.process_time()
         self._points: list[tuple[float, int, float]] = []  # seconds, evaluations, latency
 
-    def observe(
-        self,
-        evaluations: int,
-        best_s: float,
-        placement: np.ndarray | None,
-        numbers: Mapping[str, float],
-    ) -> None:
-        """Adds a point, as an observer of `methods.solve`."""
-        del placement, numbers
+    def observe(self, evaluations: int, best_s: float, *_: object) -> None:
+        """Adds a point (`placement.solvers.limits.Observe`)."""
         self._points.append((self.elapsed_s(), evaluations, best_s))
 
     def elapsed_s(self) -> float:
@@ -110,8 +104,8 @@ class _Curve:
 
     def best_s(self, seconds: float = np.inf, evaluations: float = np.inf) -> float:
         """Returns the best latency until then; inf before the first point."""
-        known = [s for t, n, s in self._points if t <= seconds and n <= evaluations]
-        return known[-1] if known else np.inf
+        reached = (s for t, n, s in self._points if t <= seconds and n <= evaluations)
+        return min(reached, default=np.inf)
 
 
 def run(*policies: str) -> None:
@@ -131,7 +125,7 @@ def run(*policies: str) -> None:
 
 def measure(policies: Iterable[str] = (), seeds: Iterable[int] = _SEEDS) -> list[Result]:
     """Returns the result of every search, and prints it to stderr as soon as it is known."""
-    searches = {method: _find_method(method) for method in _METHODS}
+    searches = {method: methods.get_find(method) for method in _METHODS}
     for number, policy in enumerate(policies, 1):
         searches[f"hsdag, pretraining {number}"] = partial(_find_with_policy, Path(policy))
     results = []
@@ -160,8 +154,8 @@ def make_rows(results: Iterable[Result]) -> list[list[str]]:
     best_s: dict[str, float] = {}
     for result in results:
         values = (*result.best_s, best_s.get(result.graph, np.inf))
-        known = np.isfinite(result.reference_s)
-        best_s[result.graph] = result.reference_s if known else min(values)
+        has_optimum = np.isfinite(result.reference_s)
+        best_s[result.graph] = result.reference_s if has_optimum else min(values)
     rows = []
     for method in dict.fromkeys(result.method for result in results):
         row, compile_s = [method], []
@@ -177,12 +171,6 @@ def make_rows(results: Iterable[Result]) -> list[list[str]]:
                 row.append(f"{mean.value:.3f} [{mean.low:.3f}, {mean.high:.3f}]")
         rows.append([*row, f"{np.mean(compile_s):.1f}"])
     return rows
-
-
-def _find_method(method: str) -> base.Find:
-    if learned.is_learned(method):
-        return partial(learned.find, method)
-    return methods.METHODS[method].find
 
 
 def _find_with_policy(path: Path, problem: Instance, seed: int, limits: SearchLimits) -> Solution:

@@ -25,7 +25,7 @@ _SMALLEST_BUCKET = 16
 
 
 class Sizes(NamedTuple):
-    """The sizes of a problem's simulator with padding, and its number of operations without."""
+    """The padded sizes of a simulator's tables, and the number of operations without padding."""
 
     num_ops: int
     padded_ops: int

@@ -65,7 +65,8 @@ def prepare(graph: jraph.GraphsTuple, problem: Instance) -> Stack:
     num_nodes, num_edges = len(graph.nodes["mask"]), len(graph.senders)
     num_steps = num_nodes + num_edges // list_schedule.WIDTH
     sizes = batching.Sizes(problem.graph.num_ops, num_nodes, num_edges, num_steps)
-    reference_s = np.min(problem.evaluate(problem.single_devices))
+    # Finite also where no single device has enough memory.
+    reference_s = np.min(problem.evaluate_penalised(problem.single_devices))
     return Stack(jax.device_get(graph), problem.pad_tables(sizes), np.asarray(reference_s))
 
 

@@ -94,9 +94,14 @@ def solve(
     """
     check(method, problem.objective)
     limits = SearchLimits(time_limit_s, budget, observe, stop)
-    is_learned = learned.is_learned(method)
-    find = functools.partial(learned.find, method) if is_learned else METHODS[method].find
-    return run(method, find, Instance.from_problem(problem), seed, limits)
+    return run(method, get_find(method), Instance.from_problem(problem), seed, limits)
+
+
+def get_find(method: str) -> base.Find:
+    """Returns the function of a method that exists; a learned one may have arguments."""
+    if learned.is_learned(method):
+        return functools.partial(learned.find, method)
+    return METHODS[method].find
 
 
 def check(method: str, objective: str) -> None:

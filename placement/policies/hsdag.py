@@ -64,6 +64,9 @@ Departures from the paper:
 - The learner is `learning.local_search`: a reward for each step's gain, with other samples as
   baseline. The paper sums the discounted rewards of an episode.
 
+Parameters that were pretrained on other graphs are installed for the objective `makespan`. Under
+other objectives a search starts from initial parameters.
+
 `placement.policies.hsdag_published` has the published method and the one that its authors released.
 """
 

@@ -127,7 +127,7 @@ def arrange_delays(steps: list_schedule.Steps, delay_s: np.ndarray) -> np.ndarra
 def pad_tables(tables: Tables, sizes: batching.Sizes) -> Tables:
     """Pads the tables of a whole schedule, on the host, for placements of more operations.
 
-    No result changes, except by rounding.
+    No latency changes.
     """
     steps = tables.steps
     return tables._replace(

@@ -48,7 +48,7 @@ def build_tables(costs: CostModel, blocks: tuple[tensors.TensorBlock, ...]) -> T
 
 
 def pad_tables(tables: Tables, sizes: batching.Sizes) -> Tables:
-    """Pads the tables as `makespan.pad_tables`."""
+    """Pads the tables as `makespan.pad_tables`; sums may be rounded in another way."""
     blocks, rows = tensors.pad_blocks(tables.blocks, sizes.padded_edges)
 
     def pad_links(link_s: tuple[Array, ...]) -> tuple[Array, ...]:

@@ -27,7 +27,7 @@ class Tables(NamedTuple):
 
 
 def pad_tables(tables: Tables, sizes: batching.Sizes) -> Tables:
-    """Pads the tables as `makespan.pad_tables`."""
+    """Pads the tables as `makespan.pad_tables`; sums may be rounded in another way."""
     return Tables(
         batching.pad(tables.compute_s, sizes.padded_ops, 0.0),
         tensors.pad_blocks(tables.blocks, sizes.padded_edges)[0],

@@ -65,7 +65,7 @@ def build_tables(
 
 
 def pad_tables(tables: Tables, sizes: batching.Sizes) -> Tables:
-    """Pads the tables as `makespan.pad_tables`."""
+    """Pads the tables as `makespan.pad_tables`; sums may be rounded in another way."""
     return tables._replace(
         loads=max_load.pad_tables(tables.loads, sizes),
         steps=list_schedule.pad_ops(tables.steps, sizes),

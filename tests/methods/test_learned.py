@@ -264,3 +264,14 @@ print(methods.__file__, methods.METHODS["neighbours"].summary, found.status, fou
     assert Path(file).is_relative_to(tmp_path)
     assert " ".join(summary) == text.partition(".")[0].removeprefix('"""')
     assert (status, evaluations) == ("finished", "50")
+
+
+@pytest.mark.parametrize("objective", ["makespan", "serial", "max_load"])
+def test_hsdag_starts_from_installed_parameters_under_makespan_only(objective):
+    problem = helpers.random_problem()._replace(objective=objective)
+    installed, untrained = (
+        learned.Search.prepare(name, problem).start(0, problem.evaluate).state.params
+        for name in ("hsdag", "hsdag:variant=untrained")
+    )
+    is_equal = jax.tree.map(np.array_equal, installed, untrained)
+    assert all(jax.tree.leaves(is_equal)) == (objective != "makespan")

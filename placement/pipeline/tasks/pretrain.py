@@ -35,8 +35,8 @@ from placement.types import Policy, Status
 from placement.zoo import families
 
 
-class _Trained(NamedTuple):
-    """A policy that can be pretrained."""
+class _Training(NamedTuple):
+    """The pretraining of a policy."""
 
     batch_policy: Callable[[Policy], Policy] | None  # None: it places one graph at a time
     learn: Callable[..., tuple[base.State, base.Metrics]]  # from a batch
@@ -44,8 +44,8 @@ class _Trained(NamedTuple):
 
 
 _POLICIES = {
-    "scheduler": _Trained(batched.batch_policy, batched.train_step, ("makespan",)),
-    "hsdag": _Trained(None, batched.train_by_local_search, tuple(OBJECTIVES)),
+    "scheduler": _Training(batched.batch_policy, batched.train_step, ("makespan",)),
+    "hsdag": _Training(None, batched.train_by_local_search, tuple(OBJECTIVES)),
 }
 # Padded operations and edges of a batch. Larger graphs are left out: a batch takes as long as its
 # largest graph, and a policy trained on a thousand operations also works on more.
@@ -68,8 +68,8 @@ def run(
     objectives = _POLICIES[name].objectives
     if settings.objective not in objectives:
         raise UserError(
-            f"method={settings.method!r} learns schedules; given objective={settings.objective!r}: "
-            f"give --config.objective={' or '.join(objectives)}"
+            f"--task=pretrain trains {name} under {' or '.join(objectives)} only; given "
+            f"objective={settings.objective!r}: give --config.objective={objectives[0]}"
         )
     device_texts = tuple(filter(None, settings.devices.split(";")))
     device_sets = [roofline.parse_devices(devices) for devices in device_texts]
@@ -118,8 +118,8 @@ def _make_method(text: str, num_devices: int) -> learned.Method:
 
 def _example(text: str, batches: list[batched.Stack]) -> jraph.GraphsTuple:
     """Returns an input of the policy, for its initialisation: a batch of graphs, or one graph."""
-    graphs, trained = batches[0].graphs, _POLICIES[text.split(":")[0]]
-    return graphs if trained.batch_policy else jax.tree.map(lambda leaf: leaf[0], graphs)
+    graphs, training = batches[0].graphs, _POLICIES[text.split(":")[0]]
+    return graphs if training.batch_policy else jax.tree.map(lambda leaf: leaf[0], graphs)
 
 
 def _initialise(
