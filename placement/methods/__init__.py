@@ -216,15 +216,6 @@ def _find_single(problem: Instance, seed: int, limits: SearchLimits) -> Solution
     return Solution(placements[np.argmin(latency_s)], evaluations=len(placements))
 
 
-def _find_by_rules(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
-    """The choice of people, by rules of thumb, for all operations without coarsening."""
-    del seed, limits
-    is_host = np.asarray(problem.costs.accelerator) < 0
-    host = int(np.argmax(is_host)) if is_host.any() else None
-    accelerators = np.flatnonzero(~is_host).tolist()
-    return Solution(human_expert.place(problem, accelerators, host), evaluations=1)
-
-
 def _search(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Local search at the simulator's speed, from heuristics and a trained policy."""
     start = pretrained.find_if_worthwhile(problem, seed, limits)
@@ -267,7 +258,7 @@ METHODS: dict[str, Method] = {
     **{name: _learned(name) for name in learned.RECIPES},
     "search": Method("search", _search, _first_line(_search)),
     "single": _baseline(_find_single),
-    "human_expert": _baseline(_find_by_rules),
+    "human_expert": _baseline(human_expert.human_expert),
     "zero_shot": _baseline(pretrained.find, seeded=True),
     "metis": _partitioner(partition.metis, _package("pymetis")),
     "kahip": _partitioner(partition.kahip, _package("kahip")),

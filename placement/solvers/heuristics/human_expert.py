@@ -22,11 +22,21 @@ import numpy as np
 from placement.errors import UserError
 from placement.graphs import dag
 from placement.instance import Instance
+from placement.solvers.limits import SearchLimits
+from placement.types import Solution
 
 _LSTM = re.compile(r"(?:^|/)lstm(\d+)(?=/|$)")
 _FIRST = re.compile(r"(?:^|/)embedding(?=/|$)")
 _LAST = re.compile(r"(?:^|/)(?:attention|softmax)(?=/|$)")
 _NO_LAYER = -1
+
+
+def human_expert(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+    """The choice of people, by rules of thumb, for all operations without coarsening."""
+    del seed, limits
+    is_host = np.asarray(problem.costs.accelerator) < 0
+    host = int(np.argmax(is_host)) if is_host.any() else None
+    return Solution(place(problem, np.flatnonzero(~is_host).tolist(), host), evaluations=1)
 
 
 def place(problem: Instance, accelerators: Sequence[int], host: int | None) -> np.ndarray:
