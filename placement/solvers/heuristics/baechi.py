@@ -25,7 +25,7 @@ first, and the next operation is the one with the least
 
 which on equal devices is its earliest start; ties go to the highest upward rank. Links do not
 queue, as in the simulator. If the linear program takes too long, there are no favourite children
-and m-SCT is m-ETF.
+and m-SCT is m-ETF. After the time limit, the remaining operations of both follow HEFT's rule.
 """
 
 import heapq
@@ -136,9 +136,7 @@ def favourite_children(problem: Instance, time_limit_s: float) -> np.ndarray:
 
 
 def _earliest_first(problem: Instance, favourite: np.ndarray, limits: SearchLimits) -> Solution:
-    """Places the operation with the least key next.
-
-    After the time limit, the remaining operations follow HEFT's rule, which takes less time.
+    """Places the operation with the least key next; after the time limit HEFT's rule decides.
 
     A key can only grow, except that a device stops awaiting its favourite child. So the queue may
     hold outdated keys: an operation whose key has grown returns to the queue, and the operations
