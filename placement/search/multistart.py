@@ -139,13 +139,13 @@ def start_chains(
     if not np.isfinite(latencies_s).any():
         rows = placements[:, None]
         known_s = np.array([float(problem.evaluate_penalised(row)[0]) for row in rows], np.float32)
-    ranking = np.argsort(known_s)
     penalty_s = known_s[np.isfinite(known_s)].max(initial=0.0)
     space = block_search.make_space(problem, seed)._replace(penalty_s=penalty_s)
-    chains = ils.start(
-        jnp.asarray(placements[:, problem.classes.first_ops].T),
-        ils.Evaluation(jnp.asarray(latencies_s), jnp.asarray(latencies_s)),
-        jnp.asarray(ranking[np.arange(_NUM_CHAINS) % len(ranking)]),
+    best = np.argsort(known_s, kind="stable")[np.arange(_NUM_CHAINS) % len(known_s)]
+    chains = jax.jit(ils.start)(
+        placements[np.ix_(best, problem.classes.first_ops)].T,
+        ils.Evaluation(latencies_s[best], latencies_s[best]),
+        np.arange(_NUM_CHAINS),
     )
     chains = chains._replace(move_credit=jnp.zeros(len(KINDS)))
     key = jax.random.key(seed, impl="rbg")  # compiles and draws faster than Threefry
