@@ -28,7 +28,7 @@ _READS = ("dynamic_slice", "gather")
 _WRITE = "dynamic_update_slice"
 # They only describe an array, or become a part of the operation that reads them.
 _FREE = ("broadcast_in_dim", "reshape", "squeeze", "transpose", "slice", "convert_element_type")
-_CHAIN = 16  # additions and maxima of the arithmetic that is timed
+_CHAIN = 4  # comparisons, additions and selections that are timed; longer chains are slower
 
 
 class Work(NamedTuple):
@@ -89,20 +89,20 @@ def count_step(simulate: Callable[[Any, Any], Any], tables: Any, placements: np.
         avals = [variable.aval for variable in variables]
         return [a.size * a.dtype.itemsize for a in avals if a.ndim and a.shape[-1] == batch]
 
-    moved_bytes, computed_bytes, written = 0, 0, set()
+    moved_bytes, computed_bytes, buffer_shapes = 0, 0, set()
     for equation in _list_equations(body):
         name, sizes = equation.primitive.name, count_bytes(equation.outvars)
         if name in _READS:
             moved_bytes += sum(sizes)
         elif name == _WRITE:
             moved_bytes += sum(count_bytes(equation.invars[1:2]))
-            written.update(equation.outvars)
+            buffer_shapes.add(equation.outvars[0].aval.shape)
         elif name not in _FREE and sizes:
             # A comparison of floats gives narrow flags, but reads wide numbers.
             widths = [v.aval.dtype.itemsize for v in [*equation.invars, *equation.outvars]]
             computed_bytes += equation.outvars[0].aval.size * max(widths)
     # What a step hands on to the next one, except buffers of which it writes a row.
-    carried = [v for v in body.outvars if not hasattr(v, "val") and v not in written]
+    carried = [v for v in body.outvars if v.aval.shape not in buffer_shapes]
     moved_bytes += 2 * sum(count_bytes(carried))
     return Work(moved_bytes / batch, computed_bytes / 4 / batch)
 
@@ -151,14 +151,14 @@ def _measure_limits() -> tuple[float, float]:
     def compute(rows: jax.Array, low: jax.Array, added: jax.Array) -> jax.Array:
         def step(_: Any, rows: jax.Array) -> jax.Array:
             for _ in range(_CHAIN):
-                rows = jnp.maximum(rows + added, low)
+                rows = jnp.where(rows > low, rows + added, low)
             return rows
 
         return jax.lax.fori_loop(0, repeats, step, rows)
 
     rows = jnp.zeros((2, _BATCH))
-    compute_s = median_ms(lambda: compute(rows, jnp.float32(0), jnp.float32(-1)), repeats=20) / 1e3
-    return 2 * buffer.nbytes / copy_s, 2 * _CHAIN * repeats * rows.size / compute_s
+    compute_s = median_ms(lambda: compute(rows, jnp.float32(0), jnp.float32(1)), repeats=20) / 1e3
+    return 2 * buffer.nbytes / copy_s, 3 * _CHAIN * repeats * rows.size / compute_s
 
 
 def _measure_s(objective: str, num_ops: int, batch: int) -> tuple[float, float]:

@@ -27,7 +27,7 @@ _ENUMERATION_LIMIT = 4096  # a problem with at most so many placements is enumer
 _LARGE = 2_000  # classes, above which windows are searched first
 _LARGE_SET_SIZE = 8  # proposals of a set there
 _LEAST_STEPS = 256  # for which a small budget is divided
-_STARTS_SHARE = 0.2  # of the time; later methods do not contribute starts
+_STARTS_SHARE = 0.1  # of the time; later methods do not contribute starts
 
 
 def search(

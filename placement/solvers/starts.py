@@ -59,15 +59,15 @@ STARTS: dict[str, tuple[base.Find, ...]] = {
     "serial": (graph_cut.graph_cut,),
     "makespan": (
         human_expert.human_expert,
-        trivial.topological,
+        trivial.slices,
         partition_accelerators,
         partition_devices,
         list_scheduling.heft,
         baechi.m_topo,
         list_scheduling.peft,
         baechi.m_etf,
-        baechi.m_sct,
         narrow_diagram,
+        baechi.m_sct,
     ),
     "max_load": (pipedream.pipedream, ideals_dp.linearised_dp),
     "subgraph": (

@@ -67,26 +67,35 @@ def test_kinds_of_orders_are_drawn_by_their_improvements():
     assert probabilities[is_available].min() > 0.05
 
 
-def _with_tensors_in_memory() -> Instance:
-    """Returns a random problem of which some schedules exceed the memory and others do not."""
+def _with_tensors_in_memory(starts: np.ndarray) -> Instance:
+    """Returns a random problem in which about half of some placements exceed the memory."""
     problem = helpers.random_problem()
-    pages = np.random.default_rng(1).integers(0, 9, problem.graph.num_edges)
-    _, first, tensor = np.unique(problem.graph.tensors, return_index=True, return_inverse=True)
-    tensor_bytes = (residency.PAGE_BYTES * pages[first][tensor]).astype(np.float32)
-    costs = problem.costs._replace(tensor_bytes=TensorBytes(tensor_bytes, tensor_bytes))
-    unlimited = problem._replace(costs=costs)
-    capacity_bytes = np.full(len(problem.devices), tensor_bytes[first].sum() / 3, np.float32)
-    capacity_bytes += np.float32(np.asarray(costs.memory_bytes).sum())
-    return unlimited._replace(costs=costs._replace(capacity_bytes=capacity_bytes))
+    graph = problem.graph
+    _, first, tensor = np.unique(graph.tensors, return_index=True, return_inverse=True)
+    pages = np.random.default_rng(1).integers(0, 9, len(first))[tensor]
+    tensor_bytes = (residency.PAGE_BYTES * pages).astype(np.float32)
+    memory_bytes = np.zeros(graph.num_ops, np.float32)
+    costs = problem.costs._replace(
+        tensor_bytes=TensorBytes(tensor_bytes, tensor_bytes), memory_bytes=memory_bytes
+    )
+    # The memory that about half of the placements need, by bisection.
+    low, high = 0.0, float(tensor_bytes[first].sum())
+    for _ in range(12):
+        capacity_bytes = np.full(len(problem.devices), (low + high) / 2, np.float32)
+        limited = problem._replace(costs=costs._replace(capacity_bytes=capacity_bytes))
+        is_enough = np.isfinite(limited.evaluate(starts)).mean() > 0.5
+        low, high = (low, capacity_bytes[0]) if is_enough else (capacity_bytes[0], high)
+    return limited
 
 
 def test_memory_over_time_is_computed_for_the_proposals_that_win():
     """Against the evaluation of all proposals, for parents of several costs."""
-    problem = _with_tensors_in_memory()
+    starts = _starts(helpers.random_problem(), 64)
+    problem = _with_tensors_in_memory(starts)
     assert problem.limits.memory.alive is not None
     simulate = simulators.get_objective("makespan").simulate_columns
     space = block_search.make_space(problem, 0)._replace(penalty_s=np.float32(1e6))
-    placements = _starts(problem, 64).T
+    placements = starts.T
     outcome = jax.jit(simulate)(problem.tables, placements)
     everything = ils.penalise(outcome, space.penalty_s)
     feasible = np.asarray(outcome.feasible)
