@@ -319,7 +319,9 @@ TABLES = {
     },
     **{
         name: Table(
-            "docs/REPRODUCTION.md", commands, partial(readers.read_merged_comparison, runs=commands)
+            "docs/REPRODUCTION.md",
+            commands,
+            partial(readers.read_merged_comparison, runs=commands, dropped=["reduction"]),
         )
         for name, commands in _PLANNER_SEARCHES.items()
     },

@@ -237,8 +237,8 @@ def _evaluate(
 ) -> ils.Evaluation:
     """Evaluates proposals of K chains that cost `parent_costs_s`, float32 [K].
 
-    If tensors in memory come and go, a proposal that its chain cannot move to costs inf: it is
-    slower than its parent or than another proposal that fits.
+    If tensors in memory come and go, a proposal that its chain does not move to costs inf: one that
+    equals its parent, is slower, or is no faster than another proposal that fits.
     """
     limits, objective_tables = space.tables
     placements = proposals.placements
@@ -256,18 +256,17 @@ def _evaluate(
         is_candidate, evaluation = carry
         fastest = jnp.where(is_candidate, latencies_s, jnp.inf).argmin()
         outcome = _simulate(simulate, space, placements[:, fastest][:, None])
-        evaluated = ils.penalise(outcome, space.penalty_s)
-        is_decided = outcome.feasible[0] & (chain == chain[fastest])
-        return is_candidate & ~is_decided & (column != fastest), ils.Evaluation(
-            *(old.at[fastest].set(new[0]) for old, new in zip(evaluation, evaluated, strict=True))
+        (cost_s,), (latency_s,) = ils.penalise(outcome, space.penalty_s)
+        evaluation = ils.Evaluation(
+            evaluation.costs_s.at[fastest].set(cost_s),
+            evaluation.latencies_s.at[fastest].set(latency_s),
         )
+        is_decided = outcome.feasible[0] & (chain == chain[fastest])
+        return is_candidate & ~is_decided & (column != fastest), evaluation
 
-    unknown = jnp.full(latencies_s.shape, jnp.inf)
-    return jax.lax.while_loop(
-        lambda carry: carry[0].any(),
-        check_fastest,
-        (is_candidate, ils.Evaluation(unknown, unknown)),
-    )[1]
+    infinite_s = jnp.full(latencies_s.shape, jnp.inf)
+    initial = is_candidate, ils.Evaluation(infinite_s, infinite_s)
+    return jax.lax.while_loop(lambda carry: carry[0].any(), check_fastest, initial)[1]
 
 
 def _draw_blocks(
