@@ -252,14 +252,14 @@ def _evaluate(
     assert proposals.differs_from_parent is not None
     is_candidate &= proposals.differs_from_parent
 
-    def check_fastest(carry: tuple[Array, ils.Evaluation]) -> tuple[Array, ils.Evaluation]:
+    def check_fastest(carry: Any) -> Any:
         is_candidate, evaluation = carry
         fastest = jnp.where(is_candidate, latencies_s, jnp.inf).argmin()
         outcome = _simulate(simulate, space, placements[:, fastest][:, None])
         (cost_s,), (latency_s,) = ils.penalise(outcome, space.penalty_s)
         evaluation = ils.Evaluation(
-            evaluation.costs_s.at[fastest].set(cost_s),
-            evaluation.latencies_s.at[fastest].set(latency_s),
+            jnp.where(column == fastest, cost_s, evaluation.costs_s),
+            jnp.where(column == fastest, latency_s, evaluation.latencies_s),
         )
         is_decided = outcome.feasible[0] & (chain == chain[fastest])
         return is_candidate & ~is_decided & (column != fastest), evaluation

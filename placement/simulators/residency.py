@@ -16,7 +16,7 @@ allocators do, so that sums are exact integers. Scratch memory and fragmentation
 Under `max_load`, which runs samples one after another, the peak is that of one sample by itself.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import chex
 import jax
@@ -172,7 +172,7 @@ def _peak_pages(tables: Tables, start_s: Array, finish_s: Array, placement: Arra
     change = change.at[begin, device].add(pages)
     change = change.at[jnp.maximum(last_use, 0), device].add(-pages)
 
-    def add_change(carry: tuple[Array, Array], change: Array) -> tuple[tuple[Array, Array], None]:
+    def add_change(carry: Any, change: Array) -> tuple[Any, None]:
         total, peak = carry
         total = total + change
         return (total, jnp.maximum(peak, total)), None
