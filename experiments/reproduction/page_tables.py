@@ -194,6 +194,22 @@ _EXACT = {
     f"{name}-exact": f"{_PLANNER[name]} --config.methods=cpsat --config.seeds=1"
     for name in ("hierarchical", "hierarchical-4")
 }
+# The search on the same networks: within the tables' limits, and limited by time alone.
+_UNLIMITED = "--config.methods=human_expert,search --config.budget=1000000 --config.seeds=2"
+_NMT_2 = f"--config.graphs=nmt:layers=2,{NMT},training=1"
+_PLANNER_SEARCHES = {
+    "planner_search": {
+        f"{run}-search": f"{command} --config.methods=human_expert,search"
+        for run, command in _PLANNER.items()
+    },
+    "planner_search_20": {
+        f"{run}-search-20": f"{command} {_UNLIMITED}" for run, command in _PLANNER.items()
+    },
+    "planner_search_60": {
+        f"{run}-search-60": f"{command} {_UNLIMITED} --config.time_limit_s=60"
+        for run, command in (_PLANNER | {"hierarchical": f"{_REPRODUCED} {_NMT_2}"}).items()
+    },
+}
 _MAX_LOAD_METHODS = {
     "layer_bert24_inference": ("ideals_dp", "cpsat"),
     "layer_gnmt_inference": ("ideals_dp", "cpsat"),
@@ -300,6 +316,14 @@ TABLES = {
             ("planner_expert", "hierarchical_planner", "human_expert"),
             ("random_groups", "hierarchical_random_groups", comparison.SINGLE),
         )
+    },
+    **{
+        name: Table(
+            "docs/REPRODUCTION.md",
+            commands,
+            partial(readers.read_merged_comparison, runs=commands, dropped=["reduction"]),
+        )
+        for name, commands in _PLANNER_SEARCHES.items()
     },
     "conclusions": Table(
         "docs/REPRODUCTION.md", _PLANNER, partial(conclusions.read, runs=tuple(_PLANNER))

@@ -103,7 +103,7 @@ def _placers(
         # Only the chains of `search`: all of it would begin with an integer program of minutes.
         cut = balanced_cut(problem)
         simulate = simulators.get_objective(cut.objective).simulate_columns
-        space, state = multistart.start_chains(cut, simulate, min_cut(seed)[None], seed)
+        space, state = multistart.start_chains(cut, min_cut(seed)[None], seed)
         num_steps = BUDGETS[-1] // block_search.NUM_PROPOSALS
         chains = block_search.advance(simulate, space, state, num_steps).chains
         assert np.isfinite(chains.best_latency_s)

@@ -55,19 +55,23 @@ def read_report_table(
     end = start
     while end < len(lines) and lines[end].startswith("|"):
         end += 1
-    header, _, *rows = [split_cells(line) for line in lines[start:end]]
-    indices = [i for i, column in enumerate(header) if column not in dropped]
-    return [header[i] for i in indices], [[row[i] for i in indices] for row in rows]
+    return _drop_columns(lines[start:end], dropped)
 
 
-def read_merged_comparison(folder: Path, runs: Iterable[str]) -> Grid:
-    """Reads the comparisons of several runs as one."""
+def read_merged_comparison(folder: Path, runs: Iterable[str], dropped: Sequence[str] = ()) -> Grid:
+    """Reads the comparisons of several runs as one, and drops some columns."""
     rows = [row for run in runs for row in runs_lib.read_summary(folder / run)["rows"]]
     lines = comparison.markdown(
         comparison.compare(rows, methods_lib.of_kind("learned"))
     ).splitlines()
-    header, _, *cells = map(split_cells, lines)
-    return header, cells
+    return _drop_columns(lines, dropped)
+
+
+def _drop_columns(lines: Sequence[str], dropped: Sequence[str]) -> Grid:
+    """Splits the lines of a table, and leaves some columns out."""
+    header, _, *rows = map(split_cells, lines)
+    indices = [i for i, column in enumerate(header) if column not in dropped]
+    return [header[i] for i in indices], [[row[i] for i in indices] for row in rows]
 
 
 def read_published(folder: Path, runs: Iterable[str], table: str, reference: str) -> Grid:

@@ -11,10 +11,13 @@ the target device does not support does not move, and a block ends where the dev
 full.
 
 The search is the configuration of `placement.solvers.iterated_local_search` that `search` runs, on
-whole graphs and on windows of them. In each step every chain has `NUM_PROPOSALS` proposals, block
-moves in sets that share an order. This saves a gather for each of them and a transposition of all.
-The kind of a set's order is drawn by the recent improvements of each kind. Placements are columns,
-see `placement.simulators.tensors`.
+whole graphs and on windows of them. In each step every chain has `NUM_PROPOSALS` proposals or
+fewer, block moves in sets that share an order. This saves a gather for each of them and a
+transposition of all. The kind of a set's order is drawn by the recent improvements of each kind.
+Placements are columns, see `placement.simulators.tensors`.
+
+Memory over time (`placement.simulators.residency`) takes many times as long as the latency. It is
+therefore computed only for proposals that a chain would move to, fastest first, until one fits.
 """
 
 from functools import partial
@@ -31,8 +34,8 @@ from placement.search.block_orders import BALL, GROUP, KINDS, Orders, compute_or
 from placement.solvers import iterated_local_search as ils
 from placement.types import Array
 
-_NUM_SETS, _SET_SIZE = 2, 32  # of each chain in a step: sets of proposals, and proposals in each
-NUM_PROPOSALS = _NUM_SETS * _SET_SIZE
+NUM_SETS, SET_SIZE = 2, 32  # of each chain in a step: sets of proposals, and proposals in each
+NUM_PROPOSALS = NUM_SETS * SET_SIZE
 
 
 class BlockMoves(NamedTuple):
@@ -113,38 +116,38 @@ def start(
     return space, SearchState(key, chains._replace(move_credit=credit))
 
 
-@partial(jax.jit, static_argnums=0)
-def advance(simulate: Any, space: SearchSpace, state: SearchState, num_steps: Array) -> SearchState:
-    """Advances all chains by `num_steps` steps."""
+@partial(jax.jit, static_argnums=(0, 4))
+def advance(
+    simulate: Any,
+    space: SearchSpace,
+    state: SearchState,
+    num_steps: Array | int,
+    set_size: int = SET_SIZE,
+) -> SearchState:
+    """Advances all chains by `num_steps` steps with `NUM_SETS` sets of proposals each."""
+    patience = ils.default_patience(len(space.allowed))
 
-    def propose(key: chex.PRNGKey, chains: ils.ChainState) -> ils.Proposals:
+    def step(_: Array, state: SearchState) -> SearchState:
+        key, moves_key = jax.random.split(state.key)
+        chains = state.chains
         moves = draw_moves(
-            key,
+            moves_key,
             space.orders,
             space.allowed,
             chains.placements,
             free_bytes(space, chains.placements),
             kind_probabilities(space, chains),
-            (_NUM_SETS, _SET_SIZE),
+            (NUM_SETS, set_size),
         )
-        return ils.Proposals(
+        proposals = ils.Proposals(
             moves.placements.reshape(len(chains.placements), -1),
             moves.differs_from_parent.ravel(),
-            jnp.repeat(moves.kinds, _SET_SIZE, axis=1),
+            jnp.repeat(moves.kinds, set_size, axis=1),
         )
+        evaluation = _evaluate(simulate, space, proposals, chains.costs_s)
+        return SearchState(key, ils.move_chains(chains, proposals, evaluation, patience=patience))
 
-    def evaluate(placements: Array) -> ils.Evaluation:
-        return ils.penalise(_simulate(simulate, space, placements), space.penalty_s)
-
-    patience = ils.default_patience(len(space.allowed))
-    return jax.lax.fori_loop(
-        0,
-        num_steps,
-        lambda _, state: SearchState(
-            *ils.step(state.key, state.chains, propose, evaluate, patience=patience)
-        ),
-        state,
-    )
+    return jax.lax.fori_loop(0, num_steps, step, state)
 
 
 def draw_moves(
@@ -227,6 +230,43 @@ def _simulate(simulate: Any, space: SearchSpace, placements: Array) -> simulator
     """Simulates placements of classes, int32 [C, B]."""
     columns = placements if space.class_ids is None else placements[space.class_ids]
     return simulate(space.tables, columns)
+
+
+def _evaluate(
+    simulate: Any, space: SearchSpace, proposals: ils.Proposals, parent_costs_s: Array
+) -> ils.Evaluation:
+    """Evaluates proposals of K chains that cost `parent_costs_s`, float32 [K].
+
+    If tensors in memory come and go, a proposal that its chain does not move to costs inf: one that
+    equals its parent, is slower, or is no faster than another proposal that fits.
+    """
+    limits, objective_tables = space.tables
+    placements = proposals.placements
+    if limits.memory is None or limits.memory.alive is None:
+        return ils.penalise(_simulate(simulate, space, placements), space.penalty_s)
+    unlimited = space._replace(tables=(limits._replace(memory=None), objective_tables))
+    latencies_s = _simulate(simulate, unlimited, placements).latency_s
+    column = jnp.arange(placements.shape[1])
+    chain = column // (placements.shape[1] // len(parent_costs_s))
+    is_candidate = jnp.isfinite(latencies_s) & (latencies_s <= parent_costs_s[chain])
+    assert proposals.differs_from_parent is not None
+    is_candidate &= proposals.differs_from_parent
+
+    def check_fastest(carry: Any) -> Any:
+        is_candidate, evaluation = carry
+        fastest = jnp.where(is_candidate, latencies_s, jnp.inf).argmin()
+        outcome = _simulate(simulate, space, placements[:, fastest][:, None])
+        (cost_s,), (latency_s,) = ils.penalise(outcome, space.penalty_s)
+        evaluation = ils.Evaluation(
+            jnp.where(column == fastest, cost_s, evaluation.costs_s),
+            jnp.where(column == fastest, latency_s, evaluation.latencies_s),
+        )
+        is_decided = outcome.feasible[0] & (chain == chain[fastest])
+        return is_candidate & ~is_decided & (column != fastest), evaluation
+
+    infinite_s = jnp.full(latencies_s.shape, jnp.inf)
+    initial = is_candidate, ils.Evaluation(infinite_s, infinite_s)
+    return jax.lax.while_loop(lambda carry: carry[0].any(), check_fastest, initial)[1]
 
 
 def _draw_blocks(

@@ -6,8 +6,7 @@ window by window (`placement.search.windows`), until a pass gains next to nothin
 start from that result.
 """
 
-from typing import Any
-
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,16 +16,18 @@ from placement.instance import Instance
 from placement.search import block_search, windows
 from placement.search.block_orders import KINDS
 from placement.solvers import base, starts
+from placement.solvers import iterated_local_search as ils
 from placement.solvers.heuristics import trivial
 from placement.solvers.limits import SearchLimits
 from placement.types import Solution, Status
 
 _NUM_CHAINS = 1  # several chains gain less in the same time, and far less in few evaluations
-_BATCH_SIZE = _NUM_CHAINS * block_search.NUM_PROPOSALS
 _REPORT_INTERVAL_S = 0.2  # approximate duration of a compiled call
 _ENUMERATION_LIMIT = 4096  # a problem with at most so many placements is enumerated
 _LARGE = 2_000  # classes, above which windows are searched first
-_STARTS_SHARE = 0.2  # of the time; later methods do not contribute starts
+_LARGE_SET_SIZE = 8  # proposals of a set there
+_LEAST_STEPS = 256  # for which a small budget is divided
+_STARTS_SHARE = 0.1  # of the time; later methods do not contribute starts
 
 
 def search(
@@ -74,12 +75,14 @@ def search(
         window_limits = limits.take_share(1.0, limits.budget - evaluations, evaluations)
         result = windows.improve(problem, placements, seed, window_limits)
         evaluations += result.evaluations
-        if limits.is_over() or limits.budget - evaluations < _BATCH_SIZE:
+        if limits.is_over() or limits.budget - evaluations < block_search.NUM_SETS:
             return result._replace(evaluations=evaluations)
         if result.placement is not None:
             placements = result.placement[None]
     simulate = simulators.get_objective(problem.objective).simulate_columns
-    space, state = start_chains(problem, simulate, placements[:, classes.first_ops], seed)
+    space, state = start_chains(problem, placements, seed)
+    set_size = _choose_set_size(len(classes.compute_s), limits.budget - evaluations)
+    batch_size = _NUM_CHAINS * block_search.NUM_SETS * set_size
     num_steps, status = 1, Status.FINISHED
 
     def report() -> np.ndarray | None:
@@ -92,29 +95,58 @@ def search(
         return best
 
     best = report()
-    while (remaining_steps := (limits.budget - evaluations) // _BATCH_SIZE) > 0:
+    while (remaining_steps := (limits.budget - evaluations) // batch_size) > 0:
         if limits.is_over():
             status = Status.TIME_LIMIT
             break
         num_steps = min(num_steps, remaining_steps)
         began_s = limits.elapsed_s()
-        state = jax.block_until_ready(block_search.advance(simulate, space, state, num_steps))
-        evaluations += num_steps * _BATCH_SIZE
+        state = jax.block_until_ready(
+            block_search.advance(simulate, space, state, num_steps, set_size)
+        )
+        evaluations += num_steps * batch_size
         step_s = (limits.elapsed_s() - began_s) / num_steps
         best = report()
         num_steps = max(1, min(2 * num_steps, int(_REPORT_INTERVAL_S / step_s)))
     return Solution(best, status=status, evaluations=evaluations)
 
 
+def _choose_set_size(num_classes: int, budget: int) -> int:
+    """Chooses how many proposals share an order: fewer where more steps gain more.
+
+    Args:
+      num_classes: of the problem. The simulation of a large graph takes as long per proposal
+        whatever their number.
+      budget: the evaluations left, of which at least `_LEAST_STEPS` steps are made.
+    """
+    most = _LARGE_SET_SIZE if num_classes > _LARGE else block_search.SET_SIZE
+    affordable = budget // (_NUM_CHAINS * block_search.NUM_SETS * _LEAST_STEPS)
+    # A power of two, so that few sizes are compiled.
+    return min(most, 2 ** max(1, affordable.bit_length() - 1))
+
+
 def start_chains(
-    problem: Instance, simulate: Any, placements: np.ndarray, seed: int
+    problem: Instance, placements: np.ndarray, seed: int
 ) -> tuple[block_search.SearchSpace, block_search.SearchState]:
-    """Makes a problem's search space and starts chains at the best of placements int32 [M, C]."""
-    space = jax.tree.map(jnp.asarray, block_search.make_space(problem, seed))
-    # Padded to the size of a step's batch, for which alone the simulator is then compiled.
-    num_rows = max(_BATCH_SIZE, len(placements))
-    rows = np.resize(placements, (num_rows, placements.shape[1]))
-    key = jax.random.key(seed, impl="rbg")  # compiles and draws faster than Threefry
-    return jax.jit(block_search.start, static_argnums=(0, 4))(
-        simulate, space, rows.T, len(placements), _NUM_CHAINS, key
+    """Makes a problem's search space and starts chains at the best of placements int32 [M, N].
+
+    If no placement is feasible, a chain first moves to its best proposal, whatever that costs.
+    """
+    chex.assert_shape(placements, (None, problem.graph.num_ops))
+    # One at a time, because the simulator is compiled for one placement in any case.
+    latencies_s = np.array([problem.value_s(placement) for placement in placements], np.float32)
+    known_s = latencies_s
+    if not np.isfinite(latencies_s).any():
+        rows = placements[:, None]
+        known_s = np.array([float(problem.evaluate_penalised(row)[0]) for row in rows], np.float32)
+    penalty_s = known_s[np.isfinite(known_s)].max(initial=0.0)
+    space = block_search.make_space(problem, seed)._replace(penalty_s=penalty_s)
+    best = np.argsort(known_s, kind="stable")[np.arange(_NUM_CHAINS) % len(known_s)]
+    chains = jax.jit(ils.start)(
+        placements[np.ix_(best, problem.classes.first_ops)].T,
+        ils.Evaluation(latencies_s[best], latencies_s[best]),
+        np.arange(_NUM_CHAINS),
     )
+    chains = chains._replace(move_credit=jnp.zeros(len(KINDS)))
+    key = jax.random.key(seed, impl="rbg")  # compiles and draws faster than Threefry
+    return jax.tree.map(jnp.asarray, space), block_search.SearchState(key, chains)

@@ -16,7 +16,7 @@ allocators do, so that sums are exact integers. Scratch memory and fragmentation
 Under `max_load`, which runs samples one after another, the peak is that of one sample by itself.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import chex
 import jax
@@ -99,16 +99,21 @@ def bound_peak_bytes(tables: Tables, placement: Array) -> Array:
     """
     num_devices = len(tables.kind)
     sets = tensors.make_sets(placement, num_devices)
-    pages = [jnp.zeros(placement.shape[1], jnp.int32)] * num_devices
+    devices = jnp.left_shift(jnp.ones((), sets.dtype), jnp.arange(num_devices, dtype=sets.dtype))
+    pages = jnp.zeros((num_devices, placement.shape[1]), jnp.int32)
     for block, source_pages, copy_pages in zip(
         tables.blocks, tables.block_source_pages, tables.block_copy_pages, strict=True
     ):
         block_devices = tensors.find_devices(block, sets)
-        for d in range(num_devices):
-            copied_pages = jnp.where(block_devices.readers & (1 << d) != 0, copy_pages[:, None], 0)
-            is_source = block_devices.source == 1 << d
-            pages[d] += jnp.where(is_source, source_pages[:, None], copied_pages).sum(axis=0)
-    return tables.page_bytes * jnp.stack(pages)
+
+        def sum_pages(device: Array, block_devices=block_devices, sizes=(source_pages, copy_pages)):
+            source_pages, copy_pages = sizes
+            copied_pages = jnp.where(block_devices.readers & device != 0, copy_pages[:, None], 0)
+            is_source = block_devices.source == device
+            return jnp.where(is_source, source_pages[:, None], copied_pages).sum(axis=0)
+
+        pages += jax.lax.map(sum_pages, devices)  # compiled once for all devices
+    return tables.page_bytes * pages
 
 
 def compute_peak_bytes(
@@ -163,7 +168,14 @@ def _peak_pages(tables: Tables, start_s: Array, finish_s: Array, placement: Arra
     pages = jnp.where(last_use < 0, 0, pages)
 
     device = jnp.arange(num_devices)
-    change = jnp.zeros((num_devices, 3 * num_ops), jnp.int32)
-    change = change.at[device, begin].add(pages)
-    change = change.at[device, jnp.maximum(last_use, 0)].add(-pages)
-    return jnp.cumsum(change, axis=1).max(axis=1)
+    change = jnp.zeros((3 * num_ops, num_devices), jnp.int32)
+    change = change.at[begin, device].add(pages)
+    change = change.at[jnp.maximum(last_use, 0), device].add(-pages)
+
+    def add_change(carry: Any, change: Array) -> tuple[Any, None]:
+        total, peak = carry
+        total = total + change
+        return (total, jnp.maximum(peak, total)), None
+
+    # A scan, because XLA's cumulative sum on a CPU takes many times as long.
+    return jax.lax.scan(add_change, (jnp.zeros(num_devices, jnp.int32),) * 2, change)[0][1]

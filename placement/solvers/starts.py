@@ -8,7 +8,14 @@ from placement.instance import Instance
 from placement.solvers import base, graph_cut
 from placement.solvers.bounds import makespan
 from placement.solvers.diagrams.sweep import INITIAL_WIDTH, make_diagram, sweep
-from placement.solvers.heuristics import baechi, greedy, human_expert, list_scheduling
+from placement.solvers.heuristics import (
+    baechi,
+    greedy,
+    human_expert,
+    list_scheduling,
+    partition,
+    trivial,
+)
 from placement.solvers.limits import SearchLimits
 from placement.solvers.splits import ideals_dp, pipedream
 from placement.types import Solution, Status
@@ -39,17 +46,32 @@ def narrow_diagram(problem: Instance, seed: int, limits: SearchLimits) -> Soluti
     return Solution(restricted.placement, bound_s=relaxed.bound_s, status=status)
 
 
+def partition_accelerators(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+    """Returns the placement of `min_cut`; raises UserError if pymetis is not installed."""
+    del limits
+    return Solution(partition.min_cut(problem, seed=seed))
+
+
+def partition_devices(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+    """Returns the placement of `metis`; raises UserError if pymetis is not installed."""
+    del limits
+    return Solution(partition.metis(problem, seed=seed))
+
+
 # The fastest methods come first, because time may run out before the last.
 STARTS: dict[str, tuple[base.Find, ...]] = {
     "serial": (graph_cut.graph_cut,),
     "makespan": (
         human_expert.human_expert,
+        trivial.slices,
+        partition_accelerators,
+        partition_devices,
         list_scheduling.heft,
         baechi.m_topo,
         list_scheduling.peft,
         baechi.m_etf,
-        baechi.m_sct,
         narrow_diagram,
+        baechi.m_sct,
     ),
     "max_load": (pipedream.pipedream, ideals_dp.linearised_dp),
     "subgraph": (

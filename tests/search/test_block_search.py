@@ -5,6 +5,9 @@ import pytest
 from placement import simulators
 from placement.instance import Instance
 from placement.search import block_search
+from placement.simulators import residency
+from placement.solvers import iterated_local_search as ils
+from placement.types import TensorBytes
 from tests import helpers
 
 NUM_CHAINS = 4
@@ -62,3 +65,57 @@ def test_kinds_of_orders_are_drawn_by_their_improvements():
     assert probabilities.sum() == pytest.approx(1)
     assert probabilities[0] > 0.8
     assert probabilities[is_available].min() > 0.05
+
+
+def _with_tensors_in_memory(starts: np.ndarray) -> Instance:
+    """Returns a random problem in which about half of some placements exceed the memory."""
+    problem = helpers.random_problem()
+    graph = problem.graph
+    _, first, tensor = np.unique(graph.tensors, return_index=True, return_inverse=True)
+    pages = np.random.default_rng(1).integers(0, 9, len(first))[tensor]
+    tensor_bytes = (residency.PAGE_BYTES * pages).astype(np.float32)
+    memory_bytes = np.zeros(graph.num_ops, np.float32)
+    costs = problem.costs._replace(
+        tensor_bytes=TensorBytes(tensor_bytes, tensor_bytes), memory_bytes=memory_bytes
+    )
+    # The memory that about half of the placements need, by bisection.
+    low, high = 0.0, float(tensor_bytes[first].sum())
+    for _ in range(12):
+        capacity_bytes = np.full(len(problem.devices), (low + high) / 2, np.float32)
+        limited = problem._replace(costs=costs._replace(capacity_bytes=capacity_bytes))
+        is_enough = np.isfinite(limited.evaluate(starts)).mean() > 0.5
+        low, high = (low, capacity_bytes[0]) if is_enough else (capacity_bytes[0], high)
+    return limited
+
+
+def test_memory_over_time_is_computed_for_the_proposals_that_win():
+    """Against the evaluation of all proposals, for parents of several costs."""
+    starts = _starts(helpers.random_problem(), 64)
+    problem = _with_tensors_in_memory(starts)
+    assert problem.limits.memory.alive is not None
+    simulate = simulators.get_objective("makespan").simulate_columns
+    space = block_search.make_space(problem, 0)._replace(penalty_s=np.float32(1e6))
+    placements = starts.T
+    outcome = jax.jit(simulate)(problem.tables, placements)
+    everything = ils.penalise(outcome, space.penalty_s)
+    feasible = np.asarray(outcome.feasible)
+    assert feasible.any()
+    assert not feasible.all()
+    differs = np.arange(64) % 5 > 0
+    proposals = ils.Proposals(placements, differs)
+    evaluate = jax.jit(block_search._evaluate, static_argnums=0)
+    latencies_s = np.sort(np.asarray(everything.latencies_s))
+    for parents_s in ([latencies_s[0], np.inf], [2e6, latencies_s[feasible.sum() // 2]]):
+        evaluation = evaluate(simulate, space, proposals, np.array(parents_s, np.float32))
+        for chain, parent_s in enumerate(parents_s):
+            columns = np.arange(32 * chain, 32 * (chain + 1))
+            columns = columns[differs[columns]]
+            costs_s = np.asarray(evaluation.costs_s)[columns]
+            winner = columns[np.asarray(everything.costs_s)[columns].argmin()]
+            if everything.costs_s[winner] <= parent_s:
+                assert columns[costs_s.argmin()] == winner
+                assert costs_s.min() == everything.costs_s[winner]
+            else:
+                assert costs_s.min() == np.inf or costs_s.min() > parent_s
+    # A parent that is as fast as the fastest proposal leaves nothing else to compute.
+    assert np.isfinite(np.asarray(evaluation.costs_s)).sum() < differs.sum()

@@ -114,10 +114,18 @@ def test_no_placement_is_returned_if_operations_do_not_fit(objective):
 def test_no_start_is_better_than_what_is_found(objective):
     for problem, _ in problems(objective)[:3]:
         search_s = solve(problem, budget=600).value_s
-        for name, solver in methods.of_kind("solver").items():
+        for name, solver in methods.METHODS.items():
             if solver.find in starts.STARTS[objective]:
                 with contextlib.suppress(UserError):  # it is not for such a problem
                     assert search_s <= methods.solve(problem, name, seed=1).value_s
+
+
+def test_the_search_is_never_worse_than_partitioners():
+    pytest.importorskip("pymetis")
+    for problem, _ in problems("makespan")[:3]:
+        search_s = solve(problem, budget=600).value_s
+        for name in ("min_cut", "metis"):
+            assert search_s <= methods.solve(problem, name, seed=1).value_s
 
 
 @pytest.mark.parametrize("objective", ["max_load", "subgraph"])
@@ -193,6 +201,12 @@ def test_the_search_starts_from_a_warm_start_and_counts_its_evaluations():
     result = multistart.search(problem, 0, SearchLimits(60, 200), warm_start)
     assert problem.value_s(result.placement) == best_s
     assert result.evaluations > 100
+
+
+def test_a_small_budget_makes_more_steps_of_fewer_proposals():
+    sizes = [multistart._choose_set_size(100, budget) for budget in (2, 1_000, 4_000, 10**9)]
+    assert sizes == [2, 2, 4, 32]
+    assert multistart._choose_set_size(10_000, 10**9) == 8
 
 
 def test_few_placements_are_enumerated_and_the_optimum_is_proven():

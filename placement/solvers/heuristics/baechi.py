@@ -25,7 +25,7 @@ first, and the next operation is the one with the least
 
 which on equal devices is its earliest start; ties go to the highest upward rank. Links do not
 queue, as in the simulator. If the linear program takes too long, there are no favourite children
-and m-SCT is m-ETF.
+and m-SCT is m-ETF. After the time limit, the remaining operations of both follow HEFT's rule.
 """
 
 import heapq
@@ -136,7 +136,7 @@ def favourite_children(problem: Instance, time_limit_s: float) -> np.ndarray:
 
 
 def _earliest_first(problem: Instance, favourite: np.ndarray, limits: SearchLimits) -> Solution:
-    """Places the operation with the least key next; after the time limit favourites are ignored.
+    """Places the operation with the least key next; after the time limit HEFT's rule decides.
 
     A key can only grow, except that a device stops awaiting its favourite child. So the queue may
     hold outdated keys: an operation whose key has grown returns to the queue, and the operations
@@ -149,7 +149,7 @@ def _earliest_first(problem: Instance, favourite: np.ndarray, limits: SearchLimi
     arrival_s = {op: schedule.arrival_s(op) for op in waiting.sources()}  # of ready operations
     queue = [(0.0, -rank[op], op) for op in arrival_s]
     heapq.heapify(queue)
-    while queue:
+    while queue and not limits.is_over():
         key_s, _, op = heapq.heappop(queue)
         if schedule.placed[op] >= 0:
             continue
@@ -165,7 +165,7 @@ def _earliest_first(problem: Instance, favourite: np.ndarray, limits: SearchLimi
         del arrival_s[op]
         queued_ops = waiting.place(op)
         arrival_s |= {reader: schedule.arrival_s(reader) for reader in queued_ops}
-        child = -1 if limits.is_over() else int(favourite[op])
+        child = int(favourite[op])
         for device, awaited in enumerate(awaited_op):
             if device == choice.device and child >= 0:
                 # The device now awaits `child`, which alone may start sooner there.
@@ -177,6 +177,10 @@ def _earliest_first(problem: Instance, favourite: np.ndarray, limits: SearchLimi
         awaited_op[choice.device] = child
         for queued_op in set(queued_ops):
             heapq.heappush(queue, (0.0, -rank[queued_op], queued_op))
+    no_tail_s = [0.0] * len(problem.devices)
+    for op in problem.priority_order.tolist():
+        if schedule.placed[op] < 0 and not schedule.place_earliest(op, no_tail_s):
+            return Solution(None)
     return Solution(np.array(schedule.placed))
 
 

@@ -11,6 +11,7 @@ from placement.types import Solution, Status
 _MAX_FREE_CLASSES = 20
 _MAX_PLACEMENTS = 2**22
 _BATCH = 4096
+_SLICE_RATIOS = 0.25, 0.5, 1.0, 2.0, 4.0
 
 
 def random(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
@@ -40,20 +41,44 @@ def topological(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     The shares of the work, in mean seconds over the devices, are proportional to the devices'
     speeds. A class that its segment's device does not support goes to its fastest device.
     """
+    return Solution(_cut_order(problem, np.ones(len(problem.devices))), evaluations=1)
+
+
+def slices(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+    """The fastest of some cuts of a topological order into one segment per accelerator.
+
+    The work of the segments grows or shrinks geometrically, so that the last one has one of
+    `_SLICE_RATIOS` times the work of the first. Without an accelerator, all devices take part.
+    """
+    takes_part = np.asarray(problem.costs.accelerator) >= 0
+    takes_part |= ~takes_part.any()
+    exponent = (np.cumsum(takes_part) - 1) / max(takes_part.sum() - 1, 1)
+    cuts = [_cut_order(problem, takes_part * ratio**exponent) for ratio in _SLICE_RATIOS]
+    values_s = [problem.value_s(cut) for cut in cuts]
+    return Solution(cuts[int(np.argmin(values_s))], evaluations=len(cuts))
+
+
+def _cut_order(problem: Instance, weights: np.ndarray) -> np.ndarray:
+    """Cuts the topological order into one segment per device: a placement int32 [N].
+
+    Args:
+      problem: the problem.
+      weights: float [D]: the devices' shares of the work for equal speeds; zero: no segment.
+    """
     classes = problem.classes
     finite_s = np.where(classes.allowed, classes.compute_s, 0.0)
     work_s = finite_s.sum(axis=1) / np.maximum(classes.allowed.sum(axis=1), 1)
     # All the work on each device, at the mean time of the classes that it does not support.
     total_s = np.where(classes.allowed, classes.compute_s, work_s[:, None]).sum(axis=0)
-    speed = 1 / np.maximum(total_s, total_s.max() * 1e-9 or 1.0)
-    ends = np.cumsum(speed)[:-1] / speed.sum() * work_s.sum()
+    share = weights / np.maximum(total_s, total_s.max() * 1e-9 or 1.0)
+    ends = np.cumsum(share)[:-1] / share.sum() * work_s.sum()
     order = problem.class_order
     middle = np.cumsum(work_s[order]) - work_s[order] / 2
-    placement = np.zeros(len(order), int)
+    placement = np.zeros(len(order), np.int32)
     placement[order] = np.searchsorted(ends, middle, side="right")
     supported = classes.allowed[np.arange(len(order)), placement]
     placement = np.where(supported, placement, classes.compute_s.argmin(axis=1))
-    return Solution(placement[classes.ids], evaluations=1)
+    return placement[classes.ids].astype(np.int32)
 
 
 def brute_force(problem: Instance, seed: int, limits: SearchLimits) -> Solution:

@@ -264,3 +264,13 @@ def test_full_memory_is_reported_and_not_overrun(method):
     )
     solution = methods.solve(helpers.as_problem(graph, costs, "makespan"), method)
     assert solution.status.startswith("failed")
+
+
+def test_after_the_time_limit_the_rest_of_a_placement_follows_heft():
+    problem = heft_example()
+    heft = methods.METHODS["heft"].find(problem, 0, SearchLimits(10, 1)).placement
+    for method in (baechi.m_etf, baechi.m_sct):
+        early = method(problem, 0, SearchLimits(10, 1)).placement
+        late = method(problem, 0, SearchLimits(0, 1)).placement
+        np.testing.assert_array_equal(late, heft)
+        assert early.tolist() != late.tolist()
