@@ -4,6 +4,12 @@ Chains of block moves (`placement.search.block_search`) start from single device
 fast methods find (`placement.solvers.starts`). A large problem under `makespan` is first searched
 window by window (`placement.search.windows`), until a pass gains next to nothing; the chains then
 start from that result.
+
+Under `makespan` the order of priority can be a decision too. The chains then take turns with a
+search that changes placement and order together (`placement.search.schedule_search`). A turn twice
+as long follows one that gained, half as long one that did not. The tables are arguments of compiled
+functions, so that the chains continue under a new order without compilation. Large problems keep
+their order.
 """
 
 from typing import Any
@@ -14,7 +20,7 @@ import numpy as np
 
 from placement import simulators
 from placement.instance import Instance
-from placement.search import block_search, windows
+from placement.search import block_search, schedule_search, windows
 from placement.search.block_orders import KINDS
 from placement.solvers import base, starts
 from placement.solvers.heuristics import trivial
@@ -27,6 +33,8 @@ _REPORT_INTERVAL_S = 0.2  # approximate duration of a compiled call
 _ENUMERATION_LIMIT = 4096  # a problem with at most so many placements is enumerated
 _LARGE = 2_000  # classes, above which windows are searched first
 _STARTS_SHARE = 0.2  # of the time; later methods do not contribute starts
+# Evaluations of a turn, where two searches take turns: the first, the shortest and the longest.
+_FIRST_TURN, _SHORTEST_TURN, _LONGEST_TURN = 2_048, 1_024, 16_384
 
 
 def search(
@@ -34,6 +42,8 @@ def search(
     seed: int,
     limits: SearchLimits,
     warm_start: Solution | None = None,
+    *,
+    improve_order: bool = False,
 ) -> Solution:
     """Searches by block moves from single devices and the results of fast methods.
 
@@ -43,21 +53,26 @@ def search(
       limits: of the search. The starts count as evaluations. A simulation of a window counts as
         the window's share of all operations.
       warm_start: another method's result, to start from as well; its evaluations count.
+      improve_order: whether the result may have another order of priority than the problem, under
+        `makespan`; False where placements are compared under one order.
 
     Returns:
       The best placement, or none if no feasible placement is known. The status is 'optimal' if all
-      placements were enumerated or a start is proven optimal.
+      placements were enumerated or a start is proven optimal, and no other order is better.
     """
     classes = problem.classes
+    is_large = problem.objective == "makespan" and len(classes.compute_s) > _LARGE
+    improve_order &= problem.objective == "makespan" and not is_large
     if np.log(classes.allowed.sum(axis=1)).sum() <= np.log(_ENUMERATION_LIMIT):
-        return trivial.brute_force(problem, seed, limits)
+        enumerated = trivial.brute_force(problem, seed, limits)
+        return _improve_proven(problem, enumerated, seed, limits) if improve_order else enumerated
     start_list = list(problem.single_devices)
     optimum: Solution | None = None
     for result in starts.find_starts(
         problem, seed, limits.take_share(_STARTS_SHARE, limits.budget)
     ):
         start_list.append(result.placement)
-        is_optimal = result.status == Status.OPTIMAL and result.scope == base.ALL
+        is_optimal = result.status == Status.OPTIMAL and result.scope != base.CONTIGUOUS
         if is_optimal and np.isfinite(problem.value_s(np.asarray(result.placement))):
             optimum = result
             break
@@ -66,10 +81,10 @@ def search(
     if optimum is not None:
         assert optimum.placement is not None
         limits.report(evaluations, problem.value_s(optimum.placement), optimum.placement)
-        return optimum._replace(evaluations=evaluations)
+        optimum = optimum._replace(evaluations=evaluations)
+        return _improve_proven(problem, optimum, seed, limits) if improve_order else optimum
     if warm_start is not None and warm_start.placement is not None:
         placements = np.concatenate([placements, warm_start.placement[None]])
-    is_large = problem.objective == "makespan" and len(classes.compute_s) > _LARGE
     if is_large and windows.is_suitable(problem):
         window_limits = limits.take_share(1.0, limits.budget - evaluations, evaluations)
         result = windows.improve(problem, placements, seed, window_limits)
@@ -81,6 +96,10 @@ def search(
     simulate = simulators.get_objective(problem.objective).simulate_columns
     space, state = start_chains(problem, simulate, placements[:, classes.first_ops], seed)
     num_steps, status = 1, Status.FINISHED
+    turn = order_turn = _FIRST_TURN
+    turn_end, turn_start_s = evaluations + turn, np.inf
+    tables = schedule_search.make_tables(problem) if improve_order else None
+    rng = np.random.default_rng(seed)
 
     def report() -> np.ndarray | None:
         chains = state.chains
@@ -96,14 +115,35 @@ def search(
         if limits.is_over():
             status = Status.TIME_LIMIT
             break
+        if tables is not None and best is not None and evaluations >= turn_end:
+            best_s = float(state.chains.best_latency_s)
+            turn = _next_turn(turn, best_s < turn_start_s)
+            turn_limits = limits.take_share(1.0, limits.budget - evaluations, evaluations)
+            result = schedule_search.improve(
+                problem, tables, Solution(best, best_s), order_turn, rng, turn_limits
+            )
+            evaluations += result.evaluations
+            order_turn = _next_turn(order_turn, result.value_s < best_s)
+            if result.value_s < best_s:
+                assert result.placement is not None
+                problem = problem.with_order(result.order)
+                space, state = _restart_chains(problem, simulate, space, state, result.placement)
+                best = report()
+            turn_end, turn_start_s = evaluations + turn, float(state.chains.best_latency_s)
+            continue
         num_steps = min(num_steps, remaining_steps)
+        if tables is not None:
+            num_steps = min(num_steps, -(-(turn_end - evaluations) // _BATCH_SIZE))
         began_s = limits.elapsed_s()
         state = jax.block_until_ready(block_search.advance(simulate, space, state, num_steps))
         evaluations += num_steps * _BATCH_SIZE
         step_s = (limits.elapsed_s() - began_s) / num_steps
         best = report()
         num_steps = max(1, min(2 * num_steps, int(_REPORT_INTERVAL_S / step_s)))
-    return Solution(best, status=status, evaluations=evaluations)
+    return Solution(best, status=status, evaluations=evaluations, order=problem.order)
+
+
+_start_chains = jax.jit(block_search.start, static_argnums=(0, 4))
 
 
 def start_chains(
@@ -115,6 +155,55 @@ def start_chains(
     num_rows = max(_BATCH_SIZE, len(placements))
     rows = np.resize(placements, (num_rows, placements.shape[1]))
     key = jax.random.key(seed, impl="rbg")  # compiles and draws faster than Threefry
-    return jax.jit(block_search.start, static_argnums=(0, 4))(
+    return _start_chains(
         simulate, space, rows.T, len(placements), _NUM_CHAINS, key
     )
+
+
+def _restart_chains(
+    problem: Instance,
+    simulate: Any,
+    space: block_search.SearchSpace,
+    state: block_search.SearchState,
+    placement: np.ndarray,
+) -> tuple[block_search.SearchSpace, block_search.SearchState]:
+    """Starts the chains at a placement int32 [N], under the problem's order of priority."""
+    limits, objective_tables = problem.tables
+    space = space._replace(tables=(limits._replace(representative=None), objective_tables))
+    rows = np.resize(placement[problem.classes.first_ops], (_BATCH_SIZE, len(space.allowed)))
+    space, restarted = _start_chains(simulate, space, rows.T, 1, _NUM_CHAINS, state.key)
+    credit = state.chains.move_credit
+    return space, restarted._replace(chains=restarted.chains._replace(move_credit=credit))
+
+
+def _next_turn(turn: int, has_gained: bool) -> int:
+    """Returns the evaluations of a search's next turn."""
+    return int(np.clip(2 * turn if has_gained else turn // 2, _SHORTEST_TURN, _LONGEST_TURN))
+
+
+def _improve_proven(
+    problem: Instance, optimum: Solution, seed: int, limits: SearchLimits
+) -> Solution:
+    """Improves the order of a placement that is optimal in the given one, until a turn gains nothing.
+
+    Returns:
+      The optimum itself, with its proof, where no other order is better.
+    """
+    if optimum.placement is None or optimum.status != Status.OPTIMAL:
+        return optimum
+    tables, rng = schedule_search.make_tables(problem), np.random.default_rng(seed)
+    best, status = optimum, Status.FINISHED
+    best = best._replace(value_s=problem.value_s(optimum.placement))
+    start_s, is_gaining = best.value_s, True
+    while is_gaining and best.evaluations + _BATCH_SIZE <= limits.budget:
+        if limits.is_over():
+            status = Status.TIME_LIMIT
+            break
+        turn_limits = limits.take_share(1.0, limits.budget - best.evaluations, best.evaluations)
+        result = schedule_search.improve(problem, tables, best, _LONGEST_TURN, rng, turn_limits)
+        is_gaining = result.value_s < best.value_s
+        problem = problem.with_order(result.order)
+        best = result._replace(evaluations=best.evaluations + result.evaluations)
+    if best.value_s < start_s:
+        return best._replace(status=status, scope=base.ALL)
+    return optimum._replace(evaluations=best.evaluations)
