@@ -116,7 +116,7 @@ class Problem(NamedTuple):
     devices: tuple[str, ...]  # D names, in the order of the placement's indices
     # int32 [N], topological: the order of priority in which devices run their operations under
     # `makespan`. None: by HEFT's upward rank.
-    order: Array | None = None
+    order: np.ndarray | None = None
 
 
 class Sample(NamedTuple):

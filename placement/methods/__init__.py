@@ -250,9 +250,7 @@ def search_in_order(problem: Instance, seed: int, limits: SearchLimits) -> Solut
     return multistart.search(problem, seed, limits, start)
 
 
-def _find_pretrained_start(
-    problem: Instance, seed: int, limits: SearchLimits
-) -> Solution | None:
+def _find_pretrained_start(problem: Instance, seed: int, limits: SearchLimits) -> Solution | None:
     """Finds the trained policy's placement, if worthwhile; it knows HEFT's order alone."""
     unordered = problem if problem.order is None else problem._replace(order=None)
     return pretrained.find_if_worthwhile(unordered, seed, limits)
@@ -319,9 +317,7 @@ METHODS: dict[str, Method] = {
         *("makespan", "max_load", "subgraph"),
         missing=_package("ortools"),
     ),
-    "cpsat_free": _solver(
-        program_search.cpsat_free, "makespan", missing=_package("ortools")
-    ),
+    "cpsat_free": _solver(program_search.cpsat_free, "makespan", missing=_package("ortools")),
     "greedy": _solver(greedy.fill_accelerators, "subgraph", seeded=False),
     "heft": _solver(list_scheduling.heft, "makespan", seeded=False),
     "peft": _solver(list_scheduling.peft, "makespan", seeded=False),

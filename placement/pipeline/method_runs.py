@@ -223,9 +223,7 @@ def _search_on_devices(name: str, context: Context) -> Row:
             methods_lib.search_in_order,
             problem,
             settings.seed,
-            SearchLimits(
-                _SIMULATED_SHARE * settings.time_limit_s, _SIMULATED_BUDGET, stop=stop
-            ),
+            SearchLimits(_SIMULATED_SHARE * settings.time_limit_s, _SIMULATED_BUDGET, stop=stop),
         )
         assert simulated.placement is not None
         if stop() or math.isinf(simulated.value_s):

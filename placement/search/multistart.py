@@ -99,6 +99,7 @@ def search(
     turn = order_turn = _FIRST_TURN
     turn_end, turn_start_s = evaluations + turn, np.inf
     tables = schedule_search.make_tables(problem) if improve_order else None
+    schedule_state: schedule_search.State | None = None
     rng = np.random.default_rng(seed)
 
     def report() -> np.ndarray | None:
@@ -118,22 +119,27 @@ def search(
         if tables is not None and best is not None and evaluations >= turn_end:
             best_s = float(state.chains.best_latency_s)
             turn = _next_turn(turn, best_s < turn_start_s)
+            if schedule_state is None or best_s < turn_start_s:
+                schedule_state = schedule_search.begin(problem, tables, best, rng)
             turn_limits = limits.take_share(1.0, limits.budget - evaluations, evaluations)
-            result = schedule_search.improve(
-                problem, tables, Solution(best, best_s), order_turn, rng, turn_limits
+            result, schedule_state = schedule_search.improve(
+                problem, tables, schedule_state, Solution(best, best_s), order_turn, turn_limits
             )
             evaluations += result.evaluations
-            order_turn = _next_turn(order_turn, result.value_s < best_s)
-            if result.value_s < best_s:
+            has_gained = result.value_s < best_s
+            order_turn = _next_turn(order_turn, has_gained)
+            if has_gained:
                 assert result.placement is not None
                 problem = problem.with_order(result.order)
                 space, state = _restart_chains(problem, simulate, space, state, result.placement)
                 best = report()
+            elif schedule_state.best.latency_s < best_s * (1 - base.ROUNDING):
+                schedule_state = None  # its best schedule does not keep all limits
             turn_end, turn_start_s = evaluations + turn, float(state.chains.best_latency_s)
             continue
         num_steps = min(num_steps, remaining_steps)
         if tables is not None:
-            num_steps = min(num_steps, -(-(turn_end - evaluations) // _BATCH_SIZE))
+            num_steps = min(num_steps, max(1, -(-(turn_end - evaluations) // _BATCH_SIZE)))
         began_s = limits.elapsed_s()
         state = jax.block_until_ready(block_search.advance(simulate, space, state, num_steps))
         evaluations += num_steps * _BATCH_SIZE
@@ -155,9 +161,7 @@ def start_chains(
     num_rows = max(_BATCH_SIZE, len(placements))
     rows = np.resize(placements, (num_rows, placements.shape[1]))
     key = jax.random.key(seed, impl="rbg")  # compiles and draws faster than Threefry
-    return _start_chains(
-        simulate, space, rows.T, len(placements), _NUM_CHAINS, key
-    )
+    return _start_chains(simulate, space, rows.T, len(placements), _NUM_CHAINS, key)
 
 
 def _restart_chains(
@@ -184,7 +188,7 @@ def _next_turn(turn: int, has_gained: bool) -> int:
 def _improve_proven(
     problem: Instance, optimum: Solution, seed: int, limits: SearchLimits
 ) -> Solution:
-    """Improves the order of a placement that is optimal in the given one, until a turn gains nothing.
+    """Improves the order of an optimum of the given order, until a turn gains nothing.
 
     Returns:
       The optimum itself, with its proof, where no other order is better.
@@ -195,12 +199,15 @@ def _improve_proven(
     best, status = optimum, Status.FINISHED
     best = best._replace(value_s=problem.value_s(optimum.placement))
     start_s, is_gaining = best.value_s, True
+    state = schedule_search.begin(problem, tables, optimum.placement, rng)
     while is_gaining and best.evaluations + _BATCH_SIZE <= limits.budget:
         if limits.is_over():
             status = Status.TIME_LIMIT
             break
         turn_limits = limits.take_share(1.0, limits.budget - best.evaluations, best.evaluations)
-        result = schedule_search.improve(problem, tables, best, _LONGEST_TURN, rng, turn_limits)
+        result, state = schedule_search.improve(
+            problem, tables, state, best, _LONGEST_TURN, turn_limits
+        )
         is_gaining = result.value_s < best.value_s
         problem = problem.with_order(result.order)
         best = result._replace(evaluations=best.evaluations + result.evaluations)

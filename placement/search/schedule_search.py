@@ -1,12 +1,14 @@
 """Tabu search over schedules: moves operations to other devices and other places in the order.
 
-Under `makespan` a placement and an order of priority define a schedule. For a fixed order, most moves
-of one operation only make its device wait. Here an operation is inserted directly before another
-one, or at the end of a device, whichever shortens the schedule most. This is the neighbourhood of
-Mastrolilli and Gambardella (2000) for the flexible job shop, with transfer delays between devices.
+Under `makespan` a placement and an order of priority define a schedule. For a fixed order, most
+moves of one operation only make its device wait. Here an operation is inserted directly before
+another one, or at the end of a device, whichever shortens the schedule most. This is the
+neighbourhood of Mastrolilli and Gambardella (2000) for the flexible job shop, with transfer delays
+between devices.
 
-Let finish(u) be the longest path of the schedule that ends with operation u, and rest(w) the longest
-that begins with it. If v is inserted on device d between a and b, the longest path through v takes
+Let finish(u) be the longest path of the schedule that ends with operation u, and rest(w) the
+longest that begins with w. If v is inserted on device d between a and b, the longest path through v
+takes
 
     max( finish(a), max over edges (u, v) of finish(u) + delay )
         + compute_s[v, d] + max( rest(b), max over edges (v, w) of delay + rest(w) ).
@@ -25,8 +27,8 @@ The simulation is that of `placement.simulators.makespan`, but each schedule of 
 of its own, and operations before the first change are not simulated again. The arrays are arguments
 of the compiled functions, so that no order compiles anything.
 
-The search knows what operations always occupy in memory. It does not know copies of constants, nor
-how long tensors are alive: the caller simulates the result. Co-located operations keep their device.
+The search knows the memory that operations always occupy. It does not know copies of constants, nor
+how long tensors are alive: `improve` simulates the result. Co-located operations keep their device.
 
 Mastrolilli and Gambardella move only on proven optimal positions and take the best move by its
 estimate. Here positions are limited by the current order instead, and moves are simulated.
@@ -49,7 +51,7 @@ _MAX_DRAWN = 64  # operations whose insertions a step estimates
 _EDGES_PER_READ = 16  # edges of an operation that are read at once
 _NOISE = 0.01  # relative, of estimates: equal ones are many
 _TABU_STEPS = 10  # an operation that moved stays for so many steps, or up to twice as many
-_THRESHOLD = 0.03  # relative to the best schedule: the length of the longest that is accepted
+_THRESHOLD = 0.06  # relative to the best schedule: the length of the longest that is accepted
 _PATIENCE = 1_000  # steps without improvement
 _REPORT_INTERVAL_S = 0.2  # approximate duration of a compiled call
 _PRECISION = 1e-6  # relative, below which lengths of paths are equal
@@ -59,7 +61,7 @@ class AdjacentEdges(NamedTuple):
     """The P pairs of neighbours, sorted by the operation at one end; a last row is padding."""
 
     first: Array  # int32 [N]: the first pair of each operation
-    count: Array  # int32 [N]
+    num_edges: Array  # int32 [N]
     neighbours: Array  # int32 [P + 1]: the operation at the other end
     delay_s: Array  # float32 [P + 1, M, M]: from the kind of the neighbour's device to the own
 
@@ -145,32 +147,37 @@ def make_tables(problem: Instance) -> Tables:
     )
 
 
+def begin(
+    problem: Instance, tables: Tables, placement: np.ndarray, rng: np.random.Generator
+) -> State:
+    """Begins a search at a placement int32 [N] that can run, in the problem's order."""
+    key = jax.random.key(int(rng.integers(2**31)), impl="rbg")
+    placement = np.asarray(placement, np.int32)
+    return start(tables, np.asarray(problem.priority_order), placement, key)
+
+
 def improve(
     problem: Instance,
     tables: Tables,
+    state: State,
     incumbent: Solution,
     num_evaluations: int,
-    rng: np.random.Generator,
     limits: SearchLimits,
-) -> Solution:
+) -> tuple[Solution, State]:
     """Searches for a better schedule than an incumbent.
 
     Args:
       problem: of the objective `makespan`; its order of priority is that of the incumbent.
       tables: of the problem; they do not depend on the order.
+      state: of a search that began at the incumbent.
       incumbent: a placement that can run, with its value.
       num_evaluations: schedules to simulate; fewer within the limits.
-      rng: of all randomness.
       limits: of the search.
 
     Returns:
       The incumbent or a better placement, with its value in the problem's simulator, its order of
-      priority and the evaluations of this call.
+      priority and the evaluations of this call; and the state from which the search goes on.
     """
-    assert incumbent.placement is not None
-    key = jax.random.key(int(rng.integers(2**31)), impl="rbg")
-    placement = np.asarray(incumbent.placement, np.int32)
-    state = start(tables, np.asarray(problem.priority_order), placement, key)
     remaining_steps = min(num_evaluations, limits.budget) // PROPOSALS_PER_STEP
     evaluations, num_steps = 0, 1
     while remaining_steps > 0 and not limits.is_over():
@@ -185,13 +192,13 @@ def improve(
     order, placement = np.asarray(state.best.order), np.asarray(state.best.placement)
     value_s = problem.with_order(order).value_s(placement)
     if value_s < incumbent.value_s:
-        return Solution(placement, value_s, evaluations=evaluations, order=order)
-    return incumbent._replace(evaluations=evaluations, order=problem.order)
+        return Solution(placement, value_s, evaluations=evaluations, order=order), state
+    return incumbent._replace(evaluations=evaluations, order=problem.order), state
 
 
 @jax.jit
 def start(tables: Tables, order: Array, placement: Array, key: chex.PRNGKey) -> State:
-    """Starts a search at a placement int32 [N] that can run, with an order of priority int32 [N]."""
+    """Starts a search at an order of priority int32 [N] and a placement int32 [N] that can run."""
     chex.assert_equal_shape([order, placement])
     chex.assert_type([order, placement], int)
     position = _invert(order)
@@ -230,9 +237,7 @@ def _step(tables: Tables, state: State) -> State:
 
     def move() -> Schedule:
         placement = jnp.where(is_moved, insertions.device[best], current.placement)
-        return _complete(
-            tables, orders[:, best], positions[:, best], placement, path_s[:, best]
-        )
+        return _complete(tables, orders[:, best], positions[:, best], placement, path_s[:, best])
 
     current = jax.lax.cond(is_accepted, move, lambda: current)
     is_better = current.latency_s < best_s * (1 - _PRECISION)
@@ -441,14 +446,14 @@ def _sweep(
 
 
 def _num_reads(edges: AdjacentEdges, ops: Array) -> Array:
-    return -(-edges.count[ops].max() // _EDGES_PER_READ)
+    return -(-edges.num_edges[ops].max() // _EDGES_PER_READ)
 
 
 def _select_edges(edges: AdjacentEdges, ops: Array, read: Array) -> tuple[Array, Array]:
     """Returns edges of operations int32 [R] at one read, int32 [R, W], and whether they exist."""
     index = read * _EDGES_PER_READ + jnp.arange(_EDGES_PER_READ)
     edge = edges.first[ops][:, None] + index
-    return jnp.minimum(edge, len(edges.neighbours) - 1), index < edges.count[ops][:, None]
+    return jnp.minimum(edge, len(edges.neighbours) - 1), index < edges.num_edges[ops][:, None]
 
 
 def _delay_s(
@@ -468,7 +473,8 @@ def _free_bytes(tables: Tables, placement: Array) -> Array:
     is_on = placement == jnp.arange(num_devices)[:, None]
     used_bytes = jnp.where(is_on, tables.memory_bytes, 0.0).sum(axis=1)
     free_bytes = tables.capacity_bytes - tables.memory_devices @ used_bytes  # of each memory
-    return jnp.where(tables.memory_devices, free_bytes[:, None], jnp.inf).min(axis=0, initial=jnp.inf)
+    device_bytes = jnp.where(tables.memory_devices, free_bytes[:, None], jnp.inf)
+    return device_bytes.min(axis=0, initial=jnp.inf)
 
 
 def _invert(order: Array) -> Array:

@@ -43,7 +43,7 @@ def lower_bound(problem: Problem, *, time_limit_s: float = 10.0, any_order: bool
 
 
 def lower_bound_in_order(problem: Problem, *, time_limit_s: float = 10.0) -> float:
-    """Computes the bound that `makespan` has for the order of priority alone; -inf where none is."""
+    """Computes the bound of `makespan` for the order of priority alone; -inf if there is none."""
     instance = Instance.from_problem(problem)
     if problem.objective != "makespan" or infeasible(instance):
         return float("-inf")

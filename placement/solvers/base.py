@@ -15,11 +15,11 @@ from placement.solvers.limits import SearchLimits
 from placement.types import Solution
 
 ROUNDING = 1e-5  # relative
-# The scopes of a solution. Under `makespan` some bounds hold only for the order of priority that the
-# problem gives (`Instance.priority_order`), others for all orders. A placement is contiguous if an order of the devices exists that every
-# tensor follows (`placement.solvers.splits.contiguous`). `milp` checks each device by itself, as
-# the paper's program does: no path leaves it and returns. This admits more placements, so that its
-# bound holds for the contiguous ones as well.
+# The scopes of a solution. Under `makespan` some bounds hold only for the order of priority that
+# the problem gives (`Instance.priority_order`), others for all orders. A placement is contiguous if
+# an order of the devices exists that every tensor follows (`placement.solvers.splits.contiguous`).
+# `milp` checks each device by itself, as the paper's program does: no path leaves it and returns.
+# This admits more placements, so that its bound holds for the contiguous ones as well.
 ALL, GIVEN_ORDER, CONTIGUOUS = "all", "given order", "contiguous"
 
 

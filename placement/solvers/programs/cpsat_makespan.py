@@ -16,10 +16,10 @@ that order. Then
                 (7)  the memory limits.
 
 Each device runs its operations in the order of priority that the problem gives, so the least w is
-the optimum for this order. If the order is free, lines (4) to (6) are left out; by line (8) a device
-still runs one operation at a time. The order of the starts s(v) is then the order of priority of the
-solution, and bounds hold for all orders. Three kinds of constraints follow from these
-and help the proof:
+the optimum for this order. If the order is free, lines (4) to (6) are left out; by line (8) a
+device still runs one operation at a time. The order of the starts s(v) is then the solution's order
+of priority, and bounds hold for all orders. Three kinds of constraints follow from these and help
+the proof:
 
     (8)  the operations of a device do not overlap
     (9)  heads and tails (`placement.solvers.bounds.makespan`) of a placement at least as fast as

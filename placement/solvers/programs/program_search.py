@@ -82,9 +82,7 @@ def cpsat_free(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     Raises:
       UserError: ortools is not installed.
     """
-    return cpsat_makespan.solve_makespan(
-        problem, seed, limits, find_warm_start, is_order_free=True
-    )
+    return cpsat_makespan.solve_makespan(problem, seed, limits, find_warm_start, is_order_free=True)
 
 
 def find_warm_start(

@@ -225,9 +225,7 @@ def test_a_bound_stands_beside_the_rows_that_it_holds_for(tmp_path):
 
 def test_a_bound_in_heft_order_is_not_that_of_another_order(tmp_path):
     problem = test_schedule_search.waiting_problem()  # 11 s in HEFT's order, 8 s in the best
-    setting = loading.SearchProblem(
-        problem, problem, np.arange(3), np.arange(3), problem.evaluate
-    )
+    setting = loading.SearchProblem(problem, problem, np.arange(3), np.arange(3), problem.evaluate)
     order, placement = np.int32([2, 0, 1]), np.int32([0, 1, 1])
     proven = Solution(placement, 11.0, 11.0, Status.OPTIMAL, scope="given order")
     rows = [
