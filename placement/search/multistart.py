@@ -6,10 +6,11 @@ window by window (`placement.search.windows`), until a pass gains next to nothin
 start from that result.
 
 Under `makespan` the order of priority can be a decision too. The chains then take turns with a
-search that changes placement and order together (`placement.search.schedule_search`). A turn twice
-as long follows one that gained, half as long one that did not. The tables are arguments of compiled
-functions, so that the chains continue under a new order without compilation. Large problems keep
-their order.
+search that changes placement and order together (`placement.search.schedule_search`). Turns of
+equal work take about equal time; they are counted in steps, so that the clock decides nothing. A
+turn twice as long follows one that gained, half as long one that did not. The tables are arguments
+of compiled functions, so that the chains continue under a new order without compilation. Large
+problems keep their order.
 """
 
 from typing import Any
@@ -33,8 +34,10 @@ _REPORT_INTERVAL_S = 0.2  # approximate duration of a compiled call
 _ENUMERATION_LIMIT = 4096  # a problem with at most so many placements is enumerated
 _LARGE = 2_000  # classes, above which windows are searched first
 _STARTS_SHARE = 0.2  # of the time; later methods do not contribute starts
-# Evaluations of a turn, where two searches take turns: the first, the shortest and the longest.
-_FIRST_TURN, _SHORTEST_TURN, _LONGEST_TURN = 2_048, 1_024, 16_384
+# The work of a turn, where two searches take turns: the first, the shortest and the longest. Its
+# unit is a device in a step of the batched simulator, some tenths of a microsecond.
+_FIRST_TURN, _SHORTEST_TURN, _LONGEST_TURN = 2**20, 2**19, 2**23
+_TURN_SHARE = 1 / 8  # of the budget: the most evaluations of a turn
 
 
 def search(
@@ -97,7 +100,7 @@ def search(
     space, state = start_chains(problem, simulate, placements[:, classes.first_ops], seed)
     num_steps, status = 1, Status.FINISHED
     turn = order_turn = _FIRST_TURN
-    turn_end, turn_start_s = evaluations + turn, np.inf
+    turn_end, turn_start_s = evaluations + _count_chain_evaluations(problem, turn, limits), np.inf
     tables = schedule_search.make_tables(problem) if improve_order else None
     schedule_state: schedule_search.State | None = None
     rng = np.random.default_rng(seed)
@@ -122,8 +125,14 @@ def search(
             if schedule_state is None or best_s < turn_start_s:
                 schedule_state = schedule_search.begin(problem, tables, best, rng)
             turn_limits = limits.take_share(1.0, limits.budget - evaluations, evaluations)
+            num_evaluations = _count_order_evaluations(problem, order_turn, limits)
             result, schedule_state = schedule_search.improve(
-                problem, tables, schedule_state, Solution(best, best_s), order_turn, turn_limits
+                problem,
+                tables,
+                schedule_state,
+                Solution(best, best_s),
+                num_evaluations,
+                turn_limits,
             )
             evaluations += result.evaluations
             has_gained = result.value_s < best_s
@@ -135,7 +144,8 @@ def search(
                 best = report()
             elif schedule_state.best.latency_s < best_s * (1 - base.ROUNDING):
                 schedule_state = None  # its best schedule does not keep all limits
-            turn_end, turn_start_s = evaluations + turn, float(state.chains.best_latency_s)
+            turn_end = evaluations + _count_chain_evaluations(problem, turn, limits)
+            turn_start_s = float(state.chains.best_latency_s)
             continue
         num_steps = min(num_steps, remaining_steps)
         if tables is not None:
@@ -180,8 +190,22 @@ def _restart_chains(
     return space, restarted._replace(chains=restarted.chains._replace(move_credit=credit))
 
 
+def _count_chain_evaluations(problem: Instance, turn: int, limits: SearchLimits) -> int:
+    """Returns the evaluations of a turn of the chains."""
+    step_work = len(problem.makespan_tables.steps.op) * len(problem.devices)
+    num_steps = max(1, turn // step_work)
+    return min(num_steps * _BATCH_SIZE, int(_TURN_SHARE * limits.budget))
+
+
+def _count_order_evaluations(problem: Instance, turn: int, limits: SearchLimits) -> int:
+    """Returns the evaluations of a turn of the search over schedules."""
+    num_steps = max(1, turn // (schedule_search.WORK_PER_OP * problem.graph.num_ops))
+    num_evaluations = num_steps * schedule_search.PROPOSALS_PER_STEP
+    return min(num_evaluations, int(_TURN_SHARE * limits.budget))
+
+
 def _next_turn(turn: int, has_gained: bool) -> int:
-    """Returns the evaluations of a search's next turn."""
+    """Returns the work of a search's next turn."""
     return int(np.clip(2 * turn if has_gained else turn // 2, _SHORTEST_TURN, _LONGEST_TURN))
 
 
@@ -205,8 +229,9 @@ def _improve_proven(
             status = Status.TIME_LIMIT
             break
         turn_limits = limits.take_share(1.0, limits.budget - best.evaluations, best.evaluations)
+        num_evaluations = _count_order_evaluations(problem, _LONGEST_TURN, limits)
         result, state = schedule_search.improve(
-            problem, tables, state, best, _LONGEST_TURN, turn_limits
+            problem, tables, state, best, num_evaluations, turn_limits
         )
         is_gaining = result.value_s < best.value_s
         problem = problem.with_order(result.order)

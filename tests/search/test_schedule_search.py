@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from placement import methods
+from placement.errors import UserError
 from placement.graphs import dag
 from placement.instance import Instance
 from placement.search import multistart, schedule_search
@@ -161,3 +162,13 @@ def test_the_best_of_all_orders_of_small_graphs_is_found():
 def is_topological(problem: Instance, order: tuple[int, ...]) -> bool:
     position = np.argsort(order)
     return bool((position[problem.graph.senders] < position[problem.graph.receivers]).all())
+
+
+def test_methods_follow_the_order_that_the_problem_gives():
+    problem = waiting_problem()._replace(order=np.int32([2, 0, 1]))
+    for method in ("heft", "lns", "search", "brute_force"):
+        assert methods.solve(problem, method, budget=640).value_s == 8
+    with pytest.raises(UserError, match="'hsdag' keeps the order of HEFT's upward rank"):
+        methods.solve(problem, "hsdag")
+    with pytest.raises(UserError, match="'op1' before its input 'op0'"):
+        methods.solve(problem._replace(order=np.int32([1, 0, 2])), "heft")
