@@ -251,10 +251,10 @@ class Instance(Problem):
         """
         if order is None:
             return self
-        other = self._replace(order=order)
-        kept = {name: v for name, v in vars(self).items() if name not in _ORDER_DERIVATIONS}
-        vars(other).update(kept)
-        return other
+        problem = self._replace(order=order)
+        derivations = vars(self).items()
+        vars(problem).update({k: v for k, v in derivations if k not in _ORDER_DERIVATIONS})
+        return problem
 
     # The simulator.
 

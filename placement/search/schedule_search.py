@@ -49,7 +49,7 @@ from placement.types import Array, Solution
 # Time of a step over the operations, in device steps of the batched simulator (measured: 7 to 30).
 WORK_PER_OP = 16
 PROPOSALS_PER_STEP = 8  # insertions that a step simulates
-_MAX_DRAWN = 64  # operations whose insertions a step estimates
+_MAX_DRAWN = 32  # operations whose insertions a step estimates
 _EDGES_PER_READ = 16  # edges of an operation that are read at once
 _NOISE = 0.01  # relative, of estimates: equal ones are many
 _TABU_STEPS = 10  # an operation that moved stays for so many steps, or up to twice as many
@@ -251,7 +251,7 @@ def _step(tables: Tables, state: State) -> State:
         key=key,
         current=_select(is_stuck, best_schedule, current),
         best=best_schedule,
-        # A rejected operation waits too, so that others are drawn.
+        # A rejected operation waits too, so that other operations are drawn.
         tabu_until=jnp.where(is_moved, state.num_steps + tabu_steps, state.tabu_until),
         num_steps=state.num_steps + 1,
         steps_since_improvement=jnp.where(is_stuck, 0, stale),
@@ -265,11 +265,11 @@ def _propose(tables: Tables, state: State, key: chex.PRNGKey) -> _Insertions:
     order, position, placement, finish_s, rest_s = schedule
     devices, ops = jnp.arange(num_devices), jnp.arange(num_ops)
     compute_s = tables.compute_s[ops, placement]
-    through_s = finish_s + rest_s - compute_s
-    is_open = through_s >= schedule.latency_s * (1 - _PRECISION)
+    path_through_s = finish_s + rest_s - compute_s
+    is_open = path_through_s >= schedule.latency_s * (1 - _PRECISION)
     is_open &= state.tabu_until <= state.num_steps
     priority = is_open + jax.random.uniform(draw_key, (num_ops,))
-    drawn = jax.lax.top_k(priority, min(_MAX_DRAWN, num_ops))[1]  # int32 [R]
+    drawn_ops = jax.lax.top_k(priority, min(_MAX_DRAWN, num_ops))[1]  # int32 [R]
 
     # The operation before each one on its device, and the last operation of each device; N: none.
     device_at = placement[order]
@@ -281,16 +281,16 @@ def _propose(tables: Tables, state: State, key: chex.PRNGKey) -> _Insertions:
 
     # The N + D places: before each operation, and at the end of each device. The rows below are
     # drawn operations, the columns places.
-    op, place_device = drawn[:, None], jnp.concatenate([placement, devices])
+    op, place_device = drawn_ops[:, None], jnp.concatenate([placement, devices])
     place_before = jnp.concatenate([predecessor, last_op])
     rest_after_s = jnp.concatenate([rest_s, jnp.zeros(num_devices)])
-    arrival_s, last_input = _reach(tables, tables.incoming, drawn, schedule, finish_s)
-    needed_s, last_reader = _reach(tables, tables.outgoing, drawn, schedule, rest_s)
+    arrival_s, last_input = _reach(tables, tables.incoming, drawn_ops, schedule, finish_s)
+    departure_s, last_reader = _reach(tables, tables.outgoing, drawn_ops, schedule, rest_s)
     first_reader = num_ops - 1 - last_reader
     # Positions count all operations, the inserted one included.
     end_position = jnp.maximum(last[-1], last_input[:, None]) + 1
     place_position = jnp.concatenate(
-        [jnp.broadcast_to(position, (len(drawn), num_ops)), end_position], axis=1
+        [jnp.broadcast_to(position, (len(drawn_ops), num_ops)), end_position], axis=1
     )
     is_same_device = place_device == placement[op]
     fits = tables.memory_bytes[op] <= _free_bytes(tables, placement)[place_device]
@@ -300,17 +300,17 @@ def _propose(tables: Tables, state: State, key: chex.PRNGKey) -> _Insertions:
     is_here = jnp.append(ops, jnp.full(num_devices, num_ops)) == op
     is_valid &= is_open[op] & ~is_here & (place_before != op)
     begin_s = jnp.maximum(jnp.append(finish_s, 0.0)[place_before], arrival_s[:, place_device])
-    rest_of_path_s = jnp.maximum(rest_after_s, needed_s[:, place_device])
-    estimate_s = begin_s + tables.compute_s[drawn][:, place_device] + rest_of_path_s
+    rest_of_path_s = jnp.maximum(rest_after_s, departure_s[:, place_device])
+    estimate_s = begin_s + tables.compute_s[drawn_ops][:, place_device] + rest_of_path_s
     noise = 1 + _NOISE * jax.random.uniform(noise_key, estimate_s.shape)
     estimate_s = jnp.where(is_valid, estimate_s * noise, jnp.inf)
-    place, least_s = estimate_s.argmin(axis=1), estimate_s.min(axis=1)
+    place, min_estimate_s = estimate_s.argmin(axis=1), estimate_s.min(axis=1)
 
-    row = jax.lax.top_k(-least_s, min(PROPOSALS_PER_STEP, len(drawn)))[1]  # int32 [B]
-    op, place = drawn[row], place[row]
+    row = jax.lax.top_k(-min_estimate_s, min(PROPOSALS_PER_STEP, len(drawn_ops)))[1]  # int32 [B]
+    op, place = drawn_ops[row], place[row]
     begin, end = position[op], place_position[row, place]
     end = jnp.where(end > begin, end - 1, end)  # the operation leaves its place
-    return _Insertions(op, begin, end, place_device[place], jnp.isfinite(least_s[row]))
+    return _Insertions(op, begin, end, place_device[place], jnp.isfinite(min_estimate_s[row]))
 
 
 def _reach(

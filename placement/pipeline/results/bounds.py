@@ -89,7 +89,7 @@ def read(path: Path) -> dict[str, list[float]]:
 def merge(path: Path, bounds: dict[str, list[float]]) -> None:
     """Keeps the better of each of the file's bounds and those of another file."""
     stored = read(path)
-    better = {key: [*map(max, each, stored.get(key, each))] for key, each in bounds.items()}
+    better = {key: [*map(max, new, stored.get(key, new))] for key, new in bounds.items()}
     if stored | better != stored:
         runs.write_json(path, stored | better)
 

@@ -101,6 +101,8 @@ def solve_makespan(
         class_devices, first_equal = best[classes.first_ops], problem.interchangeable_devices
         cpsat_solver.add_hint(cp_model, model, device_booleans, class_devices, first_equal, limits)
 
+    compute_s = np.asarray(problem.costs.compute_s, np.float64)
+
     def read_solution(
         value: Callable[[Any], Any],
     ) -> tuple[np.ndarray, np.ndarray | None, float]:
@@ -108,10 +110,11 @@ def solve_makespan(
         devices = [next(d for d, x in row.items() if value(x)) for row in device_booleans]
         placement, order = np.array(devices)[classes.ids], problem.order
         if is_order_free:
-            # Of operations that start at the same time, an input comes before its readers.
-            topological = problem.topological_order
-            start = np.array([value(s) for s in starts])[topological]
-            order = topological[np.argsort(start, kind="stable")]
+            # Of operations that start at the same time, those that take no time come first, and an
+            # input comes before its readers.
+            op_compute_s = compute_s[np.arange(len(placement)), placement]
+            start, duration = [value(s) for s in starts], np.floor(op_compute_s / unit_s)
+            order = np.lexsort((np.argsort(problem.topological_order), duration, start))
         return placement, order, problem.with_order(order).value_s(placement)
 
     def report(value: Callable[[Any], Any]) -> None:
