@@ -85,7 +85,14 @@ def search(
         assert optimum.placement is not None
         limits.report(evaluations, problem.value_s(optimum.placement), optimum.placement)
         optimum = optimum._replace(evaluations=evaluations)
-        return _improve_proven(problem, optimum, seed, limits) if improve_order else optimum
+        if improve_order:
+            optimum = _improve_proven(problem, optimum, seed, limits)
+        if optimum.status != Status.FINISHED:
+            return optimum
+        # Another order is better, in which other placements may be better still.
+        assert optimum.placement is not None
+        problem, evaluations = problem.with_order(optimum.order), optimum.evaluations
+        placements = optimum.placement[None]
     if warm_start is not None and warm_start.placement is not None:
         placements = np.concatenate([placements, warm_start.placement[None]])
     if is_large and windows.is_suitable(problem):
