@@ -34,9 +34,10 @@ _REPORT_INTERVAL_S = 0.2  # approximate duration of a compiled call
 _ENUMERATION_LIMIT = 4096  # a problem with at most so many placements is enumerated
 _LARGE = 2_000  # classes, above which windows are searched first
 _STARTS_SHARE = 0.2  # of the time; later methods do not contribute starts
-# The work of a turn, where two searches take turns: the first, the shortest and the longest. Its
+# The work of a turn, where two searches take turns: the first, the longest and the shortest. Its
 # unit is a device in a step of the batched simulator, some tenths of a microsecond.
-_FIRST_TURN, _SHORTEST_TURN, _LONGEST_TURN = 2**20, 2**19, 2**23
+_FIRST_TURN, _LONGEST_TURN = 2**20, 2**23
+_SHORTEST_TURN, _SHORTEST_ORDER_TURN = 2**18, 2**20  # of the chains, and of the other search
 _TURN_SHARE = 1 / 8  # of the budget: the most evaluations of a turn
 
 
@@ -128,7 +129,7 @@ def search(
             break
         if tables is not None and best is not None and evaluations >= turn_end:
             best_s = float(state.chains.best_latency_s)
-            turn = _next_turn(turn, best_s < turn_start_s)
+            turn = _next_turn(turn, _SHORTEST_TURN, has_gained=best_s < turn_start_s)
             if schedule_state is None or best_s < turn_start_s:
                 schedule_state = schedule_search.begin(problem, tables, best, rng)
             turn_limits = limits.take_share(1.0, limits.budget - evaluations, evaluations)
@@ -143,7 +144,7 @@ def search(
             )
             evaluations += result.evaluations
             has_gained = result.value_s < best_s
-            order_turn = _next_turn(order_turn, has_gained)
+            order_turn = _next_turn(order_turn, _SHORTEST_ORDER_TURN, has_gained=has_gained)
             if has_gained:
                 assert result.placement is not None
                 problem = problem.with_order(result.order)
@@ -211,9 +212,9 @@ def _count_order_evaluations(problem: Instance, turn: int, limits: SearchLimits)
     return min(num_evaluations, int(_TURN_SHARE * limits.budget))
 
 
-def _next_turn(turn: int, has_gained: bool) -> int:
+def _next_turn(turn: int, shortest: int, *, has_gained: bool) -> int:
     """Returns the work of a search's next turn."""
-    return int(np.clip(2 * turn if has_gained else turn // 2, _SHORTEST_TURN, _LONGEST_TURN))
+    return int(np.clip(2 * turn if has_gained else turn // 2, shortest, _LONGEST_TURN))
 
 
 def _improve_proven(
