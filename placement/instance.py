@@ -26,6 +26,8 @@ from placement.simulators import (
 from placement.types import Array, Problem
 
 _MAX_DEVICES = 31  # the simulators represent sets of devices by the bits of an integer
+# The cached properties of an instance that depend on the order of priority.
+_ORDER_DERIVATIONS = "priority_order", "makespan_tables", "limits", "tables", "padded_tables"
 _TIMED_OBJECTIVES = ("makespan", "max_load")  # their schedule tells when each tensor is alive
 _Tree = TypeVar("_Tree")
 
@@ -228,8 +230,11 @@ class Instance(Problem):
     def priority_order(self) -> np.ndarray:
         """int32 [N]: the order in which a device runs its operations under `makespan`.
 
-        That is by decreasing upward rank; operations of equal rank are in topological order.
+        That is `order` if the problem has one. Otherwise it is by decreasing upward rank;
+        operations of equal rank are in topological order.
         """
+        if self.order is not None:
+            return _read_only(np.array(self.order, np.int32))
         order = self.topological_order
         return _read_only(order[np.argsort(-self.upward_rank[order], kind="stable")])
 
@@ -238,6 +243,18 @@ class Instance(Problem):
         """int32 [C]: the classes by their first operation in topological order."""
         ids = self.classes.ids[self.topological_order]
         return _read_only(ids[np.sort(np.unique(ids, return_index=True)[1])])
+
+    def with_order(self, order: np.ndarray | None) -> "Instance":
+        """Returns the problem with another order of priority; None: this problem itself.
+
+        Derivations that do not depend on the order are not computed again.
+        """
+        if order is None:
+            return self
+        problem = self._replace(order=order)
+        derivations = vars(self).items()
+        vars(problem).update({k: v for k, v in derivations if k not in _ORDER_DERIVATIONS})
+        return problem
 
     # The simulator.
 

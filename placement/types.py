@@ -114,6 +114,9 @@ class Problem(NamedTuple):
     costs: CostModel
     objective: str  # a key of `placement.simulators.OBJECTIVES`
     devices: tuple[str, ...]  # D names, in the order of the placement's indices
+    # int32 [N], topological: the order of priority in which devices run their operations under
+    # `makespan`. None: by HEFT's upward rank.
+    order: np.ndarray | None = None
 
 
 class Sample(NamedTuple):
@@ -217,8 +220,11 @@ class Solution(NamedTuple):
     status: Status = Status.FINISHED
     search_s: float = 0.0
     evaluations: int = 0  # placements simulated or measured
-    # The placements for which the bound and `Status.OPTIMAL` hold: 'all' of them, or only the
-    # 'contiguous' ones (`placement.solvers.splits.contiguous`).
+    # int32 [N]: the order of priority, under `makespan`; None: that of the problem.
+    order: np.ndarray | None = None
+    # The solutions for which the bound and `Status.OPTIMAL` hold: 'all' of them, only those in the
+    # 'given order' of the problem, or only the 'contiguous' placements
+    # (`placement.solvers.splits.contiguous`).
     scope: str = "all"
     reason: str = ""  # why the problem is infeasible or the method failed
     # int32 [K, N]: the fastest distinct placements, fastest first; None of most methods.

@@ -12,6 +12,7 @@ from placement import simulators
 from placement.instance import Instance
 from placement.types import Problem
 from tests import helpers
+from tests.simulators import reference
 
 
 def test_an_instance_is_made_once_of_a_problem():
@@ -38,6 +39,35 @@ def test_a_replaced_instance_has_derivations_of_its_own():
     assert isinstance(reversed_, Instance)
     assert reversed_.topological_order.tolist() == [2, 1, 0]
     np.testing.assert_array_equal(chain.topological_order, [0, 1, 2])
+
+
+def test_another_order_keeps_what_does_not_depend_on_it():
+    # op0 -> op1 and op2 alone; on one device op2 runs before or after the other two.
+    graph = helpers.build("two", 3, [(0, 1)])
+    problem = helpers.as_problem(graph, helpers.unit_costs(graph), "makespan")
+    placement = np.int32([0, 1, 0])
+    assert problem.priority_order.tolist() == [0, 1, 2]
+    before_s, dependencies = problem.value_s(placement), problem.dependencies
+    other = problem.with_order(np.int32([2, 0, 1]))
+    assert other.priority_order.tolist() == [2, 0, 1]
+    assert other.dependencies is dependencies
+    assert other.value_s(placement) == before_s + 1  # op0 waits for op2, and op1 for op0
+    assert problem.with_order(None) is problem
+    assert problem.value_s(placement) == before_s
+
+
+@pytest.mark.parametrize("limited", [0.0, 0.7])
+def test_values_in_another_order_are_those_of_a_new_instance(limited):
+    rng = np.random.default_rng(0)
+    problem, placements = reference.random_problem(
+        rng, "makespan", reference.SIZES[3], limited=limited
+    )
+    _ = problem.evaluate(placements)  # fills the cached derivations
+    order = problem.topological_order
+    fresh = Instance.from_problem(Problem(*problem._replace(order=order)))
+    np.testing.assert_array_equal(
+        problem.with_order(order).evaluate(placements), fresh.evaluate(placements)
+    )
 
 
 def test_dependencies_are_the_distinct_pairs_with_their_longest_delays():

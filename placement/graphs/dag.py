@@ -19,7 +19,8 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from placement.types import OpGraph
+from placement.errors import UserError
+from placement.types import Array, OpGraph
 
 
 def successors(
@@ -65,6 +66,28 @@ def sort_nodes(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np
             if num_missing[target] == 0:
                 heapq.heappush(ready, target)
     return np.array(order, np.int32)
+
+
+def check_order(graph: OpGraph, order: Array) -> None:
+    """Refuses an order of a graph's operations that is not topological.
+
+    Raises:
+      UserError: it does not have every operation once, or has a reader before its input.
+    """
+    order = np.asarray(order)
+    if order.shape != (graph.num_ops,) or (np.sort(order) != np.arange(graph.num_ops)).any():
+        raise UserError(
+            f"the order does not have each of the {graph.num_ops} operations of graph "
+            f"{graph.name!r} once; give a permutation of 0 to {graph.num_ops - 1}"
+        )
+    position = np.argsort(order)
+    late = np.flatnonzero(position[graph.senders] > position[graph.receivers])
+    if len(late):
+        sender, receiver = graph.senders[late[0]], graph.receivers[late[0]]
+        raise UserError(
+            f"the order has operation {graph.op_names[receiver]!r} before its input "
+            f"{graph.op_names[sender]!r}; give a topological order"
+        )
 
 
 def sort_edges(order: np.ndarray, receivers: np.ndarray) -> np.ndarray:

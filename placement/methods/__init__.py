@@ -16,6 +16,7 @@ import numpy as np
 
 from placement import arguments, simulators, solvers
 from placement.errors import UserError, missing_extra
+from placement.graphs import dag
 from placement.instance import Instance
 from placement.methods import learned, pretrained
 from placement.policies.base import Recipe
@@ -42,6 +43,7 @@ from placement.types import OUT_OF_MEMORY, Problem, Solution, Status
 ALL_OBJECTIVES = tuple(simulators.OBJECTIVES)
 _PROVEN_INFEASIBLE = {
     base.ALL: "no placement keeps all limits, as {} proved",
+    base.GIVEN_ORDER: "no placement keeps all limits, as {} proved",
     base.CONTIGUOUS: "no contiguous placement keeps all limits, as {} proved",
 }
 
@@ -71,6 +73,8 @@ def solve(
 
     Args:
       problem: the graph, its costs and the objective; an `Instance` keeps what is derived from it.
+        Its order of priority, where given, is that of all methods; `search` and `cpsat_free` may
+        return another one.
       method: a key of `METHODS`; a learned one may have arguments, see `placement.methods.learned`.
       seed: of all randomness.
       time_limit_s: when to stop. The time of a learned method counts from its first step: what it
@@ -90,9 +94,17 @@ def solve(
 
     Raises:
       UserError: the method or an argument does not exist, the method is not for this objective or
-        problem, or a package that it needs is not installed: one line.
+        problem, the problem's order is not topological, or a package that the method needs is not
+        installed: one line.
     """
     check(method, problem.objective)
+    if problem.order is not None:
+        dag.check_order(problem.graph, problem.order)
+        if learned.is_learned(method) or method == "zero_shot":
+            raise UserError(
+                f"method {method!r} keeps the order of HEFT's upward rank; leave out the problem's "
+                "order, or give another method"
+            )
     limits = SearchLimits(time_limit_s, budget, observe, stop)
     return run(method, get_find(method), Instance.from_problem(problem), seed, limits)
 
@@ -164,11 +176,12 @@ def run(name: str, find: base.Find, problem: Instance, seed: int, limits: Search
         result = find(problem, seed, limits)
     search_s = limits.elapsed_s()
     placement, status, value_s = result.placement, result.status, np.inf
+    scheduled = problem.with_order(result.order)
     if status == Status.TIME_LIMIT and limits.is_stopped():
         status = Status.INTERRUPTED
     if placement is not None:
         placement = np.asarray(placement, np.int32)
-        value_s = problem.value_s(placement)
+        value_s = scheduled.value_s(placement)
         if np.isinf(value_s) and status == Status.OPTIMAL:
             # Exact solvers know what operations always occupy, not what is alive over time.
             status = Status.FINISHED
@@ -177,7 +190,7 @@ def run(name: str, find: base.Find, problem: Instance, seed: int, limits: Search
         bound_s = _check_bound(name, bound_s, value_s, status == Status.OPTIMAL)
     if status == Status.INFEASIBLE:
         reason = reason or _PROVEN_INFEASIBLE[result.scope].format(name)
-    elif np.isinf(value_s) and placement is not None and problem.exceeds_memory(placement):
+    elif np.isinf(value_s) and placement is not None and scheduled.exceeds_memory(placement):
         status, reason = Status.FAILED, OUT_OF_MEMORY
     elif np.isinf(value_s) and status != Status.INTERRUPTED:
         status, reason = Status.FAILED, f"{status}, no feasible placement found"
@@ -223,13 +236,25 @@ def _find_single(problem: Instance, seed: int, limits: SearchLimits) -> Solution
 
 def _search_untrained(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """The same local search, from heuristics alone."""
-    return multistart.search(problem, seed, limits)
+    return multistart.search(problem, seed, limits, improve_order=True)
 
 
 def _search(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Local search at the simulator's speed, from heuristics and a trained policy."""
-    start = pretrained.find_if_worthwhile(problem, seed, limits)
+    start = _find_pretrained_start(problem, seed, limits)
+    return multistart.search(problem, seed, limits, start, improve_order=True)
+
+
+def search_in_order(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+    """Searches like the method `search`, but keeps the problem's order of priority."""
+    start = _find_pretrained_start(problem, seed, limits)
     return multistart.search(problem, seed, limits, start)
+
+
+def _find_pretrained_start(problem: Instance, seed: int, limits: SearchLimits) -> Solution | None:
+    """Finds the trained policy's placement, if worthwhile; it knows HEFT's order alone."""
+    unordered = problem if problem.order is None else problem._replace(order=None)
+    return pretrained.find_if_worthwhile(unordered, seed, limits)
 
 
 def _first_line(documented: Any) -> str:
@@ -294,6 +319,7 @@ METHODS: dict[str, Method] = {
         *("makespan", "max_load", "subgraph"),
         missing=_package("ortools"),
     ),
+    "cpsat_free": _solver(program_search.cpsat_free, "makespan", missing=_package("ortools")),
     "greedy": _solver(greedy.fill_accelerators, "subgraph", seeded=False),
     "heft": _solver(list_scheduling.heft, "makespan", seeded=False),
     "peft": _solver(list_scheduling.peft, "makespan", seeded=False),

@@ -77,6 +77,21 @@ class SearchProblem(NamedTuple):
         identity = np.arange(self.full.graph.num_ops, dtype=np.int32)
         return SearchProblem(self.full, self.full, identity, identity, self.full.evaluate)
 
+    def with_order(self, order: np.ndarray | None) -> "SearchProblem":
+        """Returns the problem with another order of the coarse operations; None: the same."""
+        if order is None:
+            return self
+        coarse = self.coarse.with_order(order)
+        return self._replace(coarse=coarse, simulate=_make_simulate(coarse))
+
+    def list_ordered_ops(self) -> list[str]:
+        """Lists the names of all operations in the coarse operations' order of priority."""
+        graph = self.full.graph
+        if self.coarse.graph is graph:
+            return [graph.op_names[op] for op in self.coarse.priority_order.tolist()]
+        members = coarsen.list_member_names(graph, self.assignment)
+        return [name for op in self.coarse.priority_order.tolist() for name in members[op]]
+
     def follow_leaders(self, placements: np.ndarray) -> np.ndarray:
         """Returns placements int32 [K, M] in which co-located operations follow their leader."""
         return np.asarray(placements, np.int32)[:, self.leaders]
@@ -249,15 +264,20 @@ def make_search_problem(
     if coarsening.graph is not net.graph:
         coarse_costs = tables.coarse_costs(costs, coarsening.assignment, coarsening.edges)
         coarse = Instance(coarsening.graph, coarse_costs, objective, devices)
-    leaders = coarse.leaders
     _ = coarse.tables  # refuses too many devices before the search begins
-    evaluate = coarse.evaluate
+    return SearchProblem(
+        full, coarse, coarsening.assignment, coarse.leaders, _make_simulate(coarse)
+    )
+
+
+def _make_simulate(coarse: Instance) -> Evaluate:
+    """Returns the simulator of a problem, in which co-located operations follow their leader."""
+    evaluate, leaders = coarse.evaluate, coarse.leaders
 
     def evaluate_leaders(placements: Array) -> Array:
         return evaluate(placements[..., leaders])
 
-    simulate = evaluate_leaders if coarse.is_colocated else evaluate
-    return SearchProblem(full, coarse, coarsening.assignment, leaders, simulate)
+    return evaluate_leaders if coarse.is_colocated else evaluate
 
 
 def map_ops_to_devices(problem: SearchProblem, placement: np.ndarray) -> dict[str, str]:

@@ -217,13 +217,13 @@ def _search_on_devices(name: str, context: Context) -> Row:
     )
     with _watch(name, context, goal) as (search_metrics, observe):
         limits = SearchLimits(settings.time_limit_s, settings.budget, observe, stop)
-        simulated = methods_lib.solve(
-            problem,
+        # Measured placements are compared in one order.
+        simulated = methods_lib.run(
             name,
-            seed=settings.seed,
-            time_limit_s=_SIMULATED_SHARE * settings.time_limit_s,
-            budget=_SIMULATED_BUDGET,
-            stop=stop,
+            methods_lib.search_in_order,
+            problem,
+            settings.seed,
+            SearchLimits(_SIMULATED_SHARE * settings.time_limit_s, _SIMULATED_BUDGET, stop=stop),
         )
         assert simulated.placement is not None
         if stop() or math.isinf(simulated.value_s):
@@ -380,6 +380,7 @@ def _make_row(context: Context, method: str, solution: Solution, *, is_full: boo
     """
     assert solution.placement is not None
     problem = context.problem.without_coarsening() if is_full else context.problem
+    problem = problem.with_order(solution.order)
     placements = problem.follow_leaders(
         solution.placement[None] if solution.elite is None else solution.elite
     )

@@ -4,7 +4,16 @@ Chains of block moves (`placement.search.block_search`) start from single device
 fast methods find (`placement.solvers.starts`). A large problem under `makespan` is first searched
 window by window (`placement.search.windows`), until a pass gains next to nothing; the chains then
 start from that result.
+
+Under `makespan` the order of priority can be a decision too. The chains then take turns with a
+search that changes placement and order together (`placement.search.schedule_search`). Turns of
+equal work take about equal time; they are counted in steps, so that the clock decides nothing. A
+turn twice as long follows one that gained, half as long one that did not. The tables are arguments
+of compiled functions, so that the chains continue under a new order without compilation. Large
+problems keep their order.
 """
+
+from typing import NamedTuple
 
 import chex
 import jax
@@ -13,7 +22,7 @@ import numpy as np
 
 from placement import simulators
 from placement.instance import Instance
-from placement.search import block_search, windows
+from placement.search import block_search, schedule_search, windows
 from placement.search.block_orders import KINDS
 from placement.solvers import base, starts
 from placement.solvers import iterated_local_search as ils
@@ -28,6 +37,24 @@ _LARGE = 2_000  # classes, above which windows are searched first
 _LARGE_SET_SIZE = 8  # proposals of a set there
 _LEAST_STEPS = 256  # for which a small budget is divided
 _STARTS_SHARE = 0.1  # of the time; later methods do not contribute starts
+# The work of a turn, where two searches take turns: the first, the longest and the shortest. Its
+# unit is a device in a step of the batched simulator, some tenths of a microsecond.
+_FIRST_TURN, _LONGEST_TURN = 2**20, 2**23
+_SHORTEST_TURN, _SHORTEST_ORDER_TURN = 2**18, 2**20  # of the chains, and of the other search
+_TURN_SHARE = 1 / 8  # of the budget: the most evaluations of a turn
+_start = jax.jit(ils.start)
+
+
+class _Turns(NamedTuple):
+    """The turns of the chains and of the search over schedules."""
+
+    tables: schedule_search.Tables
+    rng: np.random.Generator
+    chain_work: int  # of a turn of the chains
+    order_work: int  # of a turn of the other search
+    end: int  # the evaluations after which the turn of the chains ends
+    start_s: float  # the best latency at the beginning of that turn
+    schedule: schedule_search.State | None = None  # None: begins at the incumbent
 
 
 def search(
@@ -35,6 +62,8 @@ def search(
     seed: int,
     limits: SearchLimits,
     warm_start: Solution | None = None,
+    *,
+    improve_order: bool = False,
 ) -> Solution:
     """Searches by block moves from single devices and the results of fast methods.
 
@@ -44,21 +73,26 @@ def search(
       limits: of the search. The starts count as evaluations. A simulation of a window counts as
         the window's share of all operations.
       warm_start: another method's result, to start from as well; its evaluations count.
+      improve_order: whether the result may have another order of priority than the problem, under
+        `makespan`; False where placements are compared under one order.
 
     Returns:
       The best placement, or none if no feasible placement is known. The status is 'optimal' if all
-      placements were enumerated or a start is proven optimal.
+      placements were enumerated or a start is proven optimal, and no other order is better.
     """
     classes = problem.classes
+    is_large = problem.objective == "makespan" and len(classes.compute_s) > _LARGE
+    improve_order &= problem.objective == "makespan" and not is_large
     if np.log(classes.allowed.sum(axis=1)).sum() <= np.log(_ENUMERATION_LIMIT):
-        return trivial.brute_force(problem, seed, limits)
+        enumerated = trivial.brute_force(problem, seed, limits)
+        return _improve_proven(problem, enumerated, seed, limits) if improve_order else enumerated
     start_list = list(problem.single_devices)
     optimum: Solution | None = None
     for result in starts.find_starts(
         problem, seed, limits.take_share(_STARTS_SHARE, limits.budget)
     ):
         start_list.append(result.placement)
-        is_optimal = result.status == Status.OPTIMAL and result.scope == base.ALL
+        is_optimal = result.status == Status.OPTIMAL and result.scope != base.CONTIGUOUS
         if is_optimal and np.isfinite(problem.value_s(np.asarray(result.placement))):
             optimum = result
             break
@@ -67,10 +101,17 @@ def search(
     if optimum is not None:
         assert optimum.placement is not None
         limits.report(evaluations, problem.value_s(optimum.placement), optimum.placement)
-        return optimum._replace(evaluations=evaluations)
+        optimum = optimum._replace(evaluations=evaluations)
+        if improve_order:
+            optimum = _improve_proven(problem, optimum, seed, limits)
+        if optimum.status != Status.FINISHED:
+            return optimum
+        # Another order is better, in which other placements may be better still.
+        assert optimum.placement is not None
+        problem, evaluations = problem.with_order(optimum.order), optimum.evaluations
+        placements = optimum.placement[None]
     if warm_start is not None and warm_start.placement is not None:
         placements = np.concatenate([placements, warm_start.placement[None]])
-    is_large = problem.objective == "makespan" and len(classes.compute_s) > _LARGE
     if is_large and windows.is_suitable(problem):
         window_limits = limits.take_share(1.0, limits.budget - evaluations, evaluations)
         result = windows.improve(problem, placements, seed, window_limits)
@@ -84,6 +125,13 @@ def search(
     set_size = _choose_set_size(len(classes.compute_s), limits.budget - evaluations)
     batch_size = _NUM_CHAINS * block_search.NUM_SETS * set_size
     num_steps, status = 1, Status.FINISHED
+    turns: _Turns | None = None
+    if improve_order:
+        tables, rng = schedule_search.make_tables(problem), np.random.default_rng(seed)
+        turns = _Turns(tables, rng, _FIRST_TURN, _FIRST_TURN, evaluations, np.inf)
+        turns = turns._replace(
+            end=evaluations + _count_chain_evaluations(problem, _FIRST_TURN, batch_size, limits)
+        )
 
     def report() -> np.ndarray | None:
         chains = state.chains
@@ -99,7 +147,23 @@ def search(
         if limits.is_over():
             status = Status.TIME_LIMIT
             break
+        if turns is not None and best is not None and evaluations >= turns.end:
+            best_s = float(state.chains.best_latency_s)
+            incumbent = Solution(best, best_s, evaluations=evaluations)
+            result, turns = _search_orders(problem, turns, incumbent, limits)
+            evaluations += result.evaluations
+            if result.value_s < best_s:
+                problem = problem.with_order(result.order)
+                space, state = _restart_chains(problem, space, state, result)
+                best, best_s = report(), result.value_s
+            num_evaluations = _count_chain_evaluations(
+                problem, turns.chain_work, batch_size, limits
+            )
+            turns = turns._replace(end=evaluations + num_evaluations, start_s=best_s)
+            continue
         num_steps = min(num_steps, remaining_steps)
+        if turns is not None:
+            num_steps = min(num_steps, max(1, -(-(turns.end - evaluations) // batch_size)))
         began_s = limits.elapsed_s()
         state = jax.block_until_ready(
             block_search.advance(simulate, space, state, num_steps, set_size)
@@ -108,7 +172,7 @@ def search(
         step_s = (limits.elapsed_s() - began_s) / num_steps
         best = report()
         num_steps = max(1, min(2 * num_steps, int(_REPORT_INTERVAL_S / step_s)))
-    return Solution(best, status=status, evaluations=evaluations)
+    return Solution(best, status=status, evaluations=evaluations, order=problem.order)
 
 
 def _choose_set_size(num_classes: int, budget: int) -> int:
@@ -142,11 +206,121 @@ def start_chains(
     penalty_s = known_s[np.isfinite(known_s)].max(initial=0.0)
     space = block_search.make_space(problem, seed)._replace(penalty_s=penalty_s)
     best = np.argsort(known_s, kind="stable")[np.arange(_NUM_CHAINS) % len(known_s)]
-    chains = jax.jit(ils.start)(
-        placements[np.ix_(best, problem.classes.first_ops)].T,
-        ils.Evaluation(latencies_s[best], latencies_s[best]),
-        np.arange(_NUM_CHAINS),
-    )
-    chains = chains._replace(move_credit=jnp.zeros(len(KINDS)))
     key = jax.random.key(seed, impl="rbg")  # compiles and draws faster than Threefry
+    chains = _make_chains(problem, placements[best], latencies_s[best])
+    chains = chains._replace(move_credit=jnp.zeros(len(KINDS)))
     return jax.tree.map(jnp.asarray, space), block_search.SearchState(key, chains)
+
+
+def _make_chains(
+    problem: Instance, placements: np.ndarray, latencies_s: np.ndarray
+) -> ils.ChainState:
+    """Makes a chain at each of placements int32 [K, N] of latencies float32 [K]."""
+    columns = placements[:, problem.classes.first_ops].T
+    return _start(columns, ils.Evaluation(latencies_s, latencies_s), np.arange(len(latencies_s)))
+
+
+def _restart_chains(
+    problem: Instance,
+    space: block_search.SearchSpace,
+    state: block_search.SearchState,
+    best: Solution,
+) -> tuple[block_search.SearchSpace, block_search.SearchState]:
+    """Starts the chains at a solution, under the problem's order of priority."""
+    limits, objective_tables = problem.tables
+    space = space._replace(tables=(limits._replace(representative=None), objective_tables))
+    assert best.placement is not None
+    placements = np.repeat(best.placement[None], _NUM_CHAINS, axis=0)
+    chains = _make_chains(problem, placements, np.full(_NUM_CHAINS, best.value_s, np.float32))
+    chains = chains._replace(move_credit=state.chains.move_credit)
+    return space, block_search.SearchState(state.key, chains)
+
+
+def _search_orders(
+    problem: Instance, turns: _Turns, incumbent: Solution, limits: SearchLimits
+) -> tuple[Solution, _Turns]:
+    """Runs a turn of the search over schedules, and chooses the length of the next turns.
+
+    Args:
+      problem: its order of priority is that of the incumbent.
+      turns: the turns so far.
+      incumbent: the chains' best placement, with its value and the evaluations so far.
+      limits: of the search.
+
+    Returns:
+      What `schedule_search.improve` returns, and the turns.
+    """
+    assert incumbent.placement is not None
+    has_gained = incumbent.value_s < turns.start_s
+    chain_work = _next_turn(turns.chain_work, _SHORTEST_TURN, has_gained=has_gained)
+    schedule = turns.schedule
+    if schedule is None or has_gained:
+        schedule = schedule_search.begin(problem, turns.tables, incumbent.placement, turns.rng)
+    evaluations = incumbent.evaluations
+    result, schedule = schedule_search.improve(
+        problem,
+        turns.tables,
+        schedule,
+        incumbent,
+        _count_order_evaluations(problem, turns.order_work, limits),
+        limits.take_share(1.0, limits.budget - evaluations, evaluations),
+    )
+    has_gained = result.value_s < incumbent.value_s
+    order_work = _next_turn(turns.order_work, _SHORTEST_ORDER_TURN, has_gained=has_gained)
+    is_close = schedule.best.latency_s >= incumbent.value_s * (1 - base.ROUNDING)
+    # A schedule that is faster, but was not taken, does not keep all limits.
+    continued = schedule if has_gained or is_close else None
+    return result, turns._replace(chain_work=chain_work, order_work=order_work, schedule=continued)
+
+
+def _count_chain_evaluations(
+    problem: Instance, turn: int, batch_size: int, limits: SearchLimits
+) -> int:
+    """Returns the evaluations of a turn of the chains."""
+    step_work = len(problem.makespan_tables.steps.op) * len(problem.devices)
+    num_steps = max(1, turn // step_work)
+    return min(num_steps * batch_size, int(_TURN_SHARE * limits.budget))
+
+
+def _count_order_evaluations(problem: Instance, turn: int, limits: SearchLimits) -> int:
+    """Returns the evaluations of a turn of the search over schedules."""
+    num_steps = max(1, turn // (schedule_search.WORK_PER_OP * problem.graph.num_ops))
+    num_evaluations = num_steps * schedule_search.PROPOSALS_PER_STEP
+    return min(num_evaluations, int(_TURN_SHARE * limits.budget))
+
+
+def _next_turn(turn: int, shortest: int, *, has_gained: bool) -> int:
+    """Returns the work of a search's next turn."""
+    return int(np.clip(2 * turn if has_gained else turn // 2, shortest, _LONGEST_TURN))
+
+
+def _improve_proven(
+    problem: Instance, optimum: Solution, seed: int, limits: SearchLimits
+) -> Solution:
+    """Improves the order of an optimum of the given order, until a turn gains nothing.
+
+    Returns:
+      The optimum itself, with its proof, where no other order is better.
+    """
+    if optimum.placement is None or optimum.status != Status.OPTIMAL:
+        return optimum
+    tables, rng = schedule_search.make_tables(problem), np.random.default_rng(seed)
+    best, status = optimum, Status.FINISHED
+    best = best._replace(value_s=problem.value_s(optimum.placement))
+    start_s, is_gaining = best.value_s, True
+    state = schedule_search.begin(problem, tables, optimum.placement, rng)
+    while is_gaining and best.evaluations + schedule_search.PROPOSALS_PER_STEP <= limits.budget:
+        if limits.is_over():
+            status = Status.TIME_LIMIT
+            break
+        turn_limits = limits.take_share(1.0, limits.budget - best.evaluations, best.evaluations)
+        num_evaluations = _count_order_evaluations(problem, _LONGEST_TURN, limits)
+        result, state = schedule_search.improve(
+            problem, tables, state, best, num_evaluations, turn_limits
+        )
+        is_gaining = result.value_s < best.value_s
+        problem = problem.with_order(result.order)
+        best = result._replace(evaluations=best.evaluations + result.evaluations)
+    if best.value_s < start_s:
+        return best._replace(status=status, scope=base.ALL)
+    return optimum._replace(evaluations=best.evaluations)

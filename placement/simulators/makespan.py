@@ -9,11 +9,12 @@ when its device is free and its inputs have arrived:
     delay(e)   = 0 if p[u] = p[v], else transfer_s[e, p[u], p[v]] + fusion_loss_s[e]
     latency    = max over v of finish(v)
 
-The priority is HEFT's upward rank (Topcuoglu et al. 2002): the length of the longest path to the
-graph's end at mean costs. It does not depend on the placement, so one order of all operations
-serves every placement, and the recursion is one `lax.scan` in this order. A device never runs a
-ready operation before one of higher priority that still waits. Links do not queue: any number of
-tensors travel at the same time, each for its delay.
+By default the priority is HEFT's upward rank (Topcuoglu et al. 2002): the length of the longest
+path to the graph's end at mean costs. It does not depend on the placement, so one order of all
+operations serves every placement, and the recursion is one `lax.scan` in this order. A problem may
+have another order (`Problem.order`); the tables of all orders have equal shapes. A device never
+runs a ready operation before one of higher priority that still waits. Links do not queue: any
+number of tensors travel at the same time, each for its delay.
 
 The scan runs B placements at once and has to be fast, because searches spend their time in it:
 

@@ -37,9 +37,17 @@ def lower_bound(problem: Problem, *, time_limit_s: float = 10.0, any_order: bool
         return float("-inf")
     limits = SearchLimits(time_limit_s, BUDGET)
     bound_s = _BOUNDS[problem.objective](instance, limits)
-    if problem.objective == "makespan" and not any_order and bound_s < np.inf:
-        bound_s = max(bound_s, diagrams.compute_bound(instance, limits))
+    if not any_order and bound_s < np.inf:
+        bound_s = max(bound_s, lower_bound_in_order(instance, time_limit_s=limits.remaining_s()))
     return bound_s
+
+
+def lower_bound_in_order(problem: Problem, *, time_limit_s: float = 10.0) -> float:
+    """Computes the bound of `makespan` for the order of priority alone; -inf if there is none."""
+    instance = Instance.from_problem(problem)
+    if problem.objective != "makespan" or infeasible(instance):
+        return float("-inf")
+    return diagrams.compute_bound(instance, SearchLimits(time_limit_s, BUDGET))
 
 
 def infeasible(problem: Instance) -> str | None:

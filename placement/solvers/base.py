@@ -15,11 +15,18 @@ from placement.solvers.limits import SearchLimits
 from placement.types import Solution
 
 ROUNDING = 1e-5  # relative
-# The scopes of a solution. A placement is contiguous if an order of the devices exists that every
-# tensor follows (`placement.solvers.splits.contiguous`). `milp` checks each device by itself, as
-# the paper's program does: no path leaves it and returns. This admits more placements, so that its
-# bound holds for the contiguous ones as well.
-ALL, CONTIGUOUS = "all", "contiguous"
+# The scopes of a solution. Under `makespan` some bounds hold only for the order of priority that
+# the problem gives (`Instance.priority_order`), others for all orders. A placement is contiguous if
+# an order of the devices exists that every tensor follows (`placement.solvers.splits.contiguous`).
+# `milp` checks each device by itself, as the paper's program does: no path leaves it and returns.
+# This admits more placements, so that its bound holds for the contiguous ones as well.
+ALL, GIVEN_ORDER, CONTIGUOUS = "all", "given order", "contiguous"
+
+
+def find_scope(problem: Instance) -> str:
+    """Returns the scope of a proof that counts on the simulator's order of priority."""
+    return GIVEN_ORDER if problem.objective == "makespan" else ALL
+
 
 # (problem, seed, limits) -> Solution. Randomness comes from the seed alone.
 Find = Callable[[Instance, int, SearchLimits], Solution]

@@ -43,7 +43,9 @@ def narrow_diagram(problem: Instance, seed: int, limits: SearchLimits) -> Soluti
     relaxed = sweep(diagram, restricted.latency_s, INITIAL_WIDTH, limits, relaxed=True)
     is_optimal = restricted.latency_s <= relaxed.bound_s * (1 + base.ROUNDING)
     status = Status.OPTIMAL if is_optimal else Status.FINISHED
-    return Solution(restricted.placement, bound_s=relaxed.bound_s, status=status)
+    return Solution(
+        restricted.placement, bound_s=relaxed.bound_s, status=status, scope=base.GIVEN_ORDER
+    )
 
 
 def partition_accelerators(problem: Instance, seed: int, limits: SearchLimits) -> Solution:

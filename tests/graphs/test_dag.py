@@ -3,6 +3,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
+from placement.errors import UserError
 from placement.graphs import dag, opgraph
 from tests import helpers
 
@@ -193,3 +194,16 @@ def test_hundred_thousand_operations():
     assert dag.levels(graph)[-1] == 99_999
     parts = dag.connected_parts(graph, np.arange(100_000) // 1000 % 2)
     np.testing.assert_array_equal(parts, np.arange(100_000) // 1000)
+
+
+def test_an_order_that_is_not_topological_is_refused_in_one_line():
+    graph = helpers.diamond()
+    dag.check_order(graph, np.int32([0, 2, 1, 3]))
+    for order, message in (
+        ([0, 1, 2], "each of the 4 operations"),
+        ([0, 1, 1, 3], "each of the 4 operations"),
+        ([1, 0, 2, 3], "'op1' before its input 'op0'"),
+    ):
+        with pytest.raises(UserError, match=message) as caught:
+            dag.check_order(graph, np.int32(order))
+        assert "\n" not in str(caught.value)

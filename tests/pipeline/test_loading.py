@@ -9,6 +9,7 @@ from placement.pipeline.tasks import profile
 from placement.runtime import devices
 from placement.runtime.measurement.request import Candidate
 from tests import helpers
+from tests.search import test_schedule_search
 
 
 @pytest.mark.parametrize("num_ops", [1, 2, 40])
@@ -43,6 +44,32 @@ def test_a_concurrent_candidate_has_every_operation_in_one_segment():
     for sender, receiver in zip(graph.senders, graph.receivers, strict=True):
         assert position[graph.op_names[sender]] < position[graph.op_names[receiver]]
     assert loading.make_candidate(setting, placement, host, "hetero") == Candidate(where, host)
+
+
+def test_a_concurrent_candidate_runs_in_the_order_of_the_solution():
+    problem = test_schedule_search.waiting_problem()  # the second device runs op1 and op2
+    host, leaders = devices.resolve("host:f32,f32"), np.arange(3)
+    setting = loading.SearchProblem(problem, problem, leaders, leaders, problem.evaluate)
+    placement = np.int32([0, 1, 1])
+    for order, expected in ((None, ["op1", "op2"]), (np.int32([2, 0, 1]), ["op2", "op1"])):
+        ordered = setting.with_order(order)
+        result = loading.make_candidate(ordered, placement, host, "concurrent")
+        ops = [op for device, ops in result.segments if device == host[1].name for op in ops]
+        assert ops == expected
+        assert ordered.simulate(placement[None])[0] == (11 if order is None else 8)
+
+
+def test_an_order_of_coarse_operations_is_one_of_all_operations():
+    graph = helpers.random_dag(np.random.default_rng(4), 30, edge_probability=0.1)
+    net = loading.Network(None, graph, coarsen.coarsen(graph), {})
+    costs = helpers.random_costs(np.random.default_rng(3), graph, 2)
+    setting = loading.make_search_problem(net, costs, ("a", "b"), "makespan")
+    assert setting.coarse.graph.num_ops < graph.num_ops
+    order = dag.topological_order(setting.coarse.graph)
+    names = setting.with_order(order).list_ordered_ops()
+    dag.check_order(graph, np.array([graph.op_names.index(name) for name in names]))
+    coarse = [setting.assignment[graph.op_names.index(name)] for name in names]
+    assert list(dict.fromkeys(coarse)) == order.tolist()
 
 
 def test_members_are_in_topological_order():

@@ -98,7 +98,7 @@ def estimate(
     """Bounds all placements, and measures or predicts the devices without placing.
 
     Under `serial` the bound is a minimum cut, which is exact for two devices; under the other
-    objectives it is that of `solvers.lower_bound`.
+    objectives it is that of `solvers.lower_bound`, for any order of a device's operations.
 
     Args:
       target: the model on devices.
@@ -121,7 +121,8 @@ def estimate(
         solution = methods.solve(placed, "graph_cut", time_limit_s=bound_limit_s)
         bound_s, optimal = solution.bound_s, solution.status == Status.OPTIMAL
     else:
-        bound_s, optimal = solvers.lower_bound(placed, time_limit_s=bound_limit_s), False
+        bound_s = solvers.lower_bound(placed, time_limit_s=bound_limit_s, any_order=True)
+        optimal = False
     latency_s = {f"single:{target.names[single]}": singles_s[single]}
     if measurer is not None:
         candidates = {f"single:{d.name}": Candidate(None, (d,)) for d in target.present}

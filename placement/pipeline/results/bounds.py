@@ -1,14 +1,18 @@
 """The best lower bounds known for a run's problem, kept in bounds.json.
 
-Two sets of placements have bounds. *Full* placements give every operation a device of its own;
-*coarse* ones, which searches use, keep merged operations together (`graphs.coarsen`). A full bound
-holds for coarse placements too, whose operations a device may run in another order. The reverse is
-not true: a coarse bound stands beside a row only if the row's placement is coarse.
+There is a bound for each of three sets of solutions. *Full* placements give every operation a
+device of its own. *Coarse* ones, which searches use, keep merged operations together
+(`graphs.coarsen`). Under `makespan` both bounds hold for every order in which devices run their
+operations. The third holds for coarse placements in the order of HEFT's upward rank, which most
+methods keep. A bound of a set holds for its subsets: a full bound for coarse placements, a bound of
+all orders for one order. The reverse is not true: a bound stands beside a row only if the row's
+solution is in the set.
 """
 
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -24,6 +28,14 @@ from placement.types import Problem
 FILE = "bounds.json"
 
 
+class Bounds(NamedTuple):
+    """Lower bounds in seconds, which never decrease; -inf where nothing is known."""
+
+    full_s: float  # of all placements, in any order
+    coarse_s: float  # of coarse placements, in any order
+    given_order_s: float  # of coarse placements, in the problem's order
+
+
 def add_bounds(
     rows: Sequence[Row],
     problem: loading.SearchProblem,
@@ -37,13 +49,15 @@ def add_bounds(
     placements keeps its own bound where that is better: it holds for no other row.
     """
     if optimum is None:
-        full_s, coarse_s = _best_bounds(rows, problem, path)
+        bounds = _best_bounds(rows, problem, path)
     else:
-        full_s = coarse_s = optimum.value_s
+        bounds = Bounds(*[optimum.value_s] * 3)
     bounded = []
     for row in rows:
         solution = row.solution
-        bound_s = full_s if row.is_full else coarse_s
+        bound_s = bounds.full_s
+        if not row.is_full or problem.coarse is problem.full:
+            bound_s = bounds.given_order_s if solution.order is None else bounds.coarse_s
         if solution.scope == base.CONTIGUOUS and not np.isnan(solution.bound_s):
             bound_s = max(bound_s, solution.bound_s)
         # Sums of float32 in another order may lie below a bound by their rounding.
@@ -61,42 +75,47 @@ def read(path: Path) -> dict[str, list[float]]:
       UserError: the file cannot be read.
     """
 
-    def check_pairs(bounds: dict[str, list[float]]) -> dict[str, list[float]]:
-        if any(len(pair) != 2 for pair in bounds.values()):
-            raise ValueError("its bounds are no pairs")
+    def check_lengths(bounds: dict[str, list[float]]) -> dict[str, list[float]]:
+        if any(len(values) != len(Bounds._fields) for values in bounds.values()):
+            raise ValueError(f"a problem does not have {len(Bounds._fields)} bounds")
         return bounds
 
     remedy = "remove it, and bounds are proved again"
     return (
-        files.read_json(path, {str: [float]}, check_pairs, remedy=remedy) if path.exists() else {}
+        files.read_json(path, {str: [float]}, check_lengths, remedy=remedy) if path.exists() else {}
     )
 
 
 def merge(path: Path, bounds: dict[str, list[float]]) -> None:
     """Keeps the better of each of the file's bounds and those of another file."""
     stored = read(path)
-    better = {key: [*map(max, pair, stored.get(key, pair))] for key, pair in bounds.items()}
+    better = {key: [*map(max, new, stored.get(key, new))] for key, new in bounds.items()}
     if stored | better != stored:
         runs.write_json(path, stored | better)
 
 
-def _best_bounds(
-    rows: Sequence[Row], problem: loading.SearchProblem, path: Path
-) -> tuple[float, float]:
-    """Returns lower bounds of full and of coarse placements; -inf where nothing is known."""
+def _best_bounds(rows: Sequence[Row], problem: loading.SearchProblem, path: Path) -> Bounds:
+    """Returns the best bounds of the file, of the rows' solvers and of fast relaxations."""
     stored = read(path)
     key = _digest(problem.full)
     is_same = problem.coarse is problem.full
-    full_s, coarse_s = stored.get(key) or (
-        solvers.lower_bound(problem.full, any_order=not is_same),
-        -np.inf if is_same else solvers.lower_bound(problem.coarse),
-    )
+    if key in stored:
+        full_s, coarse_s, given_order_s = stored[key]
+    else:
+        full_s = solvers.lower_bound(problem.full, any_order=True)
+        coarse_s = full_s if is_same else solvers.lower_bound(problem.coarse, any_order=True)
+        given_order_s = solvers.lower_bound_in_order(problem.coarse)
     for row in rows:
-        solution = row.solution
-        if solution.scope == base.ALL and not np.isnan(solution.bound_s):
-            full_s = max(full_s, solution.bound_s) if row.is_full or is_same else full_s
+        solution, is_full = row.solution, row.is_full or is_same
+        if np.isnan(solution.bound_s):
+            continue
+        if solution.scope == base.ALL:
+            full_s = max(full_s, solution.bound_s) if is_full else full_s
             coarse_s = max(coarse_s, solution.bound_s)
-    bounds = full_s, max(full_s, coarse_s)
+        elif solution.scope == base.GIVEN_ORDER:
+            given_order_s = max(given_order_s, solution.bound_s)
+    coarse_s = max(full_s, coarse_s)
+    bounds = Bounds(full_s, coarse_s, max(coarse_s, given_order_s))
     if np.isfinite(full_s) and stored.get(key) != list(bounds):
         runs.write_json(path, stored | {key: bounds})
     return bounds

@@ -119,9 +119,12 @@ def write_placement(
         (workdir / runs.PLACEMENT).unlink(missing_ok=True)
         return
     row = next(row for row in summary["rows"] if row["method"] == best.method)
-    affinity = loading.map_ops_to_devices(best.placed_problem(problem), best.placements[0])
+    placed = best.placed_problem(problem)
+    affinity = loading.map_ops_to_devices(placed, best.placements[0])
     provenance = origin(target, summary["objective"], summary["seed"]) | {"row": row}
     content: dict[str, Any] = {"method": row["method"], "placement": affinity}
+    if best.solution.order is not None:
+        content["order"] = placed.list_ordered_ops()
     if (segments := best.candidates[0].segments) is not None:
         content["segments"] = segments
     runs.write_json(workdir / runs.PLACEMENT, content | {"provenance": provenance})

@@ -59,18 +59,17 @@ class Row(NamedTuple):
         )
 
     def placed_problem(self, problem: loading.SearchProblem) -> loading.SearchProblem:
-        """Returns the problem whose coarse operations this row places."""
-        return (
-            problem.without_coarsening()
-            if self.is_full or problem.coarse is problem.full
-            else problem
-        )
+        """Returns the problem whose coarse operations this row places, in the row's order."""
+        is_full = self.is_full or problem.coarse is problem.full
+        placed = problem.without_coarsening() if is_full else problem
+        return placed.with_order(self.solution.order)
 
     def to_json(self, single_s: float) -> dict[str, Any]:
         """Returns the row as summary.json has it; `single_s`: as predicted, of the best device."""
         solution, outcome = self.solution, self.outcome
         status, measured_s, interval = solution.status_text, None, None
-        if solution.scope != base.ALL:
+        is_proof = solution.status == Status.OPTIMAL
+        if solution.scope == base.CONTIGUOUS or (solution.scope == base.GIVEN_ORDER and is_proof):
             status = f"{status}, {solution.scope}"
         is_comparable = math.isfinite(single_s) and math.isfinite(solution.value_s)
         versus_single = units.ratio(solution.value_s, single_s) if is_comparable else None
@@ -133,7 +132,8 @@ def add_loads(rows: Sequence[Row], problem: loading.SearchProblem) -> list[Row]:
         ]
         if not indices:
             continue
-        placed = rows[indices[0]].placed_problem(problem).coarse
+        # Loads do not depend on the order, so that all rows share one problem.
+        placed = problem.full if is_full else problem.coarse
         placements = np.stack([rows[i].placements[0] for i in indices])
         max_load_s = placed._replace(objective="max_load").evaluate(placements)
         memory_bytes = placed.fullest_bytes(placements)

@@ -28,6 +28,7 @@ _SCHEMA = {
     "method": str,
     "placement": {str: str},
     "segments": files.OptionalField(([[object]], None)),
+    "order": files.OptionalField([str]),  # of all operations; segments are in this order
     "provenance": {
         "devices": {str: {"label": str, "properties": {str: object}}},
         "graph": {"name": str},
@@ -66,6 +67,8 @@ def read(path: Path) -> PlacementFile:
         )
 
     def parse(data: Mapping[str, Any]) -> PlacementFile:
+        if sorted(data.get("order", data["placement"])) != sorted(data["placement"]):
+            raise ValueError("its order does not have every operation of the placement once")
         provenance = data["provenance"]
         precisions = {  # '' for a device that was described, not present
             name: record["properties"].get("INFERENCE_PRECISION_HINT", "")

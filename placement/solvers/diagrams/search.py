@@ -2,7 +2,8 @@
 
 A restricted diagram finds a placement. A relaxed diagram then tries to refute its latency, and
 latencies halfway to the largest refuted one (a destructive bound; Klein and Scholl 1999). If no
-state had to be left out, the placement is optimal.
+state had to be left out, the placement is optimal. Bounds and proofs hold for the order of priority
+that the problem gives.
 
 Graphs that are series of narrow modules, such as convolutional networks, have few states at a time
 and are solved in a fraction of a second. Recurrent networks of several layers have many states, and
@@ -67,17 +68,32 @@ def solve_diagram(problem: Instance, seed: int, limits: SearchLimits) -> Solutio
             evaluations += num_evaluations
             limits.report(evaluations, value_s, best)
         if value_s <= bound_s * (1 + base.ROUNDING):
-            return Solution(best, bound_s=bound_s, status=Status.OPTIMAL, evaluations=evaluations)
+            return Solution(
+                best,
+                bound_s=bound_s,
+                status=Status.OPTIMAL,
+                evaluations=evaluations,
+                scope=base.GIVEN_ORDER,
+            )
         # An exact sweep without the optimum: its placement exceeds the memory while tensors are
         # alive, which diagrams do not know. Wider ones would not help.
         if limits.is_over() or evaluations >= limits.budget or swept.exact:
             status = Status.TIME_LIMIT if limits.is_over() else Status.FINISHED
-            return Solution(best, bound_s=bound_s, status=status, evaluations=evaluations)
+            return Solution(
+                best,
+                bound_s=bound_s,
+                status=status,
+                evaluations=evaluations,
+                scope=base.GIVEN_ORDER,
+            )
         width *= _WIDTH_FACTOR
 
 
 def compute_bound(problem: Instance, limits: SearchLimits) -> float:
-    """Computes a lower bound of the latency of every placement, in seconds, within the limits."""
+    """Computes a lower bound of the latency of every placement, in seconds, within the limits.
+
+    It holds for the problem's order of priority.
+    """
     diagram = make_diagram(problem)
     if diagram is None:
         return 0.0

@@ -4,6 +4,7 @@ import numpy as np
 
 from placement.errors import UserError
 from placement.instance import Instance
+from placement.solvers import base
 from placement.solvers.limits import SearchLimits
 from placement.types import Solution, Status
 
@@ -114,4 +115,10 @@ def brute_force(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
         return Solution(best, status=Status.TIME_LIMIT, evaluations=evaluations)
     if best is None:
         return Solution(None, status=Status.INFEASIBLE, evaluations=evaluations)
-    return Solution(best, bound_s=best_s, status=Status.OPTIMAL, evaluations=evaluations)
+    return Solution(
+        best,
+        bound_s=best_s,
+        status=Status.OPTIMAL,
+        evaluations=evaluations,
+        scope=base.find_scope(problem),
+    )

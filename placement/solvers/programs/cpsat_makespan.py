@@ -1,4 +1,4 @@
-"""Makespan by constraint programming (CP-SAT), with the simulator's order of priority.
+"""Makespan by constraint programming (CP-SAT), in the given order of priority or in any.
 
 For every class c of co-located operations and device d that supports it, x(c, d) says whether c is
 on d. Every operation v of class c has a start s(v), a whole number. For every device d, f(d, v) is
@@ -15,9 +15,11 @@ that order. Then
                 (6)  f(d, v) >= f(d, v')
                 (7)  the memory limits.
 
-Each device runs its operations in order of priority, so the least w is the simulator's optimum and
-not that of schedules that the simulator would not run. Three kinds of constraints follow from these
-and help the proof:
+Each device runs its operations in the order of priority that the problem gives, so the least w is
+the optimum for this order. If the order is free, lines (4) to (6) are left out; by line (8) a
+device still runs one operation at a time. The order of the starts s(v) is then the solution's order
+of priority, and bounds hold for all orders. Three kinds of constraints follow from these and help
+the proof:
 
     (8)  the operations of a device do not overlap
     (9)  heads and tails (`placement.solvers.bounds.makespan`) of a placement at least as fast as
@@ -56,7 +58,12 @@ _MAX_ROWS = 1_000_000  # pairs of operations on devices that edges join
 
 
 def solve_makespan(
-    problem: Instance, seed: int, limits: SearchLimits, find_start: base.Find
+    problem: Instance,
+    seed: int,
+    limits: SearchLimits,
+    find_start: base.Find,
+    *,
+    is_order_free: bool = False,
 ) -> Solution:
     """Finds the optimum, or the best placement and bound at the time limit.
 
@@ -64,7 +71,8 @@ def solve_makespan(
       problem: the problem.
       seed: of the warm start and of the solver.
       limits: the time limit and the budget of the warm start.
-      find_start: finds the warm start, with its value.
+      find_start: finds the warm start, with its value; it keeps the order of priority.
+      is_order_free: whether the solution may have another order of priority.
 
     Raises:
       UserError: ortools is not installed, or the program would take gigabytes.
@@ -85,19 +93,32 @@ def solve_makespan(
     if value_s <= bound_s * (1 + base.ROUNDING):
         return Solution(best, bound_s=bound_s, status=Status.OPTIMAL, evaluations=evaluations)
     classes = problem.classes
-    model, device_booleans, unit_s = _build_model(cp_model, problem, value_s)
+    scope, order = base.ALL if is_order_free else base.GIVEN_ORDER, problem.order
+    model, device_booleans, starts, unit_s = _build_model(
+        cp_model, problem, value_s, is_order_free=is_order_free
+    )
     if best is not None:
         class_devices, first_equal = best[classes.first_ops], problem.interchangeable_devices
         cpsat_solver.add_hint(cp_model, model, device_booleans, class_devices, first_equal, limits)
 
-    def read_placement(value: Callable[[Any], Any]) -> tuple[np.ndarray, float]:
-        """Returns the placement of a solution, and its value in the simulator."""
+    compute_s = np.asarray(problem.costs.compute_s, np.float64)
+
+    def read_solution(
+        value: Callable[[Any], Any],
+    ) -> tuple[np.ndarray, np.ndarray | None, float]:
+        """Returns a solution's placement and order, and their value in the simulator."""
         devices = [next(d for d, x in row.items() if value(x)) for row in device_booleans]
-        placement = np.array(devices)[classes.ids]
-        return placement, problem.value_s(placement)
+        placement, order = np.array(devices)[classes.ids], problem.order
+        if is_order_free:
+            # Of operations that start at the same time, those that take no time come first, and an
+            # input comes before its readers.
+            op_compute_s = compute_s[np.arange(len(placement)), placement]
+            start, duration = [value(s) for s in starts], np.floor(op_compute_s / unit_s)
+            order = np.lexsort((np.argsort(problem.topological_order), duration, start))
+        return placement, order, problem.with_order(order).value_s(placement)
 
     def report(value: Callable[[Any], Any]) -> None:
-        placement, seconds = read_placement(value)
+        placement, _, seconds = read_solution(value)
         limits.report(evaluations, seconds, placement)
 
     parameters = {"num_workers": 1, "random_seed": seed % 2**31, "linearization_level": 0}
@@ -105,27 +126,36 @@ def solve_makespan(
     if status == cp_model.INFEASIBLE and best is None:
         return Solution(None, status=Status.INFEASIBLE, evaluations=evaluations)
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        placement, seconds = read_placement(solver.value)
+        placement, solution_order, seconds = read_solution(solver.value)
         if seconds < value_s:
-            best, value_s = placement, seconds
+            best, order, value_s = placement, solution_order, seconds
     bound_s = max(bound_s, solver.best_objective_bound * unit_s)
     is_proven = value_s <= bound_s * (1 + base.ROUNDING)
     outcome = Status.OPTIMAL if is_proven else Status.TIME_LIMIT
-    return Solution(best, bound_s=bound_s, status=outcome, evaluations=evaluations)
+    return Solution(
+        best,
+        bound_s=bound_s,
+        status=outcome,
+        evaluations=evaluations,
+        order=order,
+        scope=scope,
+    )
 
 
 def _build_model(
-    cp_model: Any, problem: Instance, value_s: float
-) -> tuple[Any, list[dict[int, Any]], float]:
+    cp_model: Any, problem: Instance, value_s: float, *, is_order_free: bool
+) -> tuple[Any, list[dict[int, Any]], list[Any], float]:
     """Builds the model of placements whose latency is at most that of the warm start.
 
     Args:
       cp_model: OR-Tools' module.
       problem: the problem.
       value_s: the latency of the warm start, or inf.
+      is_order_free: whether lines (4) to (6) are left out.
 
     Returns:
-      The model; for each class, its Boolean x on each open device; the seconds of a unit.
+      The model; for each class, its Boolean x on each open device; for each operation, its start;
+      the seconds of a unit.
     """
     model, classes, memory = cp_model.CpModel(), problem.classes, problem.memory_limits
     class_ids = classes.ids.tolist()
@@ -176,13 +206,15 @@ def _build_model(
             if device not in x[v]:
                 continue
             is_there, duration = x[v][device], int(compute[v, device])
+            intervals.append(
+                model.new_optional_fixed_size_interval_var(start[v], duration, is_there, "")
+            )
+            if is_order_free:
+                continue
             model.add(start[v] >= free).only_enforce_if(is_there)
             next_free = model.new_int_var(0, limit, "")
             model.add(next_free >= free)
             model.add(next_free >= start[v] + duration).only_enforce_if(is_there)
-            intervals.append(
-                model.new_optional_fixed_size_interval_var(start[v], duration, is_there, "")
-            )
             free = next_free
         model.add_no_overlap(intervals)
     for devices, capacity_bytes in zip(memory.devices, memory.capacity_bytes, strict=True):
@@ -205,4 +237,4 @@ def _build_model(
                 if high in booleans:
                     model.add_bool_or([*earlier, ~booleans[high]])
                 earlier += [booleans[low]] if low in booleans else []
-    return model, class_x, unit_s
+    return model, class_x, start, unit_s

@@ -62,7 +62,7 @@ def milp_noncontiguous(problem: Instance, seed: int, limits: SearchLimits) -> So
 
 
 def cpsat(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
-    """A constraint program on CP-SAT, over all placements.
+    """A constraint program on CP-SAT, over all placements; under makespan, in the given order.
 
     Two runs may differ if the time limit ends them.
 
@@ -72,6 +72,17 @@ def cpsat(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     if problem.objective == "makespan":
         return cpsat_makespan.solve_makespan(problem, seed, limits, find_warm_start)
     return _search(problem, seed, limits, cpsat_solver.solve_program)
+
+
+def cpsat_free(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+    """A constraint program on CP-SAT, over all placements and all orders of priority.
+
+    Two runs may differ if the time limit ends them.
+
+    Raises:
+      UserError: ortools is not installed.
+    """
+    return cpsat_makespan.solve_makespan(problem, seed, limits, find_warm_start, is_order_free=True)
 
 
 def find_warm_start(

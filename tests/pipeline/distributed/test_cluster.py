@@ -152,6 +152,6 @@ def test_deploying_is_for_this_machine(chain, tmp_path):
 
 def test_the_better_of_two_bounds_is_kept(tmp_path):
     path = tmp_path / "bounds.json"
-    bounds.merge(path, {"one": [1.0, 4.0]})
-    bounds.merge(path, {"one": [2.0, 3.0], "two": [5.0, 5.0]})
-    assert bounds.read(path) == {"one": [2.0, 4.0], "two": [5.0, 5.0]}
+    bounds.merge(path, {"one": [1.0, 4.0, 4.0]})
+    bounds.merge(path, {"one": [2.0, 3.0, 5.0], "two": [5.0, 5.0, 5.0]})
+    assert bounds.read(path) == {"one": [2.0, 4.0, 5.0], "two": [5.0, 5.0, 5.0]}

@@ -19,10 +19,12 @@ from placement.pipeline.results import bounds
 from placement.pipeline.results.rows import Row
 from placement.pipeline.settings import Settings
 from placement.pipeline.tasks import compare, solve
+from placement.reporting import details
 from placement.solvers.limits import SearchLimits
-from placement.types import Solution
+from placement.types import Solution, Status
 from tests import helpers
 from tests.reporting import events
+from tests.search import test_schedule_search
 
 # Two accelerators, a host, and two chains that feed one operation: ids 0 -> 2, 1 -> 3, (2, 3) -> 4.
 WORKLOAD = {
@@ -172,8 +174,8 @@ def test_a_comparison_keeps_one_file_of_bounds_and_prints_the_gap(tmp_path):
     wanted = config(tmp_path, methods="milp_noncontiguous,round_robin", seeds=2)
     compare.run(wanted, tmp_path / "run")
     assert not list((tmp_path / "run/cells").rglob(bounds.FILE))
-    ((full_s, coarse_s),) = json.loads((tmp_path / "run" / bounds.FILE).read_text()).values()
-    assert full_s == coarse_s == 9
+    (bounds_s,) = json.loads((tmp_path / "run" / bounds.FILE).read_text()).values()
+    assert bounds_s == [9, 9, 9]
     report = (tmp_path / "run/report.md").read_text()
     assert "| bound | gap of the best |" in report
 
@@ -219,3 +221,40 @@ def test_a_bound_stands_beside_the_rows_that_it_holds_for(tmp_path):
     # What is in the file counts, though nobody found it this time.
     again = bounds.add_bounds([make_row(9.0)], setting, path)
     assert again[0].solution.bound_s == 5.0
+
+
+def test_a_bound_in_heft_order_is_not_that_of_another_order(tmp_path):
+    problem = test_schedule_search.waiting_problem()  # 11 s in HEFT's order, 8 s in the best
+    setting = loading.SearchProblem(problem, problem, np.arange(3), np.arange(3), problem.evaluate)
+    order, placement = np.int32([2, 0, 1]), np.int32([0, 1, 1])
+    proven = Solution(placement, 11.0, 11.0, Status.OPTIMAL, scope="given order")
+    proven = proven._replace(elite=placement[None])
+    rows = [
+        Row("cpsat", proven, (), (11.0,)),
+        Row("lns", Solution(placement, 11.0), (), (11.0,)),
+        Row("search", Solution(placement, 8.0, order=order), (), (8.0,)),
+    ]
+    bounded = bounds.add_bounds(rows, setting, tmp_path / bounds.FILE)
+    assert [row.solution.bound_s for row in bounded] == [11.0, 11.0, pytest.approx(8, rel=0.01)]
+    assert bounded[0].to_json(11.0)["status"] == "optimal, given order"
+    (stored,) = bounds.read(tmp_path / bounds.FILE).values()
+    assert len(stored) == 3
+    assert stored[2] == 11.0
+
+
+def test_the_order_found_is_in_the_placement_file_and_in_the_timeline(tmp_path):
+    graph = "synthetic:family=known_optimum,ops=100,devices=6,seed=1"
+    wanted = config(tmp_path, methods="search")
+    wanted = dataclasses.replace(
+        wanted, graph=graph, devices="auto", objective="makespan", budget=16_000, time_limit_s=60
+    )
+    summary = solve.run(wanted, tmp_path)
+    (row,) = [row for row in summary["rows"] if row["method"] == "search"]
+    placed = json.loads((tmp_path / "placement.json").read_text())
+    assert sorted(placed["order"]) == sorted(placed["placement"])
+    described = details.read(tmp_path / details.FILE)
+    assert max(s.finish_s for s in described.predicted.spans) == pytest.approx(row["predicted_s"])
+    position = {name: i for i, name in enumerate(placed["order"])}
+    for device in range(6):
+        ops = [s.ops[0] for s in described.predicted.spans if s.device == device]
+        assert ops == sorted(ops, key=lambda op: position[described.graph.op_names[op]])

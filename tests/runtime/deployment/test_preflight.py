@@ -67,6 +67,22 @@ def test_what_is_no_placement_is_refused_in_one_line(tmp_path, content):
     assert "\n" not in str(caught.value)
 
 
+def test_an_order_has_every_operation_of_the_placement_once(tmp_path):
+    file = tmp_path / "placement.json"
+    content = {"method": "search", "placement": {"a": A, "b": B}, "order": ["b", "a"]}
+    content["provenance"] = {
+        "devices": {name: {"label": name, "properties": {}} for name in (A, B)},
+        "graph": {"name": "two"},
+    }
+    file.write_text(json.dumps(content))
+    assert preflight.read(file).affinity == content["placement"]
+    for order in (["a"], ["a", "a"], ["a", "c"]):
+        file.write_text(json.dumps(content | {"order": order}))
+        with pytest.raises(UserError, match="its order does not have every operation") as caught:
+            preflight.read(file)
+        assert "\n" not in str(caught.value)
+
+
 def test_devices_are_those_placed_on_unless_others_are_given():
     assert preflight.find_devices(placed(), "auto") == HOST
     assert preflight.find_devices(placed(), "host") == HOST

@@ -1,6 +1,7 @@
 """CP-SAT, bounds and large-neighbourhood search of makespan against brute force."""
 
 import functools
+import itertools
 import sys
 
 import numpy as np
@@ -16,6 +17,7 @@ from placement.solvers.heuristics import large_neighbourhood
 from placement.solvers.limits import SearchLimits
 from placement.solvers.programs import cpsat_makespan, program_search
 from tests import helpers
+from tests.search import test_schedule_search
 from tests.simulators import reference
 from tests.solvers import exhaustive
 from tests.solvers.heuristics import test_list_scheduling as examples
@@ -64,6 +66,40 @@ def test_cpsat_equals_brute_force():
         value = problem.evaluate(found.placement[None])[0]
         assert value == optimum
         assert found.bound_s == pytest.approx(optimum, rel=base.ROUNDING)
+
+
+@pytest.mark.slow
+def test_cpsat_free_equals_the_enumeration_of_placements_and_orders():
+    pytest.importorskip("ortools")
+    rng, num_faster = np.random.default_rng(4), 0
+    rows = helpers.all_placements(6, 2)
+    for _ in range(8):
+        problem, _ = reference.random_problem(rng, "makespan", (6, 4, 4, 2))
+        position = [np.argsort(order) for order in itertools.permutations(range(6))]
+        senders, receivers = problem.graph.senders, problem.graph.receivers
+        orders = [np.argsort(p) for p in position if (p[senders] < p[receivers]).all()]
+        values_s = [problem.with_order(order).evaluate(rows).min() for order in orders]
+        if np.isinf(min(values_s)):
+            continue
+        found = methods.solve(problem, "cpsat_free", time_limit_s=20)
+        assert (found.status, found.scope) == ("optimal", "all")
+        assert found.value_s == min(values_s)
+        num_faster += found.value_s < problem.evaluate(rows).min()
+    assert num_faster
+
+
+def test_proofs_say_whether_they_hold_for_the_given_order_or_for_all():
+    pytest.importorskip("ortools")
+    problem = test_schedule_search.waiting_problem()  # 11 s in HEFT's order, 8 s in the best
+    for method in ("cpsat", "diagram", "brute_force"):
+        found = methods.solve(problem, method, time_limit_s=20)
+        assert (found.value_s, found.status, found.scope) == (11, "optimal", "given order")
+    free = methods.solve(problem, "cpsat_free", time_limit_s=20)
+    assert (free.value_s, free.status, free.scope) == (8, "optimal", "all")
+    assert problem.with_order(free.order).value_s(free.placement) == 8
+    # In the best order the proof of the given order is that of all.
+    best = methods.solve(problem.with_order(free.order), "cpsat", time_limit_s=20)
+    assert best.value_s == 8
 
 
 def test_cpsat_proves_the_optima_of_the_papers_examples():
