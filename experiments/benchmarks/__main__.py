@@ -11,6 +11,7 @@
     python -m experiments.benchmarks compile [METHOD ...]
     python -m experiments.benchmarks optimum [SECONDS]
     python -m experiments.benchmarks parts [POLICY ...]
+    python -m experiments.benchmarks proposals
 
 The module of the same name describes each benchmark; `devices` is described in
 `experiments.benchmarks.jax_devices`, and `compile` in `experiments.benchmarks.compilation`.
@@ -27,6 +28,7 @@ from experiments.benchmarks import (
     optimum,
     parts,
     policy,
+    proposals,
     scale,
     search,
     simulators,
@@ -46,6 +48,7 @@ BENCHMARKS: dict[str, Callable[..., None]] = {
     "compile": compilation.run,
     "optimum": optimum.run,
     "parts": parts.run,
+    "proposals": proposals.run,
 }
 _WITH_ARGUMENTS = ("search", "scale", "unseen", "gaps", "compile", "optimum", "parts")
 

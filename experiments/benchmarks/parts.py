@@ -130,7 +130,7 @@ def measure(policies: Iterable[str] = (), seeds: Iterable[int] = _SEEDS) -> list
         searches[f"hsdag, pretraining {number}"] = partial(_find_with_policy, Path(policy))
     results = []
     for graph in (*_OPTIMUM_GRAPHS, *_OTHER_GRAPHS):
-        problem, reference_s = _make_problem(graph)
+        problem, reference_s = make_problem(graph)
         for name, find in searches.items():
             jax.clear_caches()
             cold, warm = (_run(name, find, problem, 0, _FIRST, 0.0) for _ in range(2))
@@ -180,8 +180,9 @@ def _find_with_policy(path: Path, problem: Instance, seed: int, limits: SearchLi
     return learned.find(method, problem, seed, limits, load=load)
 
 
-def _make_problem(graph: str) -> tuple[Instance, float]:
-    if graph in _OTHER_GRAPHS:
+def make_problem(graph: str) -> tuple[Instance, float]:
+    """Returns the problem of a graph, and its optimum in seconds, or nan where it is not known."""
+    if known_optimum.FAMILY not in graph:
         return cells.describe_problem(graph, _DEVICES, constants=True).coarse, np.nan
     workload = known_optimum.build(graph)
     problem = Instance(workload.graph, workload.costs, "makespan", workload.devices)

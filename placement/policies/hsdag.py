@@ -71,6 +71,7 @@ other objectives a search starts from initial parameters.
 """
 
 import functools
+import inspect
 from typing import Any, NamedTuple, cast
 
 import chex
@@ -381,6 +382,20 @@ def make(
         return _score(encoding, logits, action, group, is_valid)
 
     return Policy(init, sample, log_prob, propose=propose)
+
+
+def score_edges(params: Params, graph: jraph.GraphsTuple, placement: Array) -> Array:
+    """Scores the edges of a graph under a placement int32 [N], by a policy of the default sizes.
+
+    Returns:
+      float32 [E]: the higher, the more likely a parse joins the ends of the edge.
+    """
+    defaults = inspect.signature(make).parameters
+    network = _Network(defaults["hidden_size"].default, defaults["num_layers"].default)
+    graph = _with_finite_costs(graph)
+    schedule = schedules.compute_schedule(graph.globals, placement)
+    encoding = network.apply(params, graph, placement, schedule, method="encode")
+    return cast(_Encoding, encoding).scores[: len(graph.senders)]
 
 
 def _draw_masked_index(mask: Array, uniform: Array) -> Array:
