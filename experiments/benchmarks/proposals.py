@@ -1,7 +1,7 @@
-"""Learned groups as proposals of the search: `experiments.benchmarks proposals`.
+"""Learned proposals of searches, against controls: `experiments.benchmarks proposals`.
 
-The chains of `search` draw a part of their blocks from random parses, in which an edge counts by
-its delay. Here HSDAG's installed policy scores the edges instead: the weight of an edge is
+*Groups.* The chains of `search` draw a part of their blocks from random parses, in which an edge
+counts by its delay. Here HSDAG's installed policy scores the edges instead: an edge weighs
 exp(score), under the chains' best placement. The parses are drawn again every `_STEPS` steps. There
 are three variants:
 
@@ -9,10 +9,21 @@ are three variants:
     learned    the policy's
     shuffled   the policy's weights, each at a random edge: a control, equal in all but the learning
 
-All start at the best of the single devices and HEFT's placement, keep HEFT's order, and are read
-after 1, 5 and 30 s of the processor, without compilation. A score is a latency over the optimum
-where it is known, else over the best one of all runs. A table shows interquartile means over graphs
-and seeds, with 95% intervals; the last row is the ratio of two variants, run by run.
+They are read after 1, 5 and 30 s.
+
+*Moves.* On large graphs, where simulations take long, HSDAG's installed policy proposes
+`_NUM_MOVES` moves of groups in one forward pass and does not learn. A chain moves to the best one.
+There are two variants:
+
+    learned    the policy chooses the moves
+    uniform    moves are drawn uniformly, from the same kind of groups
+
+They are read after equal evaluations and after equal time.
+
+All searches start at the best of the single devices and HEFT's placement, and keep HEFT's order.
+Seconds are those of the processor, without compilation. A score is a latency over the optimum where
+it is known, else over the best one of all runs. Tables show interquartile means over graphs and
+seeds, with 95% intervals; the last rows are ratios of two variants, run by run.
 """
 
 import json
@@ -23,6 +34,7 @@ from typing import NamedTuple
 
 import chex
 import jax
+import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 
@@ -34,6 +46,7 @@ from placement.policies import hsdag
 from placement.reporting import statistics
 from placement.reporting.tables import grids
 from placement.search import block_orders, block_search, multistart, random_parsing
+from placement.solvers import iterated_local_search as ils
 from placement.solvers.heuristics import list_scheduling
 from placement.solvers.limits import SearchLimits
 
@@ -41,16 +54,22 @@ GRAPHS = (
     "rnnlm",
     "synthetic:family=fork_join,ops=1000",
     "synthetic:family=known_optimum,ops=200,devices=8",
-    "synthetic:family=known_optimum,ops=500,devices=8",
 )
-VARIANTS = "prior", "learned", "shuffled"
 _POINTS_S = 1.0, 5.0, 30.0
+_MOVE_GRAPHS = (
+    "synthetic:family=fork_join,ops=3000",
+    "synthetic:family=known_optimum,ops=2000,devices=8",
+)
+_MOVE_VARIANTS = {"learned": "hsdag", "uniform": "hsdag:uniform=1"}
+_NUM_MOVES, _MOVE_EVALUATIONS, _MOVES_S = 512, 25_600, 20.0
 _SEEDS = range(10)
 _STEPS = 400  # between two draws of parses: 25,600 evaluations
 HEADER = "groups", *(f"{seconds:g} s" for seconds in _POINTS_S)
+MOVES_HEADER = "moves", f"{_MOVE_EVALUATIONS:,} evaluations", f"{_MOVES_S:g} s"
 # Of edges: weights within these bounds of the median, so that powers of random numbers are finite.
 _WEIGHT_RANGE = 0.01, 100.0
 
+MoveStep = Callable[[chex.PRNGKey, ils.ChainState], tuple[chex.PRNGKey, ils.ChainState]]
 Weigh = Callable[[np.ndarray], np.ndarray]  # placement int32 [N] -> weights float64 [E] of edges
 
 
@@ -61,19 +80,20 @@ class Result(NamedTuple):
     graph: str
     seed: int
     reference_s: float  # the optimum, or nan
-    best_s: tuple[float, ...]  # at each of `_POINTS_S`
+    best_s: tuple[float, ...]  # at each point at which it is read
 
 
 def run() -> None:
-    """Prints a row for each variant."""
-    table = grids.new_table("latency over the optimum or the best known", (), HEADER)
-    for row in make_rows(measure()):
-        table.add_row(*row)
-    Console(width=120).print(table)
+    """Prints both tables."""
+    for header, results in ((HEADER, measure_groups()), (MOVES_HEADER, measure_moves())):
+        table = grids.new_table("latency over the optimum or the best known", (), header)
+        for row in make_rows(results):
+            table.add_row(*row)
+        Console(width=120).print(table)
 
 
-def measure() -> list[Result]:
-    """Returns the result of every run, and prints it to stderr as soon as it is known."""
+def measure_groups() -> list[Result]:
+    """Returns the results of all runs with groups, and prints each to stderr."""
     results = []
     for graph in GRAPHS:
         problem, reference_s = parts.make_problem(graph)
@@ -88,36 +108,50 @@ def measure() -> list[Result]:
     return results
 
 
+def measure_moves() -> list[Result]:
+    """Returns the results of all runs with moves, and prints each to stderr."""
+    results = []
+    for graph in _MOVE_GRAPHS:
+        problem, reference_s = parts.make_problem(graph)
+        for variant, method in _MOVE_VARIANTS.items():
+            step = _make_move_step(problem, method)
+            for seed in _SEEDS:
+                best_s = _search_moves(problem, step, seed)
+                results.append(Result(variant, graph, seed, reference_s, best_s))
+                print(*results[-1], file=sys.stderr, flush=True)
+        jax.clear_caches()
+    return results
+
+
 def make_rows(results: Iterable[Result]) -> list[list[str]]:
-    """Returns a row of `HEADER` for each variant, and one for each ratio of two variants."""
+    """Returns a row for each variant, and one for each ratio of 'learned' to another variant."""
     results = list(results)
     best_s = {
         graph: np.nanmin([(*r.best_s, r.reference_s) for r in results if r.graph == graph])
         for graph in dict.fromkeys(r.graph for r in results)
     }
-    latencies_s = {(r.variant, r.graph, r.seed): np.array(r.best_s) for r in results}
+    runs: dict[str, dict[tuple[str, int], np.ndarray]] = {}
+    for result in results:
+        latencies_s = np.array(result.best_s)
+        runs.setdefault(result.variant, {})[result.graph, result.seed] = latencies_s
 
     def make_row(name: str, scores: dict[tuple[str, int], np.ndarray]) -> list[str]:
         row = [name]
-        for point in range(len(_POINTS_S)):
-            runs = [
+        for point in range(len(results[0].best_s)):
+            by_graph = [
                 np.array([values[point] for (g, _), values in scores.items() if g == graph])
                 for graph in best_s
             ]
-            mean = statistics.interquartile_mean(runs)
+            mean = statistics.interquartile_mean(by_graph)
             row.append(f"{mean.value:.4f} [{mean.low:.4f}, {mean.high:.4f}]")
         return row
 
-    def select(variant: str) -> dict[tuple[str, int], np.ndarray]:
-        return {key[1:]: values for key, values in latencies_s.items() if key[0] == variant}
-
     rows = [
-        make_row(variant, {k: v / best_s[k[0]] for k, v in select(variant).items()})
-        for variant in VARIANTS
+        make_row(variant, {key: values / best_s[key[0]] for key, values in scores.items()})
+        for variant, scores in runs.items()
     ]
-    for other in ("prior", "shuffled"):
-        divisors = select(other)
-        ratios = {key: values / divisors[key] for key, values in select("learned").items()}
+    for other in [variant for variant in runs if variant != "learned"]:
+        ratios = {key: values / runs[other][key] for key, values in runs["learned"].items()}
         rows.append(make_row(f"learned / {other}", ratios))
     return rows
 
@@ -161,12 +195,9 @@ def _search(
     """Searches until the last of some seconds of the processor; returns the latency at each."""
     start_s = time.process_time()
     rng = np.random.default_rng(seed)
-    heft = list_scheduling.heft(problem, seed, SearchLimits(60.0, 10**12)).placement
-    assert heft is not None
-    placements = np.array([*problem.single_devices, heft], np.int32)
     simulate = simulators.get_objective("makespan").simulate_columns
-    space, state = multistart.start_chains(problem, placements, seed)
-    best_s = []
+    space, state = multistart.start_chains(problem, _find_starts(problem), seed)
+    best_s: list[float] = []
     while len(best_s) < len(points_s):
         best = np.asarray(state.chains.best_placement)[problem.classes.ids]
         orders = draw_groups(space.orders, problem, weigh(best), rng)
@@ -175,6 +206,65 @@ def _search(
         elapsed_s, latency_s = time.process_time() - start_s, float(state.chains.best_latency_s)
         best_s += [latency_s] * (sum(p <= elapsed_s for p in points_s) - len(best_s))
     return tuple(best_s)
+
+
+def _find_starts(problem: Instance) -> np.ndarray:
+    heft = list_scheduling.heft(problem, 0, SearchLimits(60.0, 10**12)).placement
+    assert heft is not None
+    return np.array([*problem.single_devices, heft], np.int32)
+
+
+def _make_move_step(problem: Instance, method: str) -> MoveStep:
+    """Makes and compiles the step of a chain whose moves a method's policy proposes."""
+    search = learned.Search.prepare(method, problem)
+    policy, graph = search.method.policy, search.policy_input.graph
+    params = policy.init(jax.random.key(0), graph)
+    num_ops, num_nodes = problem.graph.num_ops, len(graph.nodes["mask"])
+    simulate = simulators.get_objective("makespan").simulate_columns
+    propose = policy.propose
+    assert propose is not None
+
+    @jax.jit
+    def step(key: chex.PRNGKey, chain: ils.ChainState) -> tuple[chex.PRNGKey, ils.ChainState]:
+        key, propose_key = jax.random.split(key)
+        padded = jnp.pad(chain.placements[:, 0], (0, num_nodes - num_ops))
+        samples = propose(params, propose_key, graph, padded, _NUM_MOVES)
+        placements = samples.placement[:, 0, :num_ops].T
+        is_changed = (placements != chain.placements).any(axis=0)
+        latencies_s = simulate(problem.tables, placements).latency_s
+        return key, ils.move_chains(
+            chain,
+            ils.Proposals(placements, is_changed),
+            ils.Evaluation(latencies_s, latencies_s),
+            patience=ils.default_patience(num_ops),
+        )
+
+    jax.block_until_ready(step(jax.random.key(0), _start_chain(problem)))
+    return step
+
+
+def _start_chain(problem: Instance) -> ils.ChainState:
+    starts = _find_starts(problem)
+    latencies_s = jnp.asarray(problem.evaluate(starts), jnp.float32)
+    evaluation = ils.Evaluation(latencies_s, latencies_s)
+    return ils.start(jnp.asarray(starts.T), evaluation, latencies_s.argmin()[None])
+
+
+def _search_moves(problem: Instance, step: MoveStep, seed: int) -> tuple[float, float]:
+    """Returns the latency after `_MOVE_EVALUATIONS`, and that after `_MOVES_S`."""
+    key, chain = jax.random.key(seed), _start_chain(problem)
+    start_s, evaluations, best_s = time.process_time(), 0, [np.inf, np.inf]
+    is_open = [True, True]
+    while any(is_open):
+        key, chain = jax.block_until_ready(step(key, chain))
+        evaluations += _NUM_MOVES
+        best_s = [
+            float(chain.best_latency_s) if still_open else value_s
+            for still_open, value_s in zip(is_open, best_s, strict=True)
+        ]
+        elapsed_s = time.process_time() - start_s
+        is_open = [evaluations < _MOVE_EVALUATIONS, elapsed_s < _MOVES_S]
+    return best_s[0], best_s[1]
 
 
 def draw_groups(
@@ -203,4 +293,4 @@ def draw_groups(
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure()))
+    print(json.dumps([measure_groups(), measure_moves()]))

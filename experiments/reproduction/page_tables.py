@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from experiments.benchmarks.proposals import HEADER, MOVES_HEADER
 from experiments.reproduction import conclusions
 from experiments.reproduction import table_readers as readers
 from experiments.reproduction.server import NMT
@@ -115,16 +116,16 @@ _SYNTHETIC = [f"synthetic:family={f},ops=300" for f in ("layered", "series_paral
 _HEADROOM_GRAPHS = ",".join(["rnnlm", "nmt:layers=2", *_SYNTHETIC])
 _PAPER = "hsdag:variant=paper"
 _BASELINES = "hierarchical,colocrl,placeto,search,lns"
-# Where the strength of `hsdag` comes from, on graphs of families that its pretraining did not see.
-_PARTS = (
-    "--config.seeds=10 --config.budget=8000 --config.methods=hsdag,hsdag:learning_rate=0,"
-    "hsdag:scores=prior,hsdag:uniform=1,hsdag:variant=untrained,"
-    "hsdag:variant=untrained,learning_rate=0,search,lns"
-)
-_OPTIMUM = [
-    f"synthetic:family=known_optimum,ops={ops},devices={devices}"
-    for ops, devices in ((100, 4), (200, 8))
-]
+# Where the strength of `hsdag` comes from: its parts, with policies of two more pretrainings.
+_PRETRAININGS = {
+    f"pretrain_hsdag_{seed}": f"--config=pretrain_hsdag --task=pretrain --config.seed={seed}"
+    for seed in (1, 2)
+}
+_PARTS = _PRETRAININGS | {
+    "parts": " ".join(
+        ["experiments.benchmarks.parts", *(f"{run}/policy.msgpack" for run in _PRETRAININGS)]
+    )
+}
 _AUDITS = {
     "audit": (
         "hsdag",
@@ -150,15 +151,6 @@ _AUDITS = {
         f"--config.methods={_PAPER},{_PAPER},features=op_type+degrees+fractal+positional,"
         f"{_PAPER},features=op_type+degrees+fractal+output_shape,"
         f"{_PAPER},features=op_type+output_shape",
-    ),
-    "hsdag_parts": (
-        "hsdag",
-        f"{_AUDIT} --config.graphs=rnnlm,two_stream,synthetic:family=fork_join,ops=300,"
-        f"inception_v3 {_PARTS}",
-    ),
-    "hsdag_parts_optimum": (
-        "hsdag",
-        f"{_AUDIT} --config.graphs={','.join(_OPTIMUM)} --config.devices=auto {_PARTS}",
     ),
 }
 _UNTRAINED = "hsdag:variant=untrained"
@@ -224,6 +216,7 @@ _SUBGRAPH_METHODS = {
 }
 _SIZES = {f"scale-{size}": f"experiments.benchmarks.scale {size}" for size in (10_000, 100_000)}
 _POLICY = "../../placement/methods/pretrained/policy.msgpack"  # relative to the folder of the runs
+_PROPOSALS = {"proposals": "experiments.benchmarks.proposals"}
 _UNSEEN = {"unseen": f"experiments.benchmarks.unseen {_POLICY}"}
 TABLES = {
     "quickstart": Table(
@@ -362,6 +355,13 @@ TABLES = {
     ),
     "optimum": Table(
         "docs/SOLVERS.md", {"optimum": "experiments.benchmarks.optimum"}, readers.read_optimum_gaps
+    ),
+    "parts": Table("docs/REPRODUCTION.md", _PARTS, readers.read_parts),
+    "learned_groups": Table(
+        "docs/SEARCH.md", _PROPOSALS, partial(readers.read_proposals, table=0, header=HEADER)
+    ),
+    "learned_moves": Table(
+        "docs/SEARCH.md", _PROPOSALS, partial(readers.read_proposals, table=1, header=MOVES_HEADER)
     ),
     "unseen_devices": Table("docs/PRETRAINING.md", _UNSEEN, readers.read_unseen_by_devices),
     "unseen_families": Table("docs/PRETRAINING.md", _UNSEEN, readers.read_unseen_by_family),

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from experiments.benchmarks import gaps as gaps_lib
-from experiments.benchmarks import optimum, unseen
+from experiments.benchmarks import optimum, parts, proposals, unseen
 from experiments.benchmarks.cells import Cell
 from experiments.benchmarks.scale import Phase, format_exponent
 from experiments.reproduction import published as published_lib
@@ -273,6 +273,18 @@ def read_optimum_gaps(folder: Path) -> Grid:
     results = [optimum.Result(*result) for result in _read_printed(folder, "optimum")]
     header = ["operations", "devices", *(f"`{method}`" for method in optimum.METHODS)]
     return header, optimum.make_rows(results)
+
+
+def read_parts(folder: Path) -> Grid:
+    """Reads the scores of `hsdag` without some of its parts."""
+    results = [parts.Result(*result) for result in _read_printed(folder, "parts")]
+    return list(parts.HEADER), [[f"`{row[0]}`", *row[1:]] for row in parts.make_rows(results)]
+
+
+def read_proposals(folder: Path, table: int, header: Sequence[str]) -> Grid:
+    """Reads the scores of searches with learned proposals: groups (table 0) or moves (1)."""
+    printed = _read_printed(folder, "proposals")[table]
+    return list(header), proposals.make_rows(proposals.Result(*result) for result in printed)
 
 
 def read_roles(folder: Path) -> Grid:

@@ -45,9 +45,25 @@ def test_every_variant_is_read_at_every_point(monkeypatch, capsys):
     monkeypatch.setattr(proposals, "GRAPHS", ("synthetic:family=known_optimum,ops=30,devices=3",))
     monkeypatch.setattr(proposals, "_POINTS_S", (0.01, 0.1))
     monkeypatch.setattr(proposals, "_SEEDS", range(2))
-    results = proposals.measure()
+    results = proposals.measure_groups()
     assert len(capsys.readouterr().err.splitlines()) == 6
     assert all(1 <= r.best_s[1] <= r.best_s[0] for r in results)
     assert [row[0] for row in proposals.make_rows(results)] == [
         *("prior", "learned", "shuffled", "learned / prior", "learned / shuffled")
+    ]
+
+
+@pytest.mark.slow
+def test_moves_are_read_at_equal_evaluations_and_at_equal_time(monkeypatch, capsys):
+    monkeypatch.setattr(
+        proposals, "_MOVE_GRAPHS", ("synthetic:family=known_optimum,ops=30,devices=3",)
+    )
+    for name, value in (("_NUM_MOVES", 64), ("_MOVE_EVALUATIONS", 128), ("_MOVES_S", 0.2)):
+        monkeypatch.setattr(proposals, name, value)
+    monkeypatch.setattr(proposals, "_SEEDS", range(2))
+    results = proposals.measure_moves()
+    assert len(capsys.readouterr().err.splitlines()) == 4
+    assert all(1 <= r.best_s[1] <= r.best_s[0] < 3 for r in results)
+    assert [row[0] for row in proposals.make_rows(results)] == [
+        *("learned", "uniform", "learned / uniform")
     ]
