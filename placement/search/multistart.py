@@ -86,17 +86,7 @@ def search(
     if np.log(classes.allowed.sum(axis=1)).sum() <= np.log(_ENUMERATION_LIMIT):
         enumerated = trivial.brute_force(problem, seed, limits)
         return _improve_proven(problem, enumerated, seed, limits) if improve_order else enumerated
-    start_list = list(problem.single_devices)
-    optimum: Solution | None = None
-    for result in starts.find_starts(
-        problem, seed, limits.take_share(_STARTS_SHARE, limits.budget)
-    ):
-        start_list.append(result.placement)
-        is_optimal = result.status == Status.OPTIMAL and result.scope != base.CONTIGUOUS
-        if is_optimal and np.isfinite(problem.value_s(np.asarray(result.placement))):
-            optimum = result
-            break
-    placements = np.array(start_list, np.int32)
+    placements, optimum = _find_starts(problem, seed, limits)
     evaluations = len(placements) + (warm_start.evaluations if warm_start is not None else 0)
     if optimum is not None:
         assert optimum.placement is not None
@@ -120,6 +110,38 @@ def search(
             return result._replace(evaluations=evaluations)
         if result.placement is not None:
             placements = result.placement[None]
+    return _run_chains(problem, placements, evaluations, seed, limits, improve_order=improve_order)
+
+
+def _find_starts(
+    problem: Instance, seed: int, limits: SearchLimits
+) -> tuple[np.ndarray, Solution | None]:
+    """Returns the placements int32 [M, N] of fast methods, and one that is proven optimal, if any.
+
+    The proof holds for the problem's order of priority.
+    """
+    placements = list(problem.single_devices)
+    for result in starts.find_starts(
+        problem, seed, limits.take_share(_STARTS_SHARE, limits.budget)
+    ):
+        placements.append(result.placement)
+        is_optimal = result.status == Status.OPTIMAL and result.scope != base.CONTIGUOUS
+        if is_optimal and np.isfinite(problem.value_s(np.asarray(result.placement))):
+            return np.array(placements, np.int32), result
+    return np.array(placements, np.int32), None
+
+
+def _run_chains(
+    problem: Instance,
+    placements: np.ndarray,
+    evaluations: int,
+    seed: int,
+    limits: SearchLimits,
+    *,
+    improve_order: bool,
+) -> Solution:
+    """Searches from placements int32 [M, N] until the limits, after some evaluations."""
+    classes = problem.classes
     simulate = simulators.get_objective(problem.objective).simulate_columns
     space, state = start_chains(problem, placements, seed)
     set_size = _choose_set_size(len(classes.compute_s), limits.budget - evaluations)
