@@ -88,6 +88,14 @@ def find_target(settings: Settings) -> Target:
                 "give --config.evaluate=simulate"
             )
         return described
+    if settings.devices.strip() == devices_lib.PRECISIONS and (
+        settings.backend != "hetero" or settings.objective != "serial"
+    ):
+        raise UserError(
+            f"devices={settings.devices!r} compute one after another, on the same threads; given "
+            f"backend={settings.backend!r} and objective={settings.objective!r}: give "
+            "--config.backend=hetero --config.objective=serial"
+        )
     request = settings.devices, settings.backend == "concurrent", settings.objective == "max_load"
     choice = find_hosts() if settings.measure_on == "ray" else None
     if choice is None:
