@@ -262,7 +262,9 @@ def _write(
         if no_blob_reason:
             checks["compiled model"] = f"not written: {no_blob_reason}"
         is_quantised = outputs.is_quantised(artifact.model)
-        tolerance = outputs.tolerance(artifact.devices, quantised=is_quantised)
+        tolerance = outputs.tolerance(
+            artifact.devices, quantised=is_quantised, max_error=inputs.max_error
+        )
         errors = preflight.compare_outputs(new, artifact.model, inputs.samples)
         for source, (error, nan_share) in errors.items():
             if not error <= tolerance:  # also refuses a NaN
