@@ -135,6 +135,8 @@ def run_methods(
         "compute_s": _cpu_s() - cpu_started_s,
         "wall_s": time.monotonic() - started_s,
     }
+    if target.divisions:
+        summary["divisions"] = [division.to_json() for division in target.divisions]
     directory = outputs.directory(workdir, summary, display)
     outputs.write(
         directory, outputs.provenance(settings, target, conditions) | {runs.SUMMARY: summary}
