@@ -70,7 +70,7 @@ class _Quotient(NamedTuple):
     receivers: np.ndarray  # int32 [Q]
 
 
-def coarsen(graph: OpGraph) -> Coarsening:
+def coarsen(graph: OpGraph, *, merge_chains: bool = True) -> Coarsening:
     """Merges co-located operations, shape chains, constants and chains; see the module docstring.
 
     The attributes of a coarse operation come from its members:
@@ -85,6 +85,8 @@ def coarsen(graph: OpGraph) -> Coarsening:
 
     Args:
       graph: a valid graph with N operations.
+      merge_chains: whether to do step 3. Without it every ordinary operation that is not co-located
+        with another one stays by itself.
 
     Returns:
       The coarse graph, valid and with its operations numbered topologically, and the maps.
@@ -114,6 +116,9 @@ def coarsen(graph: OpGraph) -> Coarsening:
     components = dag.weak_components(num_parts, senders[links], receivers[links])
     labels = np.where(has_no_root, num_parts + components, root)
     parts, senders, receivers = _number_parts(graph, order, labels[parts])
+
+    if not merge_chains:
+        return _build(graph, order, parts, kinds)
 
     # Step 3: chains.
     num_parts = int(parts.max()) + 1

@@ -183,6 +183,11 @@ def load_network(settings: Settings) -> Network:
     return Network(None, trained.graph, coarsening, extraction.estimated)
 
 
+def separate_chains(net: Network) -> Network:
+    """Returns a network whose coarse operations have chains of operations apart."""
+    return net._replace(coarsening=coarsen.coarsen(net.graph, merge_chains=False))
+
+
 def inputs(settings: Settings, model: Any) -> Inputs:
     """Loads or draws the inputs of a model, as the settings say.
 

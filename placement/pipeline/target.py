@@ -193,9 +193,11 @@ def open_target(
             opened, measurer, _ = stack.enter_context(open_accurate(target, settings, display))
             saved = get_profile(settings, opened.net, measurer, workdir, display)
             costs, divisions = saved_costs.cost_model(opened.net.graph, saved), ()
-        costs = accuracy.restrict(costs, opened.net.graph.op_names, opened.names, divisions)
+        if divisions:
+            opened = opened._replace(net=loading.separate_chains(opened.net), divisions=divisions)
+            costs = accuracy.restrict(costs, opened.net.graph.op_names, opened.names, divisions)
         conditions: dict[str, Any] = {}
-        yield opened._replace(divisions=divisions), costs, measurer, conditions
+        yield opened, costs, measurer, conditions
         conditions |= describe_conditions(saved, measurer, display)
 
 
@@ -210,7 +212,8 @@ def _divide(
     """Divides the model for each device whose outputs are wrong for the whole model."""
     if not wrong:
         return ()
-    problem = loading.make_search_problem(target.net, costs, target.names, settings.objective)
+    net = loading.separate_chains(target.net)
+    problem = loading.make_search_problem(net, costs, target.names, settings.objective)
     num_inputs = len(loading.inputs(settings, target.net.model).samples)
     divisions = []
     for device, check in wrong.items():
