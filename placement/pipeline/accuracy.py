@@ -19,7 +19,7 @@ method searches among placements that are accurate enough.
 
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,7 +35,7 @@ from placement.solvers import error_front
 from placement.solvers.limits import SearchLimits
 from placement.types import CostModel
 
-_NEGLIGIBLE = 0.01  # share of the accepted error: parts with less are not divided
+_NEGLIGIBLE = 0.1  # share of the accepted error: parts with less are not divided
 _MAX_TRIES = 10  # candidates whose errors are measured
 _NUM_NAMED = 5  # culprits in a message
 
@@ -70,20 +70,26 @@ class Division(NamedTuple):
         if not self.allowed:
             return f"{self.label}: {limit}, and no part of the model is accurate enough on it"
         return (
-            f"{self.label}: {limit}. Caused by {_name_culprits(self.culprits)}: "
-            f"{'it runs' if sum(len(c.ops) for c in self.culprits) == 1 else 'they run'} on other "
-            f"devices. The error of the rest is {self.error:.3g} on {self.num_inputs} inputs "
-            f"({self.num_measurements} measurements, {self.num_failed} failed, "
-            f"{self.seconds:.0f} s)."
+            f"{self.label}: {limit}. The error comes from {_name_culprits(self.culprits)}, which "
+            f"other devices run. With the rest there it is {self.error:.3g} on {self.num_inputs} "
+            f"inputs ({self.num_measurements} errors measured in {self.seconds:.0f} s, "
+            f"{self.num_failed} failed)."
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns everything except the operations that cause no error."""
+    def to_json(self, affinity: Mapping[str, str]) -> dict[str, Any]:
+        """Returns the record for reports, without the names of operations that cause no error.
+
+        Args:
+          affinity: the device of every operation in the placement to report.
+        """
         values = self._asdict()
         del values["allowed"]
         return values | {
             "num_allowed": len(self.allowed),
-            "culprits": [culprit._asdict() for culprit in self.culprits],
+            "culprits": [
+                culprit._asdict() | {"run_on": sorted({affinity[op] for op in culprit.ops})}
+                for culprit in self.culprits
+            ],
         }
 
 
