@@ -70,7 +70,7 @@ class _Quotient(NamedTuple):
     receivers: np.ndarray  # int32 [Q]
 
 
-def coarsen(graph: OpGraph, *, merge_chains: bool = True) -> Coarsening:
+def coarsen(graph: OpGraph, fused_edges: np.ndarray | None = None) -> Coarsening:
     """Merges co-located operations, shape chains, constants and chains; see the module docstring.
 
     The attributes of a coarse operation come from its members:
@@ -85,8 +85,8 @@ def coarsen(graph: OpGraph, *, merge_chains: bool = True) -> Coarsening:
 
     Args:
       graph: a valid graph with N operations.
-      merge_chains: whether to do step 3. Without it every ordinary operation that is not co-located
-        with another one stays by itself.
+      fused_edges: bool [E], the edges inside kernels. If given, their ends merge in step 1 as if
+        they were co-located, and step 3 is left out.
 
     Returns:
       The coarse graph, valid and with its operations numbered topologically, and the maps.
@@ -96,6 +96,10 @@ def coarsen(graph: OpGraph, *, merge_chains: bool = True) -> Coarsening:
 
     # Step 1: co-located operations.
     classes = np.unique(graph.colocation, return_inverse=True)[1]
+    if fused_edges is not None:
+        ends = classes[graph.senders[fused_edges]], classes[graph.receivers[fused_edges]]
+        classes = dag.weak_components(int(classes.max()) + 1, *ends)[classes]
+        classes = np.unique(classes, return_inverse=True)[1]
     senders, receivers = dag.quotient(graph.senders, graph.receivers, classes)
     components = dag.strong_components(int(classes.max()) + 1, senders, receivers)
     parts, senders, receivers = _number_parts(graph, order, components[classes])
@@ -117,7 +121,7 @@ def coarsen(graph: OpGraph, *, merge_chains: bool = True) -> Coarsening:
     labels = np.where(has_no_root, num_parts + components, root)
     parts, senders, receivers = _number_parts(graph, order, labels[parts])
 
-    if not merge_chains:
+    if fused_edges is not None:
         return _build(graph, order, parts, kinds)
 
     # Step 3: chains.

@@ -183,9 +183,10 @@ def load_network(settings: Settings) -> Network:
     return Network(None, trained.graph, coarsening, extraction.estimated)
 
 
-def separate_chains(net: Network) -> Network:
-    """Returns a network whose coarse operations have chains of operations apart."""
-    return net._replace(coarsening=coarsen.coarsen(net.graph, merge_chains=False))
+def coarsen_kernels(net: Network, costs: CostModel) -> Network:
+    """Returns a network coarsened to kernels instead of chains, for decisions about each."""
+    fused_edges = np.asarray(costs.fusion_loss_s) > 0
+    return net._replace(coarsening=coarsen.coarsen(net.graph, fused_edges))
 
 
 def inputs(settings: Settings, model: Any) -> Inputs:

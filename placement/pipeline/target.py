@@ -194,7 +194,9 @@ def open_target(
             saved = get_profile(settings, opened.net, measurer, workdir, display)
             costs, divisions = saved_costs.cost_model(opened.net.graph, saved), ()
         if divisions:
-            opened = opened._replace(net=loading.separate_chains(opened.net), divisions=divisions)
+            opened = opened._replace(
+                net=loading.coarsen_kernels(opened.net, costs), divisions=divisions
+            )
             costs = accuracy.restrict(costs, opened.net.graph.op_names, opened.names, divisions)
         conditions: dict[str, Any] = {}
         yield opened, costs, measurer, conditions
@@ -212,7 +214,7 @@ def _divide(
     """Divides the model for each device whose outputs are wrong for the whole model."""
     if not wrong:
         return ()
-    net = loading.separate_chains(target.net)
+    net = loading.coarsen_kernels(target.net, costs)
     problem = loading.make_search_problem(net, costs, target.names, settings.objective)
     num_inputs = len(loading.inputs(settings, target.net.model).samples)
     divisions = []

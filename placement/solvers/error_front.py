@@ -25,7 +25,7 @@ import chex
 import numpy as np
 
 from placement.instance import Instance
-from placement.solvers.graph_cut import collect_costs, evaluate, graph_cut
+from placement.solvers.graph_cut import collect_costs, evaluate, minimise
 from placement.solvers.limits import SearchLimits
 
 _ROUNDING = 1e-6  # relative: the gain of a new vertex must exceed it
@@ -42,8 +42,8 @@ class FrontPoint(NamedTuple):
 def error_front(problem: Instance, errors: np.ndarray, limits: SearchLimits) -> list[FrontPoint]:
     """Finds the placements that are fastest for some multiplier of the error.
 
-    With two devices the hull is exact. With more, or with memory limits, it is as good as
-    `graph_cut`.
+    With two devices the hull is exact; with more it is as good as alpha-expansion. Memory limits
+    are ignored.
 
     Args:
       problem: with objective `serial`.
@@ -56,29 +56,26 @@ def error_front(problem: Instance, errors: np.ndarray, limits: SearchLimits) -> 
       least error possible. Empty if no placement can run.
     """
     chex.assert_shape(errors, np.shape(problem.costs.compute_s))
-    is_forbidden = np.isinf(errors)
-    errors = np.where(is_forbidden, 0.0, errors)
-    compute_s = np.where(is_forbidden, np.inf, np.asarray(problem.costs.compute_s, np.float64))
+    classes, costs = problem.classes, collect_costs(problem)
+    class_errors = np.zeros_like(costs.compute_s)
+    np.add.at(class_errors, classes.ids, errors)
+    compute_s = np.where(np.isinf(class_errors), np.inf, costs.compute_s)
+    class_errors[np.isinf(compute_s)] = 0.0  # the infinite times forbid these
 
-    serial_costs = collect_costs(problem)
-
-    def solve(costs_s: np.ndarray) -> FrontPoint | None:
-        costs = problem.costs._replace(compute_s=costs_s)
-        placement = graph_cut(problem._replace(costs=costs), 0, limits).placement
-        if placement is None:
+    def solve(compute_s: np.ndarray) -> FrontPoint | None:
+        placement, _ = minimise(costs._replace(compute_s=compute_s), limits)
+        latency_s = evaluate(costs, placement)
+        rows = np.arange(len(placement))
+        if np.isinf(latency_s) or np.isinf(compute_s[rows, placement]).any():
             return None
-        latency_s = evaluate(serial_costs, placement[problem.classes.first_ops])
-        error = float(errors[np.arange(len(placement)), placement].sum())
-        return FrontPoint(placement.astype(np.int32), latency_s, error)
+        error = float(class_errors[rows, placement].sum())
+        return FrontPoint(placement[classes.ids].astype(np.int32), latency_s, error)
 
     fastest = solve(compute_s)
     if fastest is None:
         return []
-    class_errors = np.zeros_like(errors)
-    np.add.at(class_errors, problem.classes.ids, np.where(np.isinf(compute_s), np.inf, errors))
-    class_errors = class_errors[problem.classes.ids]
-    is_least = class_errors <= class_errors.min(axis=1, keepdims=True)
-    most_accurate = solve(np.where(is_least, compute_s, np.inf))
+    least_error = np.where(np.isinf(compute_s), np.inf, class_errors).min(axis=1, keepdims=True)
+    most_accurate = solve(np.where(class_errors <= least_error, compute_s, np.inf))
     if most_accurate is None or most_accurate.error >= fastest.error:
         return [fastest]
 
@@ -89,7 +86,7 @@ def error_front(problem: Instance, errors: np.ndarray, limits: SearchLimits) -> 
         middle = None
         if not limits.is_over():
             multiplier = (right.latency_s - left.latency_s) / (left.error - right.error)
-            middle = solve(compute_s + multiplier * errors)
+            middle = solve(compute_s + multiplier * class_errors)
             if middle is not None:
                 cost_s, bound_s = (
                     point.latency_s + multiplier * point.error for point in (middle, left)

@@ -183,9 +183,7 @@ def columns(rows: Iterable[Row]) -> list[Column]:
             Column(f"measured {latency.name}\n[low, high]", lambda row: _measured(row, latency))
         )
     if any("output_error" in row for row in rows):
-        columns.append(
-            Column("output\nerror", lambda row: _significant(row.get("output_error")))
-        )
+        columns.append(Column("output\nerror", lambda row: _significant(row.get("output_error"))))
     columns.append(
         Column("vs best\nsingle", lambda row: _fixed(row.get("versus_best_single_device"), 3))
     )
