@@ -36,8 +36,8 @@ class Settings:
     # An .npz with one array per input name, of the input's shape or with a leading axis of samples.
     # Outputs are checked on all samples; the first one is timed.
     inputs: str = _setting("", "an .npz of real inputs for checking and timing")
-    # An output's error is its largest difference from the plain CPU's in f32, over the spread of its
-    # values. 0: 0.1 if a device computes in bf16 or f16, else 0.001.
+    # The error of an output is its largest difference from the plain CPU's in f32, over the spread
+    # of its values. 0: 0.1 if a device computes in bf16 or f16, else 0.001.
     max_error: float = _setting(0.0, "largest accepted output error, over the outputs' spread")
     # True: the full graph, as in HSDAG's paper. False: without constants and their conversions.
     constants: bool = _setting(True, "whether constants are operations of the graph")

@@ -17,6 +17,7 @@ import numpy as np
 
 import placement
 from placement.costs import roofline, tables, transfers
+from placement.costs.calibrate import apply_calibration
 from placement.errors import UserError
 from placement.graphs import coarsen
 from placement.pipeline import accuracy, loading, saved_costs
@@ -194,9 +195,10 @@ def open_target(
             saved = get_profile(settings, opened.net, measurer, workdir, display)
             costs, divisions = saved_costs.cost_model(opened.net.graph, saved), ()
         if divisions:
-            opened = opened._replace(
-                net=loading.coarsen_kernels(opened.net, costs), divisions=divisions
-            )
+            net = loading.coarsen_kernels(opened.net, costs)
+            opened = opened._replace(net=net, divisions=divisions)
+            for calibration in filter(None, (division.calibration for division in divisions)):
+                costs = apply_calibration(costs, calibration)
             costs = accuracy.restrict(costs, opened.net.graph.op_names, opened.names, divisions)
         conditions: dict[str, Any] = {}
         yield opened, costs, measurer, conditions

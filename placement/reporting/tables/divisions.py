@@ -23,9 +23,10 @@ def markdown(divisions: Sequence[dict[str, Any]]) -> str:
         beside = f", with {division['num_beside']} more" if division["num_beside"] else ""
         sentences.append(
             f"With the whole model on `{division['label']}`, outputs {differ}, relative to their "
-            f"spread on the plain f32 CPU; {division['max_error']:g} is accepted. Without the operations below ({count}{beside}), they differ by "
-            f"{division['error']:.3g}. Inputs: {division['num_inputs']}, of which "
-            f"{division['num_new_inputs']} served only this check."
+            f"spread on the plain f32 CPU; {division['max_error']:g} is accepted. Without the "
+            f"operations below ({count}{beside}), they differ by {division['error']:.3g}. Inputs: "
+            f"{division['num_inputs']}, of which {division['num_new_inputs']} served only this "
+            "check."
         )
         for culprit in division["culprits"]:
             names = [f"`{name}`" for name in culprit["ops"][:_NUM_NAMES]]

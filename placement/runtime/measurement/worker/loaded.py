@@ -154,7 +154,9 @@ class LoadedModel:
     def _outputs_of_samples(
         self, request: AnyRequest, num_samples: int | None = None
     ) -> Iterator[list[np.ndarray]]:
-        """Yields the outputs for the first samples, by default for all; afterwards the request has the timed inputs again.
+        """Yields the outputs for the first samples, by default for all.
+
+        Afterwards the request has the timed inputs again.
 
         A model with variables runs several inferences per sample, because a state that is not
         carried over shows only from the second one on.
