@@ -258,7 +258,8 @@ def divide(
     scale = scale if math.isfinite(scale) else 1.0
     is_kept = _find_fastest(candidates, scale, max_error, meter)
     is_kept, check = _repair(is_kept, errors, max_error, meter)
-    wanted = candidates.is_kept[0] if len(candidates.is_kept) else np.ones(num_units, bool)
+    # Units that the fastest candidate has elsewhere are there for speed, not for accuracy.
+    wanted = candidates.is_kept[:1].any(axis=0) | np.isinf(errors)
     culprits, num_beside = [], 0
     for part in sorted(parts, key=lambda part: -part.error):
         kept_off = [
@@ -293,7 +294,7 @@ def divide(
 
 
 def _collect_units(
-    problem: loading.SearchProblem, column: int, computed_ops: Collection[str]
+    problem: loading.SearchProblem, column: int, computed_ops: frozenset[str]
 ) -> _Units:
     """Returns the co-location classes that compute something and that the device supports."""
     coarse = problem.coarse
