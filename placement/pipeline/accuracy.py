@@ -176,9 +176,9 @@ class _ErrorMeter:
           is_kept: bool [U], the units on the device.
           num_samples: the number of inputs; None: all.
         """
-        kept = {name for unit in np.flatnonzero(is_kept) for name in self._units.ops[unit]}
+        device_ops = {name for unit in np.flatnonzero(is_kept) for name in self._units.ops[unit]}
         affinity = {
-            name: (self._device if name in kept else self._reference).name
+            name: (self._device if name in device_ops else self._reference).name
             for name in self._op_names
         }
         candidate = Candidate(affinity, (self._device, self._reference))
@@ -203,7 +203,7 @@ def divide(
     problem: loading.SearchProblem,
     device: Device,
     whole: OutputCheck,
-    others: Collection[str],
+    excluded_devices: Collection[str],
     measurer: Measurer,
     num_inputs: int,
     time_limit_s: float,
@@ -215,7 +215,7 @@ def divide(
       problem: with the costs of all devices.
       device: whose outputs are wrong if it runs the whole model.
       whole: the check of these outputs.
-      others: names of further devices with wrong outputs; they are left out of account.
+      excluded_devices: names of further devices with wrong outputs, which run nothing.
       measurer: measures the model.
       num_inputs: the number of its inputs. Sensitivities are measured on the first half.
       time_limit_s: limit on the bisection. Later steps measure at most a few tens of placements.
@@ -240,7 +240,7 @@ def divide(
     if problem.full.objective == "serial":
         op_errors = np.zeros((problem.coarse.graph.num_ops, len(problem.full.devices)))
         op_errors[units.coarse_op, column] = errors
-        op_errors[:, [name in others for name in problem.full.devices]] = np.inf
+        op_errors[:, [name in excluded_devices for name in problem.full.devices]] = np.inf
         limits = SearchLimits(time_limit_s, 1)
         front = error_front.error_front(problem.coarse, op_errors, limits)
         note("timing placements")
@@ -259,13 +259,13 @@ def divide(
     is_kept = _find_fastest(candidates, scale, max_error, meter)
     is_kept, check = _repair(is_kept, errors, max_error, meter)
     # Units that the fastest candidate has elsewhere are there for speed, not for accuracy.
-    wanted = candidates.is_kept[:1].any(axis=0) | np.isinf(errors)
+    is_fast_there = candidates.is_kept[:1].any(axis=0) | np.isinf(errors)
     culprits, num_beside = [], 0
     for part in sorted(parts, key=lambda part: -part.error):
         kept_off = [
             name
             for unit in range(part.first, part.last)
-            if wanted[unit] and not is_kept[unit]
+            if is_fast_there[unit] and not is_kept[unit]
             for name in units.ops[unit]
             if name in measurer.computed_ops
         ]
@@ -403,8 +403,8 @@ def _repair(
         check = meter.check(is_kept)
         if check.error <= max_error or not is_kept.any():
             return is_kept, check
-        kept = np.flatnonzero(is_kept)
-        worst = kept[np.argsort(-errors[kept], kind="stable")[:count]]
+        device_units = np.flatnonzero(is_kept)
+        worst = device_units[np.argsort(-errors[device_units], kind="stable")[:count]]
         is_kept = is_kept.copy()
         is_kept[worst] = False
         count *= 2

@@ -221,13 +221,13 @@ def _divide(
     num_inputs = len(loading.inputs(settings, target.net.model).samples)
     divisions = []
     for device, check in wrong.items():
-        others = {other.name for other in wrong} - {device.name}
+        wrong_names = {wrong_device.name for wrong_device in wrong} - {device.name}
         with display.phase(f"finding the operations that {device.name} computes wrong") as phase:
             division = accuracy.divide(
                 problem,
                 device,
                 check,
-                others,
+                wrong_names,
                 measurer,
                 num_inputs,
                 settings.time_limit_s / len(wrong),

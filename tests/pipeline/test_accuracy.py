@@ -44,7 +44,7 @@ def divide(
     return accuracy.divide(
         make_problem(model, objective),
         DEVICE,
-        others=(),
+        excluded_devices=(),
         measurer=measurer,
         note=lambda _: None,
         **given,

@@ -20,11 +20,11 @@ def markdown(divisions: Sequence[dict[str, Any]]) -> str:
         whole_error = division["whole_error"]
         differ = "are not finite" if whole_error is None else f"differ by {whole_error:.3g}"
         count = sum(len(culprit["ops"]) for culprit in division["culprits"])
-        beside = f", with {division['num_beside']} more" if division["num_beside"] else ""
+        addition = f", with {division['num_beside']} more" if division["num_beside"] else ""
         sentences.append(
             f"With the whole model on `{division['label']}`, outputs {differ}, relative to their "
             f"spread on the plain f32 CPU; {division['max_error']:g} is accepted. Without the "
-            f"operations below ({count}{beside}), they differ by {division['error']:.3g}. Inputs: "
+            f"operations below ({count}{addition}), they differ by {division['error']:.3g}. Inputs: "
             f"{division['num_inputs']}, of which {division['num_new_inputs']} served only this "
             "check."
         )
