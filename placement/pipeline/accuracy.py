@@ -202,7 +202,7 @@ class _ErrorMeter:
 def divide(
     problem: loading.SearchProblem,
     device: Device,
-    whole: OutputCheck,
+    whole_check: OutputCheck,
     excluded_devices: Collection[str],
     measurer: Measurer,
     num_inputs: int,
@@ -214,7 +214,7 @@ def divide(
     Args:
       problem: with the costs of all devices.
       device: whose outputs are wrong if it runs the whole model.
-      whole: the check of these outputs.
+      whole_check: the check of these outputs.
       excluded_devices: names of further devices with wrong outputs, which run nothing.
       measurer: measures the model.
       num_inputs: the number of its inputs. Sensitivities are measured on the first half.
@@ -227,7 +227,7 @@ def divide(
     num_used = (num_inputs + 1) // 2
     op_names = problem.full.graph.op_names
     meter = _ErrorMeter(measurer, device, op_names, units, num_used)
-    num_units, max_error = len(units.ops), whole.tolerance
+    num_units, max_error = len(units.ops), whole_check.tolerance
 
     def is_over() -> bool:
         note(f"{meter.num_measurements} errors measured")
@@ -254,7 +254,7 @@ def divide(
         candidates = _Candidates(is_kept_by_point, np.array([point.error for point in front]))
     else:
         candidates = _threshold_candidates(errors)
-    scale = whole.error / errors.sum() if 0 < errors.sum() < np.inf else 1.0
+    scale = whole_check.error / errors.sum() if 0 < errors.sum() < np.inf else 1.0
     scale = scale if math.isfinite(scale) else 1.0
     is_kept = _find_fastest(candidates, scale, max_error, meter)
     is_kept, check = _repair(is_kept, errors, max_error, meter)
@@ -278,7 +278,7 @@ def divide(
         device=device.name,
         label=device.label,
         max_error=max_error,
-        whole_error=whole.error,
+        whole_error=whole_check.error,
         error=check.error,
         num_inputs=num_inputs,
         num_new_inputs=num_inputs - num_used,

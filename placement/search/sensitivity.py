@@ -53,9 +53,8 @@ def bisect(
     Returns:
       The parts, in order; they contain every unit once.
     """
-    whole = Part(0, num_units, measure(0, num_units))
     final: list[Part] = []
-    pending = [whole]
+    pending = [Part(0, num_units, measure(0, num_units))]
     while pending:
         part = max(pending, key=lambda pending_part: pending_part.error)
         pending.remove(part)

@@ -13,7 +13,7 @@ from placement.pipeline.settings import Settings
 from placement.runtime.models import extract, frontend
 from placement.runtime.models.outputs import OutputCheck
 from tests import helpers
-from tests.runtime import emulation, small
+from tests.runtime import small
 from tests.runtime.emulation import DEVICE, EmulatedMeasurer
 
 NAMES = ("CPU", DEVICE.name)
@@ -36,7 +36,7 @@ def divide(
     model: ov.Model, measurer: EmulatedMeasurer, objective: str = "serial", **how
 ) -> accuracy.Division:
     given = {
-        "whole": measurer.check_whole(),
+        "whole_check": measurer.check_whole(),
         "num_inputs": len(measurer.samples),
         "time_limit_s": 60.0,
         **how,
@@ -103,7 +103,9 @@ def test_a_faulty_kernel_is_found_whatever_it_computes(factor):
 
 def test_without_time_the_whole_part_is_kept_off_and_nothing_is_left():
     model = frontend.prepare(small.offset(), "")
-    division = divide(model, EmulatedMeasurer(model), time_limit_s=0.0, whole=OutputCheck(9, 0, 0))
+    division = divide(
+        model, EmulatedMeasurer(model), time_limit_s=0.0, whole_check=OutputCheck(9, 0, 0)
+    )
     assert division.allowed == frozenset()
     assert "no part of the model is accurate enough" in division.describe()
 
@@ -153,5 +155,5 @@ def test_a_restricted_device_supports_only_what_it_may_run():
 @pytest.mark.parametrize("max_error", [-1.0, float("inf"), float("nan")])
 def test_a_limit_that_is_no_size_of_an_error_is_refused(max_error):
     settings = dataclasses.replace(Settings(), max_error=max_error)
-    with pytest.raises(loading.UserError, match="max_error=.* give a positive number"):
+    with pytest.raises(loading.UserError, match=r"max_error=.* give a positive number"):
         loading.check_settings(settings)

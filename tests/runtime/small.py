@@ -70,9 +70,9 @@ def rounded() -> ov.Model:
 
 
 def offset(*, channels: int = 16, size: int = 16, length: int = 3) -> ov.Model:
-    """Convolutions, of which bf16 rounds the one called `mix`, of the input plus 512, to steps of 4.
+    """A chain of convolutions; bf16 rounds the one called `mix`, around 512, to steps of 4.
 
-    Before and after it are `length` convolutions.
+    Before and after it are `length` others.
     """
     rng = np.random.default_rng(0)
     source = ops.parameter([1, channels, size, size], np.float32, name="x")

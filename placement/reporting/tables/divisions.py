@@ -24,9 +24,9 @@ def markdown(divisions: Sequence[dict[str, Any]]) -> str:
         sentences.append(
             f"With the whole model on `{division['label']}`, outputs {differ}, relative to their "
             f"spread on the plain f32 CPU; {division['max_error']:g} is accepted. Without the "
-            f"operations below ({count}{addition}), they differ by {division['error']:.3g}. Inputs: "
-            f"{division['num_inputs']}, of which {division['num_new_inputs']} served only this "
-            "check."
+            f"operations below ({count}{addition}), they differ by {division['error']:.3g}. "
+            f"Inputs: {division['num_inputs']}, of which {division['num_new_inputs']} served only "
+            "this check."
         )
         for culprit in division["culprits"]:
             names = [f"`{name}`" for name in culprit["ops"][:_NUM_NAMES]]
