@@ -10,7 +10,8 @@ few operations, or one kernel of an accelerator is faulty. `divide` finds these 
    transfers, and the front is computed again. Under other objectives the candidates keep the most
    sensitive units off the device, as many as needed.
 3. The fastest candidate that is accurate enough is found by measuring errors. Each measured error
-   rescales the predicted ones.
+   rescales the predicted ones. If it has nothing on the device, the candidates of other objectives
+   are tried.
 4. Its outputs are checked on all inputs, also those that steps 1 to 3 did not use. Until they are
    right, more of the most sensitive units are kept off the device.
 
@@ -257,6 +258,9 @@ def divide(
     scale = whole_check.error / errors.sum() if 0 < errors.sum() < np.inf else 1.0
     scale = scale if math.isfinite(scale) else 1.0
     is_kept = _find_fastest(candidates, scale, max_error, meter)
+    if not is_kept.any():  # a front of few vertices has none between all and nothing
+        candidates = _threshold_candidates(errors)
+        is_kept = _find_fastest(candidates, scale, max_error, meter)
     is_kept, check = _repair(is_kept, errors, max_error, meter)
     # Units that the fastest candidate has elsewhere are there for speed, not for accuracy.
     is_fast_there = candidates.is_kept[:1].any(axis=0) | np.isinf(errors)
