@@ -20,7 +20,7 @@ from placement.pipeline.console import exits, syntax
 from placement.pipeline.console.compilation_cache import keep_compiled
 from placement.pipeline.settings import QUICKSTART, SUMMARIES, Settings, Value
 
-_MODEL = ("devices", "input_shapes", "input_values", "inputs", "constants", "seed")
+_MODEL = ("devices", "input_shapes", "input_values", "inputs", "max_error", "constants", "seed")
 _MEASURED = (*_MODEL, "backend", "objective", "costs", "evaluate", "measure_on", "measure_s")
 _SEARCH = (*_MEASURED, "budget", "time_limit_s", "init_from")
 _Command = Callable[..., None]

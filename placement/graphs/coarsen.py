@@ -70,7 +70,7 @@ class _Quotient(NamedTuple):
     receivers: np.ndarray  # int32 [Q]
 
 
-def coarsen(graph: OpGraph) -> Coarsening:
+def coarsen(graph: OpGraph, fused_edges: np.ndarray | None = None) -> Coarsening:
     """Merges co-located operations, shape chains, constants and chains; see the module docstring.
 
     The attributes of a coarse operation come from its members:
@@ -85,6 +85,8 @@ def coarsen(graph: OpGraph) -> Coarsening:
 
     Args:
       graph: a valid graph with N operations.
+      fused_edges: bool [E], the edges inside kernels. If given, their ends merge in step 1 as if
+        they were co-located, and step 3 is left out.
 
     Returns:
       The coarse graph, valid and with its operations numbered topologically, and the maps.
@@ -94,6 +96,10 @@ def coarsen(graph: OpGraph) -> Coarsening:
 
     # Step 1: co-located operations.
     classes = np.unique(graph.colocation, return_inverse=True)[1]
+    if fused_edges is not None:
+        ends = classes[graph.senders[fused_edges]], classes[graph.receivers[fused_edges]]
+        classes = dag.weak_components(int(classes.max()) + 1, *ends)[classes]
+        classes = np.unique(classes, return_inverse=True)[1]
     senders, receivers = dag.quotient(graph.senders, graph.receivers, classes)
     components = dag.strong_components(int(classes.max()) + 1, senders, receivers)
     parts, senders, receivers = _number_parts(graph, order, components[classes])
@@ -114,6 +120,9 @@ def coarsen(graph: OpGraph) -> Coarsening:
     components = dag.weak_components(num_parts, senders[links], receivers[links])
     labels = np.where(has_no_root, num_parts + components, root)
     parts, senders, receivers = _number_parts(graph, order, labels[parts])
+
+    if fused_edges is not None:
+        return _build(graph, order, parts, kinds)
 
     # Step 3: chains.
     num_parts = int(parts.max()) + 1

@@ -110,6 +110,11 @@ def check_settings(settings: Settings) -> None:
     for key in ("budget", "time_limit_s", "measure_s"):
         if not (value := getattr(settings, key)) > 0:
             raise UserError(f"{key}={value} leaves nothing to run; give {key} > 0")
+    if not 0 <= settings.max_error < np.inf:
+        raise UserError(
+            f"max_error={settings.max_error} is no size of an error; give a positive number, such "
+            "as 0.01, or 0 for the default of each precision"
+        )
     if settings.seed < 0 or settings.seed + max(settings.seeds, settings.members) > NUM_SEEDS:
         raise UserError(
             f"seed={settings.seed} and the seeds that follow it must be from 0 to {NUM_SEEDS - 1}; "
@@ -178,6 +183,12 @@ def load_network(settings: Settings) -> Network:
     return Network(None, trained.graph, coarsening, extraction.estimated)
 
 
+def coarsen_kernels(net: Network, costs: CostModel) -> Network:
+    """Returns a network coarsened to kernels instead of chains, for decisions about each."""
+    fused_edges = np.asarray(costs.fusion_loss_s) > 0
+    return net._replace(coarsening=coarsen.coarsen(net.graph, fused_edges))
+
+
 def inputs(settings: Settings, model: Any) -> Inputs:
     """Loads or draws the inputs of a model, as the settings say.
 
@@ -185,7 +196,9 @@ def inputs(settings: Settings, model: Any) -> Inputs:
       UserError: `input_values` or `inputs` do not suit it.
     """
     values, file = settings.input_values, settings.inputs
-    return inputs_lib.load_inputs(model, seed=settings.seed, values=values, file=file)
+    return inputs_lib.load_inputs(
+        model, seed=settings.seed, values=values, file=file, max_error=settings.max_error
+    )
 
 
 def build_graph_network(text: str, *, constants: bool = False) -> Network:

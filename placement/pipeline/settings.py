@@ -36,10 +36,13 @@ class Settings:
     # An .npz with one array per input name, of the input's shape or with a leading axis of samples.
     # Outputs are checked on all samples; the first one is timed.
     inputs: str = _setting("", "an .npz of real inputs for checking and timing")
+    # The error of an output is its largest difference from the plain CPU's in f32, over the spread
+    # of its values. 0: 0.1 if a device computes in bf16 or f16, else 0.001.
+    max_error: float = _setting(0.0, "largest accepted output error, over the outputs' spread")
     # True: the full graph, as in HSDAG's paper. False: without constants and their conversions.
     constants: bool = _setting(True, "whether constants are operations of the graph")
     # 'roofline:...' describes hardware that need not be present (kinds: docs/DEVICES.md).
-    devices: str = _setting("auto", "auto, host, CPU,GPU.0, or roofline:cpu,gpu")
+    devices: str = _setting("auto", "auto, precisions, host, CPU,GPU.0, or roofline:cpu,gpu")
     # '' profiles the devices. With evaluate=simulate the devices of a saved profile may be absent.
     costs: str = _setting("", "the profile.json of another run; empty: profile the devices")
     # 'hetero' (OpenVINO's HETERO, objective 'serial') runs one submodel after another. 'concurrent'

@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,9 +17,10 @@ import numpy as np
 
 import placement
 from placement.costs import roofline, tables, transfers
+from placement.costs.calibrate import apply_calibration
 from placement.errors import UserError
 from placement.graphs import coarsen
-from placement.pipeline import loading, saved_costs
+from placement.pipeline import accuracy, loading, saved_costs
 from placement.pipeline.console import progress
 from placement.pipeline.settings import Settings
 from placement.reporting import runs, units
@@ -31,6 +32,7 @@ from placement.runtime.measurement.conditions import Conditions
 from placement.runtime.measurement.local import LocalMeasurer
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Profile, Transfers
+from placement.runtime.models.outputs import OutputCheck
 from placement.types import CostModel
 
 
@@ -44,6 +46,7 @@ class Target(NamedTuple):
     costs: CostModel | None  # of described devices
     references: tuple[devices_lib.Device, ...] = ()  # baselines that present devices must beat
     hosts: hosts_lib.Choice | None = None  # have the present devices; None: this machine
+    divisions: tuple[accuracy.Division, ...] = ()  # of devices that compute some operations wrong
 
     @property
     def num_devices(self) -> int:
@@ -88,6 +91,14 @@ def find_target(settings: Settings) -> Target:
                 "give --config.evaluate=simulate"
             )
         return described
+    if settings.devices.strip() == devices_lib.PRECISIONS and (
+        settings.backend != "hetero" or settings.objective != "serial"
+    ):
+        raise UserError(
+            f"devices={settings.devices!r} compute one after another, on the same threads; given "
+            f"backend={settings.backend!r} and objective={settings.objective!r}: give "
+            "--config.backend=hetero --config.objective=serial"
+        )
     request = settings.devices, settings.backend == "concurrent", settings.objective == "max_load"
     choice = find_hosts() if settings.measure_on == "ray" else None
     if choice is None:
@@ -152,7 +163,8 @@ def open_target(
     Yields:
       The target without present devices whose outputs are wrong (see `open_accurate`), its costs,
       the measurer (None for described devices), and the measuring conditions for environment.json,
-      which are filled in when the block ends.
+      which are filled in when the block ends. A device that computes only some operations wrong
+      stays; by its costs it does not support them (`accuracy`).
     """
     net, coarse = target.net, target.net.coarsening.graph
     size = f"{net.graph.num_ops} operations, {net.graph.num_edges} edges"
@@ -170,11 +182,60 @@ def open_target(
             display.say(f"the optimum is known: {optimum}; the table's bounds and gaps are to it")
         yield target, target.costs, None, {}
         return
-    with open_accurate(target, settings, display) as (target, measurer):
-        saved = get_profile(settings, target.net, measurer, workdir, display)
+    with contextlib.ExitStack() as stack:
+        opened, measurer, wrong = stack.enter_context(
+            open_accurate(target, settings, display, accept_divisible=True)
+        )
+        saved = get_profile(settings, opened.net, measurer, workdir, display)
+        costs = saved_costs.cost_model(opened.net.graph, saved)
+        divisions = _divide(opened, wrong, costs, measurer, settings, display)
+        if not all(division.allowed for division in divisions):
+            stack.close()
+            opened, measurer, _ = stack.enter_context(open_accurate(target, settings, display))
+            saved = get_profile(settings, opened.net, measurer, workdir, display)
+            costs, divisions = saved_costs.cost_model(opened.net.graph, saved), ()
+        if divisions:
+            net = loading.coarsen_kernels(opened.net, costs)
+            opened = opened._replace(net=net, divisions=divisions)
+            for calibration in filter(None, (division.calibration for division in divisions)):
+                costs = apply_calibration(costs, calibration)
+            costs = accuracy.restrict(costs, opened.net.graph.op_names, opened.names, divisions)
         conditions: dict[str, Any] = {}
-        yield target, saved_costs.cost_model(target.net.graph, saved), measurer, conditions
+        yield opened, costs, measurer, conditions
         conditions |= describe_conditions(saved, measurer, display)
+
+
+def _divide(
+    target: Target,
+    wrong: Mapping[devices_lib.Device, OutputCheck],
+    costs: CostModel,
+    measurer: Measurer,
+    settings: Settings,
+    display: progress.Display,
+) -> tuple[accuracy.Division, ...]:
+    """Divides the model for each device whose outputs are wrong for the whole model."""
+    if not wrong:
+        return ()
+    net = loading.coarsen_kernels(target.net, costs)
+    problem = loading.make_search_problem(net, costs, target.names, settings.objective)
+    num_inputs = len(loading.inputs(settings, target.net.model).samples)
+    divisions = []
+    for device, check in wrong.items():
+        wrong_names = {wrong_device.name for wrong_device in wrong} - {device.name}
+        with display.phase(f"finding the operations that {device.name} computes wrong") as phase:
+            division = accuracy.divide(
+                problem,
+                device,
+                check,
+                wrong_names,
+                measurer,
+                num_inputs,
+                settings.time_limit_s / len(wrong),
+                phase.note,
+            )
+        display.warn(division.describe())
+        divisions.append(division)
+    return tuple(divisions)
 
 
 def describe_conditions(
@@ -195,22 +256,41 @@ def describe_conditions(
 
 @contextlib.contextmanager
 def open_accurate(
-    target: Target, settings: Settings, display: progress.Display
-) -> Iterator[tuple[Target, Measurer]]:
+    target: Target,
+    settings: Settings,
+    display: progress.Display,
+    *,
+    accept_divisible: bool = False,
+) -> Iterator[tuple[Target, Measurer, Mapping[devices_lib.Device, OutputCheck]]]:
     """Opens a measurer on the present devices, each in a precision whose outputs are right.
 
     A device without such a precision is left out of the target.
+
+    Args:
+      target: the target.
+      settings: the settings of the run.
+      display: receives a line about each device that is changed or left out.
+      accept_divisible: whether a wrong device stays if others can run a part of the model instead.
+
+    Yields:
+      The target, its measurer, and the wrong devices that stay.
     """
     with contextlib.ExitStack() as stack:
         measurer = stack.enter_context(_open_measurer(target, settings, display))
         with display.phase("checking the devices' outputs"):
-            devices = precision.choose(measurer, target.present, display.warn)
+            wrong = precision.find_wrong(measurer, target.present)
+            divisible: dict[devices_lib.Device, OutputCheck] = {}
+            # The plain CPU is right in f32, and its name is needed for the rest of the model.
+            if accept_divisible and any(d not in wrong or d.name == "CPU" for d in target.present):
+                divisible = {d: check for d, check in wrong.items() if d.name != "CPU"}
+            replaced = {d: check for d, check in wrong.items() if d not in divisible}
+            devices = precision.replace_wrong(measurer, target.present, replaced, display.warn)
         if devices != target.present:
             stack.close()
             names, labels = tuple(d.name for d in devices), tuple(d.label for d in devices)
             target = target._replace(present=devices, names=names, labels=labels)
             measurer = stack.enter_context(_open_measurer(target, settings, display))
-        yield target, measurer
+        yield target, measurer, divisible
 
 
 @contextlib.contextmanager

@@ -41,10 +41,19 @@ _ROW = {
     "compile_s": files.OptionalField(float),
     "evaluations": int,
     "num_devices": files.OptionalField(int),
+    "output_error": files.OptionalField(files.NUMBER),
     "status": str,
     "reference": files.OptionalField(bool),
     "graph": files.OptionalField(str),
     "seed": files.OptionalField(int),
+}
+# A division of `placement.pipeline.accuracy`; an error that is not finite is null.
+_DIVISION = {
+    **dict.fromkeys(("device", "label"), str),
+    **dict.fromkeys(("max_error", "error"), float),
+    "whole_error": files.NUMBER,
+    **dict.fromkeys(("num_inputs", "num_new_inputs", "num_beside"), int),
+    "culprits": [{"ops": [str], "error": files.NUMBER, "run_on": [str]}],
 }
 _SUMMARY = {
     "graph": {
@@ -56,6 +65,7 @@ _SUMMARY = {
     "seed": int,
     "rows": [_ROW],
     "best": (str, None),
+    "divisions": files.OptionalField([_DIVISION]),
     **dict.fromkeys(("compute_s", "wall_s"), files.OptionalField(files.NUMBER)),
 }
 _UNFIT = r"[^\w.=-]+"
@@ -146,6 +156,19 @@ def append_jsonl(path: StrPath, record: Mapping[str, Any]) -> None:
         files.drop_unfinished_line(file)
         file.write(line)
         file.flush()
+
+
+def read_divisions(placement_file: StrPath) -> list[dict[str, Any]]:
+    """Reads the divisions in a placement.json; none if it has none.
+
+    Raises:
+      UserError: the file is not a valid placement.
+    """
+    schema = {"divisions": files.OptionalField([_DIVISION])}
+    remedy = "run --task=place with this --workdir again"
+    data = files.read_json(Path(placement_file), schema, remedy=remedy)
+    divisions: list[dict[str, Any]] = data.get("divisions", [])
+    return divisions
 
 
 def read_summary(workdir: StrPath) -> dict[str, Any]:

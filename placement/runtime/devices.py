@@ -11,6 +11,10 @@ HETERO runs the parts of one inference one after another. Under HETERO two host 
 compute at the same time, and each has the machine to itself while it computes. Pinning by OpenVINO
 is off, because it ties every model with one thread to the first core. `Device.core` is the core
 that the *concurrent* executor binds the device's thread to; under HETERO the system chooses.
+
+'precisions' makes two devices of the CPU in the same way, CPU_F32 and CPU_BF16, but each has all
+threads. They compute one after another, so that a placement chooses the precision of each operation
+on the processor as it is used in practice.
 """
 
 import dataclasses
@@ -25,6 +29,7 @@ import openvino as ov
 from placement.errors import UserError
 
 CPU_PLUGIN = "openvino_intel_cpu_plugin"
+PRECISIONS = "precisions"  # the devices that are the whole CPU in each of its precisions
 _PRECISIONS = ("f32", "f16", "bf16")
 _THROUGHPUT = {"PERFORMANCE_HINT": "THROUGHPUT"}
 
@@ -94,18 +99,20 @@ def resolve(spec: str, *, concurrent: bool = False) -> tuple[Device, ...]:
     Args:
       spec: 'auto' (all of OpenVINO's devices if there are two or more, else host devices), 'host'
         (two devices made of the CPU, in f32 and in bf16), 'host:' with other precisions, such as
-        'host:bf16,bf16', or names of OpenVINO's devices, such as 'CPU,GPU.0'.
+        'host:bf16,bf16', 'precisions' (the whole CPU in f32 and in bf16), or names of OpenVINO's
+        devices, such as 'CPU,GPU.0'.
       concurrent: whether the devices are to work at the same time. The host devices of 'auto' are
         then alike, both in the faster precision.
 
     Raises:
-      UserError: a device is unknown or named twice, or `spec` describes hardware ('roofline:').
+      UserError: a device is unknown or named twice, `spec` describes hardware ('roofline:'), or
+        the CPU has no second precision.
     """
     spec = spec.strip()
     core = ov.Core()
     available = core.available_devices
     valid_specs = (
-        "'auto', 'host', 'host:f32,f32', or a comma list of the available devices "
+        "'auto', 'host', 'host:f32,f32', 'precisions', or a comma list of the available devices "
         f"({', '.join(available)})"
     )
     if spec.startswith("roofline:"):
@@ -113,9 +120,11 @@ def resolve(spec: str, *, concurrent: bool = False) -> tuple[Device, ...]:
             f"devices {spec!r} are described, not present, and cannot be measured; "
             f"give {valid_specs}"
         )
+    if spec == PRECISIONS:
+        return _make_precisions(core)
     if spec.startswith("host:"):
-        precisions = spec.removeprefix("host:").split(",")
-        return _make_host_devices([precision.strip() for precision in precisions], core)
+        listed = spec.removeprefix("host:").split(",")
+        return _make_host_devices([precision.strip() for precision in listed], core)
     if spec == "host" or (spec == "auto" and len(available) < 2):
         slowest, fastest = _host_precisions(core)[0], _host_precisions(core)[-1]
         are_alike = spec == "auto" and concurrent
@@ -158,7 +167,7 @@ def replace_with_f32(devices: Sequence[Device], names: Collection[str]) -> tuple
 def list_references(devices: Iterable[Device]) -> tuple[Device, ...]:
     """Returns the devices that a placement on `devices` is compared with, beside each of them.
 
-    Host devices have one thread each, so the whole CPU is a competitor: in f32, and in the other
+    Host devices are parts of the CPU, so the whole CPU is a competitor: in f32, and in the other
     precisions of the host devices, but never in a coarser precision than theirs. Real devices
     compete as they are, and the CPU joins them if it is not among them.
     """
@@ -342,6 +351,22 @@ def _make_host_devices(precisions: Sequence[str], core: ov.Core) -> tuple[Device
                 host=True,
             )
         )
+    return tuple(devices)
+
+
+def _make_precisions(core: ov.Core) -> tuple[Device, ...]:
+    """Makes a device of all threads for each precision of the CPU."""
+    precisions = _host_precisions(core)
+    if len(precisions) < 2:
+        raise UserError(
+            f"devices={PRECISIONS!r} place operations in f32 or bf16, but this processor computes "
+            "in f32 alone; give 'CPU'"
+        )
+    devices = []
+    for precision, name in zip(precisions, _host_names(precisions), strict=True):
+        cpu = _make_whole_cpu(precision)
+        label = f"{name} [{PRECISIONS}, {precision}, all {cpu.num_threads} threads]"
+        devices.append(dataclasses.replace(cpu, name=name, label=label, host=True))
     return tuple(devices)
 
 

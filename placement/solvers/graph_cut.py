@@ -94,15 +94,9 @@ def graph_cut(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     del seed  # the method is deterministic
     classes, memory = problem.classes, problem.memory_limits
     costs = collect_costs(problem)
-    num_classes, num_devices = costs.compute_s.shape
-    if num_devices <= 2:
-        placement, bound_s = solve_two_devices(costs)
-    else:
-        single_devices = [np.full(num_classes, device) for device in range(num_devices)]
-        best_single = min(single_devices, key=lambda start: evaluate(costs, start))
-        starts = (costs.compute_s.argmin(axis=1), best_single)
-        expanded = [_expand(costs, start, limits) for start in starts]
-        placement = min(expanded, key=lambda labels: evaluate(costs, labels))
+    num_devices = costs.compute_s.shape[1]
+    placement, bound_s = minimise(costs, limits)
+    if num_devices > 2:
         bound_s = max(bound_one_against_rest(costs, device) for device in range(num_devices))
     used_bytes = np.bincount(placement, classes.memory_bytes, minlength=num_devices)
     fits = bool((memory.devices @ used_bytes <= memory.capacity_bytes).all())
@@ -158,6 +152,22 @@ def evaluate(costs: SerialCosts, placement: np.ndarray) -> float:
     total_s += costs.transfer_s[tensor, placement[costs.tensor_source[tensor]], device].sum()
     is_separated = placement[costs.fused_pairs[:, 0]] != placement[costs.fused_pairs[:, 1]]
     return float(total_s + costs.fusion_loss_s[is_separated].sum())
+
+
+def minimise(costs: SerialCosts, limits: SearchLimits) -> tuple[np.ndarray, float]:
+    """Finds a placement without memory limits, the optimum with at most two devices.
+
+    Returns:
+      The placement int [C] of the classes, and a lower bound in seconds; -inf with more devices.
+    """
+    num_classes, num_devices = costs.compute_s.shape
+    if num_devices <= 2:
+        return solve_two_devices(costs)
+    single_devices = [np.full(num_classes, device) for device in range(num_devices)]
+    best_single = min(single_devices, key=lambda start: evaluate(costs, start))
+    starts = (costs.compute_s.argmin(axis=1), best_single)
+    expanded = [_expand(costs, start, limits) for start in starts]
+    return min(expanded, key=lambda labels: evaluate(costs, labels)), -np.inf
 
 
 def solve_two_devices(costs: SerialCosts) -> tuple[np.ndarray, float]:

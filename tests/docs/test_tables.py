@@ -25,6 +25,7 @@ OTHERS = {
     ("docs/DEVICES.md", "sustained GFLOP/s"): "data sheets",
     ("docs/DEVICES.md", "sustained GB/s"): "data sheets",
     ("docs/DEVICES.md", "igpu"): "what tests of rooflines compare",
+    ("docs/DEVICES.md", "mixed / f32"): "a processor with bf16, measured once",
 }
 # Graphs of the audit on which a placement gains more than 3% over the best single device.
 _WITH_ROOM = (

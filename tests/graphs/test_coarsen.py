@@ -305,3 +305,18 @@ def test_groups_of_sole_consumers_are_the_trees_and_stay_acyclic(seed):
             assert grouped.assignment[op] == grouped.assignment[next(iter(served))]
     ends = [op for op, served in enumerate(readers) if len(served) != 1]
     assert len(set(grouped.assignment[ends])) == len(ends) == grouped.graph.num_ops
+
+
+def test_with_fused_edges_kernels_merge_instead_of_chains():
+    graph = _graph(["Parameter", "Conv", "Relu", "Conv", "Relu"], ["ab", "bc", "cd", "de"])
+    assert _groups(coarsen(graph), graph) == ["abcde"]
+    is_fused = np.array([False, True, False, True])
+    assert _groups(coarsen(graph, is_fused), graph) == ["a", "bc", "de"]
+    assert _groups(coarsen(graph, np.zeros(4, bool)), graph) == list("abcde")
+
+
+def test_a_kernel_that_another_operation_would_read_and_feed_contains_that_too():
+    """The kernel of b and d, with c between them."""
+    graph = _graph(["Parameter", "Conv", "Relu", "Add"], ["ab", "bc", "bd", "cd"])
+    is_fused = np.array([False, False, True, False])
+    assert _groups(coarsen(graph, is_fused), graph) == ["a", "bcd"]

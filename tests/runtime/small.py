@@ -69,6 +69,29 @@ def rounded() -> ov.Model:
     return ov.Model([ops.result(back, name="y")], [source], "rounded")
 
 
+def offset(*, channels: int = 16, size: int = 16, length: int = 3) -> ov.Model:
+    """A chain of convolutions; bf16 rounds the one called `mix`, around 512, to steps of 4.
+
+    Before and after it are `length` others.
+    """
+    rng = np.random.default_rng(0)
+    source = ops.parameter([1, channels, size, size], np.float32, name="x")
+
+    def convolve(node: ov.Output, weights: np.ndarray, name: str) -> ov.Node:
+        return ops.convolution(node, weights, [1, 1], [0, 0], [0, 0], [1, 1], name=name)
+
+    node = source
+    for i in range(2 * length):
+        if i == length:
+            raised = ops.add(node, np.float32(512), name="raised")
+            eye = np.eye(channels, dtype=np.float32)[:, :, None, None]
+            node = ops.subtract(convolve(raised, eye, "mix"), np.float32(512), name="back")
+        shape = channels, channels, 1, 1
+        weights = (rng.standard_normal(shape) / np.sqrt(channels)).astype(np.float32)
+        node = convolve(node, weights, f"conv_{i}")
+    return ov.Model([ops.result(node, name="y")], [source], "offset")
+
+
 def counter() -> ov.Model:
     """A variable that grows by the input in every inference (read, sum, write)."""
     shape = ov.PartialShape([4])

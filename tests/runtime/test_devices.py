@@ -43,6 +43,20 @@ def test_auto_is_host_where_there_is_one_device():
 HAS_BF16 = "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 
 
+def test_precisions_are_the_whole_cpu_in_each_precision():
+    if not HAS_BF16:
+        with pytest.raises(UserError, match="computes in f32 alone; give 'CPU'"):
+            devices.resolve("precisions")
+        return
+    found = devices.resolve("precisions")
+    assert [device.name for device in found] == ["CPU_F32", "CPU_BF16"]
+    num_cores = len(os.sched_getaffinity(0))
+    for device, cpu in zip(found, devices.list_references(found), strict=True):
+        assert (device.precision, device.properties) == (cpu.precision, cpu.properties)
+        assert (device.num_threads, device.core) == (num_cores, None)
+        assert devices.describe_invalid_device(device) == ""
+
+
 @pytest.mark.parametrize(
     ("spec", "precisions", "names"),
     [

@@ -123,6 +123,8 @@ def write_placement(
     affinity = loading.map_ops_to_devices(placed, best.placements[0])
     provenance = origin(target, summary["objective"], summary["seed"]) | {"row": row}
     content: dict[str, Any] = {"method": row["method"], "placement": affinity}
+    if "divisions" in summary:
+        content["divisions"] = summary["divisions"]
     if best.solution.order is not None:
         content["order"] = placed.list_ordered_ops()
     if (segments := best.candidates[0].segments) is not None:

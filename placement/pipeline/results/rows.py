@@ -102,10 +102,14 @@ class Row(NamedTuple):
         return row | ({"reference": True} if self.is_reference else {})
 
 
-def to_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Returns the rows of summary.json."""
+def to_json(rows: Sequence[Row], *, with_errors: bool = False) -> list[dict[str, Any]]:
+    """Returns the rows of summary.json, if asked for with the output errors of those that ran."""
     single_s = min(row.solution.value_s for row in rows if row.is_single)
-    return [row.to_json(single_s) for row in rows]
+    records = [row.to_json(single_s) for row in rows]
+    for row, record in zip(rows, records, strict=True):
+        if with_errors and isinstance(row.outcome, Measurement):
+            record["output_error"] = row.outcome.output_error
+    return records
 
 
 def references(devices: tuple[devices_lib.Device, ...]) -> list[Row]:

@@ -16,6 +16,7 @@ from placement.pipeline.results import advice, outputs
 from placement.pipeline.settings import Settings
 from placement.reporting import runs, units, wrapped_text
 from placement.reporting.tables import grids
+from placement.runtime import devices
 
 
 def run(
@@ -38,6 +39,8 @@ def run(
             "out"
         )
     objectives = {name: backend.objectives for name, backend in loading.BACKENDS.items()}
+    if settings.devices.strip() == devices.PRECISIONS:  # they never compute at the same time
+        objectives = {"hetero": objectives["hetero"]}
     first = next(iter(objectives))
     if not target_lib.find_target(configure(first, objectives[first][0])).present:
         objectives = {"": tuple(simulators.OBJECTIVES)}

@@ -90,6 +90,11 @@ def run(
     artifact = _make_artifact(net, placed, all_devices, decision)
     record = _make_record(settings, workdir, artifact, placed, rows, decision)
     record["checks"]["inputs"] = inputs.description
+    record["divisions"] = runs.read_divisions(_find_placement(settings, workdir))
+    if decision.form == artifact_lib.SINGLE:  # the operations run there with all others
+        for division in record["divisions"]:
+            for culprit in division["culprits"]:
+                culprit["run_on"] = [decision.single_device]
     with display.phase("writing the deployed folder, and loading it"):
         _write(workdir, artifact, record, inputs)
     if nan := record["checks"].get("NaN"):
@@ -262,7 +267,9 @@ def _write(
         if no_blob_reason:
             checks["compiled model"] = f"not written: {no_blob_reason}"
         is_quantised = outputs.is_quantised(artifact.model)
-        tolerance = outputs.tolerance(artifact.devices, quantised=is_quantised)
+        tolerance = outputs.tolerance(
+            artifact.devices, quantised=is_quantised, max_error=inputs.max_error
+        )
         errors = preflight.compare_outputs(new, artifact.model, inputs.samples)
         for source, (error, nan_share) in errors.items():
             if not error <= tolerance:  # also refuses a NaN

@@ -78,7 +78,9 @@ def hyper_parameter_section(method: str) -> dict[str, dict[str, str]]:
 
 def device_sections() -> dict[str, dict[str, str]]:
     """Lists the devices of this machine, and the hardware that can be described."""
-    specs = ("auto", "host", *devices.describe_machine()["devices"])
+    present = devices.describe_machine()["devices"]
+    has_bf16 = "BF16" in present["CPU"]["capabilities"]
+    specs = ("auto", "host", *((devices.PRECISIONS,) if has_bf16 else ()), *present)
     return {
         "devices here (--config.devices=)": {
             spec: "; ".join(device.label for device in devices.resolve(spec)) for spec in specs

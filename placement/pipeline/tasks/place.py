@@ -22,6 +22,7 @@ from placement.pipeline.results.rows import Row
 from placement.pipeline.settings import Settings
 from placement.pipeline.tasks import report
 from placement.reporting import details, runs, verdict
+from placement.runtime import devices
 from placement.runtime.measurement import evaluate as evaluate_lib
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Measurement
@@ -135,6 +136,9 @@ def run_methods(
         "compute_s": _cpu_s() - cpu_started_s,
         "wall_s": time.monotonic() - started_s,
     }
+    if target.divisions and best is not None:
+        affinity = loading.map_ops_to_devices(best.placed_problem(problem), best.placements[0])
+        summary["divisions"] = [division.to_json(affinity) for division in target.divisions]
     directory = outputs.directory(workdir, summary, display)
     outputs.write(
         directory, outputs.provenance(settings, target, conditions) | {runs.SUMMARY: summary}
@@ -240,7 +244,9 @@ def _finish_rows(
         rows = bounds.add_bounds(rows, context.problem, bounds_file, context.target.net.optimum)
     with fault_log.during("working out loads"):
         rows = rows_lib.add_loads(rows, context.problem)
-    table = rows_lib.to_json(rows)
+    places_precisions = context.settings.devices.strip() == devices.PRECISIONS
+    with_errors = places_precisions or bool(context.target.divisions)
+    table = rows_lib.to_json(rows, with_errors=with_errors)
     winner = verdict.decide(table).placement
     best = winner and next(i for i, row in enumerate(table) if row is winner.row)
     return table, None if best is None else rows[best]

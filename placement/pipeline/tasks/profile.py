@@ -64,7 +64,7 @@ def run(
     runs.write_json(workdir / "config.json", settings.to_dict())
     environment = outputs.environment(target.hosts)
     runs.write_json(workdir / "environment.json", environment)
-    with target_lib.open_accurate(target, settings, display) as (target, measurer):
+    with target_lib.open_accurate(target, settings, display) as (target, measurer, _):
         fidelity = _calibrate(settings, workdir, target, measurer, display)
         saved = saved_costs.read(workdir / saved_costs.FILE)
         environment |= target_lib.describe_conditions(saved, measurer, display)

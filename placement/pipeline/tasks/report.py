@@ -18,7 +18,13 @@ from placement.pipeline.results import figures
 from placement.pipeline.settings import Settings
 from placement.reporting import details, printable, runs, summaries, verdict, wrapped_text
 from placement.reporting.page import html
-from placement.reporting.tables import aggregates, comparison, learning_curves, results
+from placement.reporting.tables import (
+    aggregates,
+    comparison,
+    divisions,
+    learning_curves,
+    results,
+)
 
 CELLS = "cells.json"  # the run directories that a comparison consists of, and their graphs
 # An earlier version wrote the directories alone: each graph then had a unique name.
@@ -88,7 +94,10 @@ def write_report(
         run_details = details.printable(run_details)
     figure_files = figures.draw_run(summary, workdir, run_details, console, task_faults)
     with task_faults.during("writing report.html"):
-        _write_page(summary, workdir, figure_files, console, run_details=run_details)
+        notes = {}
+        if summary.get("divisions"):
+            notes[divisions.TITLE] = divisions.markdown(printable.markdown(summary["divisions"]))
+        _write_page(summary, workdir, figure_files, console, notes, run_details)
 
 
 def write_comparison(

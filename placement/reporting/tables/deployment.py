@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 
 from placement.reporting import printable, units
-from placement.reporting.tables import grids
+from placement.reporting.tables import divisions, grids
 from placement.reporting.wrapped_text import WrappedText
 
 Record = Mapping[str, Any]
@@ -53,6 +53,11 @@ def markdown(record: Record) -> str:
         "Medians and their 95% intervals, of interleaved inferences; ratios are paired, below 1 is "
         "faster. An output error is the largest difference from the plain f32 CPU over the spread "
         "of its output; the tolerance follows the least precise device that computed.",
+        *(
+            (f"## {divisions.TITLE}", divisions.markdown(record["divisions"]))
+            if record["divisions"]
+            else ()
+        ),
         "## Checked on this machine",
         "\n".join(checks),
         "## Files",

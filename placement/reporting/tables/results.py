@@ -15,7 +15,7 @@ from rich.text import Text
 from placement.reporting import summaries, units
 from placement.reporting import verdict as verdict_lib
 from placement.reporting.summaries import Row, Summary
-from placement.reporting.tables import grids
+from placement.reporting.tables import divisions, grids
 from placement.reporting.wrapped_text import WrappedText
 
 _TEXT_WIDTH = 16  # columns of text in the terminal
@@ -140,6 +140,8 @@ def report_markdown(summary: Summary) -> str:
         compare_markdown(summary),
         LEGEND,
     ]
+    if summary.get("divisions"):
+        parts += [f"## {divisions.TITLE}", divisions.markdown(summary["divisions"])]
     if not is_comparison:  # each cell of a comparison has its own placement.json
         parts.append(
             "`placement.json` beside this file gives the device of every operation in the best "
@@ -180,6 +182,8 @@ def columns(rows: Iterable[Row]) -> list[Column]:
         columns.append(
             Column(f"measured {latency.name}\n[low, high]", lambda row: _measured(row, latency))
         )
+    if any("output_error" in row for row in rows):
+        columns.append(Column("output\nerror", lambda row: _significant(row.get("output_error"))))
     columns.append(
         Column("vs best\nsingle", lambda row: _fixed(row.get("versus_best_single_device"), 3))
     )
@@ -218,6 +222,11 @@ def _measured(row: Row, latency: units.Unit) -> str:
 def _fixed(value: Any, decimals: int) -> str:
     number = units.number(value)
     return units.NONE if number is None else f"{number:.{decimals}f}"
+
+
+def _significant(value: Any) -> str:
+    number = units.number(value)
+    return units.NONE if number is None else f"{number:.2g}"
 
 
 def _notes(summary: Summary) -> list[str]:

@@ -74,17 +74,17 @@ def read(path: Path) -> PlacementFile:
             name: record["properties"].get("INFERENCE_PRECISION_HINT", "")
             for name, record in provenance["devices"].items()
         }
-        host_precisions = [
-            precisions[name]
-            for name, record in provenance["devices"].items()
-            if "[host" in record["label"]
-        ]
+        labels = {name: record["label"] for name, record in provenance["devices"].items()}
+        host_precisions = [precisions[name] for name in labels if "[host" in labels[name]]
+        host = f"host:{','.join(host_precisions)}" if host_precisions else ""
+        if any(f"[{devices.PRECISIONS}," in label for label in labels.values()):
+            host = devices.PRECISIONS
         return PlacementFile(
             data["method"],
             data["placement"],
             tuple(Segment(device, tuple(ops)) for device, ops in data.get("segments") or ()),
             tuple(provenance["devices"]),
-            f"host:{','.join(host_precisions)}" if host_precisions else "",
+            host,
             provenance["graph"]["name"],
             provenance.get("model"),
             frozenset(name for name, precision in precisions.items() if precision == "f32"),

@@ -82,7 +82,7 @@ class LocalMeasurer(contextlib.AbstractContextManager["LocalMeasurer"]):
             serialization.write_model(model, directory)
             with serialization.report_free_space(directory):
                 arrays = [array for sample in inputs.samples for array in sample]
-                np.savez(directory / "inputs.npz", *arrays)
+                np.savez(directory / "inputs.npz", *arrays, max_error=np.array(inputs.max_error))
         except OSError:
             self._tempdir.close()
             raise

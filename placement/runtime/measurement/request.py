@@ -171,6 +171,14 @@ class OutputErrors(Request[list[OutputCheck]]):
 
 
 @dataclasses.dataclass(frozen=True)
+class PlacementError(Request[OutputCheck]):
+    """Asks for the error of a placement's outputs, against the reference device."""
+
+    candidate: Candidate  # without segments
+    num_samples: int | None = None  # how many of the first inputs to compare; None: all
+
+
+@dataclasses.dataclass(frozen=True)
 class Transfers(Request["tuple[TransferFit, ...]"]):
     """Asks for the cost of a tensor transfer under HETERO, one fit per pair of devices.
 

@@ -28,7 +28,9 @@ class Inputs(NamedTuple):
 
     samples: tuple[list[np.ndarray], ...]  # each has one array for each of the model's inputs
     description: str  # a description for people
-    key: str  # a digest of the values, unless all are drawn at random; then ''
+    # A digest of the values and of `max_error`; '' if all are drawn at random and it is 0.
+    key: str
+    max_error: float = 0.0  # the largest accepted output error; 0: that of `outputs.TOLERANCES`
 
 
 class _InputValue(NamedTuple):
@@ -39,7 +41,9 @@ class _InputValue(NamedTuple):
     is_range: bool
 
 
-def load_inputs(model: ov.Model, *, seed: int = 0, values: str = "", file: str = "") -> Inputs:
+def load_inputs(
+    model: ov.Model, *, seed: int = 0, values: str = "", file: str = "", max_error: float = 0.0
+) -> Inputs:
     """Returns the inputs to time and check a model with.
 
     Args:
@@ -52,6 +56,7 @@ def load_inputs(model: ov.Model, *, seed: int = 0, values: str = "", file: str =
       file: an .npz file of real inputs, with one array for each input: of the input's shape, or
         with an additional first axis of samples, of which the first `MAX_SAMPLES` are used. Inputs
         in `values` may be missing.
+      max_error: as `Inputs.max_error`.
 
     Raises:
       UserError: `values` is malformed or names no input; the file cannot be read or does not fit
@@ -76,7 +81,9 @@ def load_inputs(model: ov.Model, *, seed: int = 0, values: str = "", file: str =
             for array in arrays:
                 digest.update(array.tobytes())
         key = digest.hexdigest()
-    return Inputs(tuple(samples), description, key)
+    if max_error:
+        key += f" max_error={max_error!r}"
+    return Inputs(tuple(samples), description, key, max_error)
 
 
 def _read_samples(

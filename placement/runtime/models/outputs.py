@@ -68,8 +68,18 @@ def compare(reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> C
     return Comparison(max(errors, default=0.0), num_nans / max(num_values, 1))
 
 
-def tolerance(devices: Sequence[Device], *, quantised: bool = False) -> float:
-    """Returns the largest error that is accepted of outputs computed on `devices`."""
+def tolerance(
+    devices: Sequence[Device], *, quantised: bool = False, max_error: float = 0.0
+) -> float:
+    """Returns the largest error that is accepted of outputs computed on `devices`.
+
+    Args:
+      devices: the devices that compute.
+      quantised: whether the model is quantised (`is_quantised`).
+      max_error: the user's limit; 0: that of the least precise device.
+    """
+    if max_error:
+        return max_error
     allowed = max(TOLERANCES[device.precision] for device in devices)
     return max(allowed, _QUANTISED_TOLERANCE) if quantised else allowed
 

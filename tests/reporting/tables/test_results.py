@@ -225,3 +225,11 @@ def test_elsewhere_a_row_is_a_line_however_long_it_is():
 )
 def test_lines_fold_between_words_and_in_one_only_where_it_is_wider(line, width, folded):
     assert wrapped_text.wrap(line, width) == folded
+
+
+def test_output_errors_are_a_column_where_rows_have_them():
+    assert "output error" not in results.markdown_table(_summary(_rows()))
+    rows = [*_rows(output_error=0.0133), _row("random", 0.0163)]
+    table = results.markdown_table(_summary(rows))
+    assert "| output error |" in table
+    assert "| 0.013 |" in table

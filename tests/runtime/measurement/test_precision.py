@@ -16,10 +16,15 @@ needs_bf16 = pytest.mark.skipif(
 )
 
 
+def choose(measurer, given, say):
+    wrong = precision.find_wrong(measurer, given)
+    return precision.replace_wrong(measurer, given, wrong, say)
+
+
 def chosen(model: ov.Model, spec: str) -> tuple[tuple[devices.Device, ...], list[str]]:
     given, said = devices.resolve(spec), []
     with local.LocalMeasurer(model, given) as measurer:
-        return precision.choose(measurer, given, said.append), said
+        return choose(measurer, given, said.append), said
 
 
 @needs_bf16
@@ -45,7 +50,16 @@ def test_what_was_chosen_is_right_and_has_the_names_that_a_placement_is_read_wit
     assert [d.name for d in found] == [d.name for d in devices.resolve("host:f32,f32")]
     with local.LocalMeasurer(small.rounded(), found) as measurer:
         assert all(checked.is_correct for checked in measurer.ask(OutputErrors(found)))
-        assert precision.choose(measurer, found, pytest.fail) == found
+        assert precision.find_wrong(measurer, found) == {}
+
+
+@needs_bf16
+def test_the_cpu_in_bf16_is_left_out_where_the_cpu_in_f32_is_there_already():
+    found, said = chosen(small.rounded(), devices.PRECISIONS)
+    assert [device.name for device in found] == ["CPU_F32"]
+    (line,) = said
+    assert "CPU_BF16 [precisions, bf16, " in line
+    assert line.endswith("over 0.1; CPU_F32 computes in f32")
 
 
 def test_devices_that_are_right_stay_as_they_are():
@@ -73,11 +87,11 @@ def gpu(name: str) -> devices.Device:
 
 def test_what_is_wrong_in_f32_too_is_left_out_and_said():
     given, said = (gpu("GPU.0"), gpu("GPU.1")), []
-    assert precision.choose(Wrong("GPU.0"), given, said.append) == given[1:]
+    assert choose(Wrong("GPU.0"), given, said.append) == given[1:]
     (line,) = said
     assert line.startswith("GPU.0 [Some f16 Card, f16] is left out: outputs differ by 0.5")
     with pytest.raises(UserError, match=r"no device computes right outputs.*--config\.inputs"):
-        precision.choose(Wrong("GPU.0", "GPU.1"), given, said.append)
+        choose(Wrong("GPU.0", "GPU.1"), given, said.append)
 
 
 def test_labels_of_real_devices_say_it_too():

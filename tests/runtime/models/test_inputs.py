@@ -10,8 +10,14 @@ from openvino import opset13 as ops
 from placement.errors import UserError
 from placement.runtime import devices
 from placement.runtime.measurement import local
-from placement.runtime.measurement.request import Candidate, Failure, Measure, Measurement
-from placement.runtime.models import frontend, inputs
+from placement.runtime.measurement.request import (
+    Candidate,
+    Failure,
+    Measure,
+    Measurement,
+    OutputErrors,
+)
+from placement.runtime.models import frontend, inputs, outputs
 from tests.runtime import small
 
 HOST = devices.resolve("host:f32,f32")
@@ -162,3 +168,20 @@ def test_given_inputs_are_told_apart_in_what_was_measured():
             prints.append(measurer.fingerprint)
     assert prints[0] == prints[1]
     assert len(set(prints)) == 3
+
+
+def test_the_largest_accepted_error_replaces_that_of_the_precision_and_is_in_the_key():
+    model = takes(n=np.float32)
+    assert inputs.load_inputs(model).max_error == 0.0
+    given = inputs.load_inputs(model, max_error=0.25)
+    assert given.max_error == 0.25
+    assert given.key != inputs.load_inputs(model, max_error=0.5).key
+    assert outputs.tolerance(HOST) == outputs.TOLERANCES["f32"]
+    assert outputs.tolerance(HOST, max_error=0.25) == 0.25
+    with local.LocalMeasurer(small.diamond(), HOST, inputs=None) as measurer:
+        (check, *_) = measurer.ask(OutputErrors(HOST))
+    with local.LocalMeasurer(
+        small.diamond(), HOST, inputs=inputs.load_inputs(small.diamond(), max_error=0.25)
+    ) as measurer:
+        (limited, *_) = measurer.ask(OutputErrors(HOST))
+    assert (check.tolerance, limited.tolerance) == (outputs.TOLERANCES["f32"], 0.25)

@@ -42,7 +42,8 @@ class LoadedModel:
         self.core = open_core([])
         self.model = self.core.read_model(directory / "model.xml")
         with np.load(directory / "inputs.npz") as npz:
-            arrays = [npz[name] for name in npz.files]
+            self._max_error = float(npz["max_error"])
+            arrays = [npz[name] for name in npz.files if name != "max_error"]
         num_inputs = max(1, len(self.model.inputs))
         self._samples = [arrays[i : i + num_inputs] for i in range(0, len(arrays), num_inputs)] or [
             []
@@ -125,17 +126,23 @@ class LoadedModel:
         inference.set_inputs(executor, inputs)
         return executor
 
-    def compare(self, request: AnyRequest, devices: Sequence[Device]) -> outputs.OutputCheck:
-        """Returns the worst comparison with the reference outputs over all inputs.
+    def compare(
+        self, request: AnyRequest, devices: Sequence[Device], num_samples: int | None = None
+    ) -> outputs.OutputCheck:
+        """Returns the worst comparison with the reference outputs over the inputs.
 
         Args:
           request: runs the model.
           devices: the devices that compute in it; their precisions set the tolerance.
+          num_samples: how many of the first samples to compare; None: all.
         """
-        pairs = zip(self._reference_outputs, self._outputs_of_samples(request), strict=True)
+        references = self._reference_outputs[:num_samples]
+        pairs = zip(references, self._outputs_of_samples(request, num_samples), strict=True)
         comparisons = [outputs.compare(reference, arrays) for reference, arrays in pairs]
         error, nan_share = map(max, zip(*comparisons, strict=True))
-        tolerance = outputs.tolerance(devices, quantised=self._is_quantised)
+        tolerance = outputs.tolerance(
+            devices, quantised=self._is_quantised, max_error=self._max_error
+        )
         return outputs.OutputCheck(error, nan_share, tolerance)
 
     def _before_compiling(self, share: float) -> None:
@@ -144,13 +151,17 @@ class LoadedModel:
         if time.monotonic() + share * self.compile_s > self._compile_deadline_s:
             raise CompileDeadlineError
 
-    def _outputs_of_samples(self, request: AnyRequest) -> Iterator[list[np.ndarray]]:
-        """Yields the outputs for each sample; afterwards the request has the timed inputs again.
+    def _outputs_of_samples(
+        self, request: AnyRequest, num_samples: int | None = None
+    ) -> Iterator[list[np.ndarray]]:
+        """Yields the outputs for the first samples, by default for all.
+
+        Afterwards the request has the timed inputs again.
 
         A model with variables runs several inferences per sample, because a state that is not
         carried over shows only from the second one on.
         """
-        for arrays in self._samples:
+        for arrays in self._samples[:num_samples]:
             inference.set_inputs(request, arrays)
             if not self.stateful:
                 yield inference.infer_outputs(request)

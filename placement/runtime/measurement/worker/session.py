@@ -19,6 +19,7 @@ from placement.runtime.measurement.request import (
     ContentionTimes,
     HeteroChoice,
     OutputErrors,
+    PlacementError,
     Profile,
     Request,
     SubmodelTimes,
@@ -64,6 +65,7 @@ class Session:
             Rounds: lambda rounds: _Result(self._trials.run(rounds)),
             Profile: self._profile,
             OutputErrors: self._output_errors,
+            PlacementError: self._placement_error,
             Transfers: self._transfers,
             TransferShapes: self._transfer_shapes,
             Timeline: self._timeline,
@@ -116,6 +118,15 @@ class Session:
             )
             errors.append(loaded.compare(infer_request, [device]))
         return _Result(errors)
+
+    def _placement_error(self, request: PlacementError) -> _Result:
+        candidate = request.candidate
+        self._heartbeat.keep_alive()
+        register_devices(self._loaded.core, candidate.devices)
+        compiled = self._loaded.compiled(candidate.affinity, candidate.devices)
+        infer_request = inference.create_request(compiled, self._loaded.inputs)
+        used_devices = candidate.used_devices()
+        return _Result(self._loaded.compare(infer_request, used_devices, request.num_samples))
 
     def _transfers(self, request: Transfers) -> _Result:
         """Measures transfers under HETERO; the content is a `chains.RawTransfers`."""

@@ -1,0 +1,86 @@
+"""`devices=precisions` from the command line, on the real CPU plug-in."""
+
+import json
+
+import numpy as np
+import openvino as ov
+import pytest
+
+import placement
+from placement.runtime import devices
+from tests.experiments.command import run
+from tests.runtime import small
+
+_FLAGS = ("--config.method=graph_cut", "--config.measure_s=0.2")
+_SERIAL = ("--config.backend=hetero", "--config.objective=serial")
+_ON = f"--config.devices={devices.PRECISIONS}"
+needs_bf16 = pytest.mark.skipif(
+    "BF16" not in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"),
+    reason="needs a processor that computes in bf16",
+)
+
+
+@needs_bf16
+def test_a_model_that_bf16_gets_wrong_in_one_place_is_placed_reported_and_deployed(tmp_path):
+    file = tmp_path / "offset.xml"
+    ov.save_model(small.offset(), file, compress_to_fp16=False)
+    flags = [f"--config.graph={file}", _ON, *_SERIAL, *_FLAGS]
+    code, out, err = run(tmp_path / "run", *flags)
+    assert code == 0, err
+    assert "The error comes from" in out + err
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    (division,) = summary["divisions"]
+    assert division["whole_error"] > division["max_error"] == 0.1
+    assert division["error"] <= 0.1
+    culprits = {op for culprit in division["culprits"] for op in culprit["ops"]}
+    assert "mix" in culprits
+    assert not culprits & {f"conv_{i}" for i in (0, 1, 4, 5)}
+    rows = {row["method"]: row for row in summary["rows"]}
+    assert "wrong output" in rows["single:CPU_BF16"]["status"]
+    assert rows["single:CPU_F32"]["output_error"] < 1e-3
+    assert rows["graph_cut"]["output_error"] <= 0.1
+    assert sum(bool(row.get("reference")) for row in rows.values()) == 2
+    for name in ("report.md", "report.html"):
+        text = (tmp_path / "run" / name).read_text()
+        assert "Operations kept off a device" in text
+        assert "mix" in text
+    placed = json.loads((tmp_path / "run" / "placement.json").read_text())
+    assert placed["placement"]["mix"] == "CPU_F32"
+
+    code, _, err = run(tmp_path / "run", "--task=deploy", *flags)
+    assert code == 0, err
+    page = (tmp_path / "run" / "deploy" / "deploy.md").read_text()
+    assert "Operations kept off a device" in page
+    x = np.random.default_rng(0).standard_normal((1, 16, 16, 16)).astype(np.float32)
+    with placement.load(tmp_path / "run" / "deploy") as net:
+        (found,) = net.infer([x])
+    (expected,) = (
+        ov.Core()
+        .compile_model(ov.Core().read_model(file), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})([x])
+        .values()
+    )
+    assert np.abs(found - expected).max() < 0.1 * np.ptp(expected)
+
+
+@needs_bf16
+def test_a_stricter_limit_is_kept_by_every_row_that_ran(tmp_path):
+    file = tmp_path / "chain.xml"
+    ov.save_model(small.convolutions(), file, compress_to_fp16=False)
+    limit = 1e-4
+    code, _, err = run(
+        tmp_path / "run",
+        *(f"--config.graph={file}", _ON, *_SERIAL, *_FLAGS, f"--config.max_error={limit}"),
+    )
+    assert code == 0, err
+    rows = json.loads((tmp_path / "run" / "summary.json").read_text())["rows"]
+    errors = [row["output_error"] for row in rows if "output_error" in row]
+    assert errors
+    assert max(errors) <= limit
+
+
+@pytest.mark.parametrize("flags", [("--config.backend=concurrent", "--config.objective=makespan")])
+def test_devices_on_the_same_threads_are_refused_for_other_backends(tmp_path, flags):
+    code, _, err = run(tmp_path / "run", _ON, *flags, "--config.graph=resnet:depth=18,size=32")
+    assert code == 2
+    assert "--config.backend=hetero --config.objective=serial" in err
+    assert err.strip().count("\n") == 0
