@@ -127,6 +127,19 @@ def risk_seeking(returns: Array, counts: Array) -> Array:
     return excess / (_deviation(excess, counts) + 1e-8)
 
 
+def running_mean(reward: Array) -> Array:
+    """Computes the mean of an episode's rewards up to each step, [B, T] -> [B, T], as in GiPH.
+
+    The released code of GiPH (Hu et al. 2023) subtracts it from the return of the step. The reward
+    of the first step is left out: it is of the episode's start, not of a choice. Its mean is 0.
+    """
+    chex.assert_rank(reward, 2)
+    chex.assert_type(reward, float)
+    later = jnp.asarray(reward)[:, 1:]
+    mean = jnp.cumsum(later, axis=1) / jnp.arange(1, later.shape[1] + 1)
+    return jnp.pad(mean, ((0, 0), (1, 0)))
+
+
 def moving_average(returns: Array, counts: Array, baseline: Array) -> tuple[Array, Array]:
     """Subtracts a moving average [T] of earlier batches' mean returns, and updates the average.
 

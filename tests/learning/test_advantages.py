@@ -115,6 +115,12 @@ def test_the_only_sample_that_counts_has_no_advantage():
     assert (_leave_one_out(np.array([[3.0], [5.0], [9.0]]), counts) == 0).all()
 
 
+def test_the_running_mean_leaves_out_the_first_reward():
+    reward = jnp.array([[9.0, 1, 3, 5], [9, 0, 0, -3]])
+    expected = [[0, 1, 2, 3], [0, 0, 0, -1]]
+    np.testing.assert_allclose(advantages.running_mean(reward), expected)
+
+
 def test_the_moving_average_by_hand():
     """There are two steps; no sample counts at the second step of the first batch."""
     returns = jnp.array([[1.0, 5.0], [3.0, 7.0]])
