@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from placement.types import Array
 
-REWARDS = ("inverse", "sqrt", "log", "improvement")
+REWARDS = ("inverse", "sqrt", "log", "linear", "improvement")
 # The failing signal in units of the reference latency, and the updates in which failures count.
 FAILED_RATIO = 100.0
 EARLY_UPDATES = 1_000
@@ -48,6 +48,7 @@ def rewards(kind: str, latency_s: Array, reference_s: Array) -> Array:
     'inverse'      reference / latency           HSDAG (Duan et al. 2024): 1/latency, unit-free
     'sqrt'         -sqrt(latency / reference)    Hierarchical Planner (Mirhoseini et al. 2018)
     'log'          -log(latency / reference)     relative differences count alike everywhere
+    'linear'       -latency / reference          DOPPLER (Yao et al. 2026)
     'improvement'  (latency before the step - after it) / reference   Placeto (Addanki et al. 2019)
 
     A placement that could not run gets the worst reward of the batch less one, or 0 for 'inverse'.

@@ -60,7 +60,7 @@ import numpy as np
 from placement import arguments
 from placement.instance import Instance
 from placement.policies import base, encoders, schedules
-from placement.policies.cost_features import CostView, cost_view
+from placement.policies.cost_features import CostView, cost_view, with_finite_costs
 from placement.simulators.makespan import OpSchedule
 from placement.types import Array, LogProb, Params, Policy, Sample
 
@@ -347,7 +347,7 @@ def make(
     network = _Network(embedding_size, hidden_size, rounds)
 
     def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> Params:
-        graph = _with_finite_costs(graph)
+        graph = with_finite_costs(graph)
         placement = fastest_start(graph)
         schedule = schedules.compute_schedule(graph.globals, placement)
         return network.init(key, *_read_state(graph, placement, schedule))
@@ -365,7 +365,7 @@ def make(
     def sample(
         params: Params, key: chex.PRNGKey, graph: jraph.GraphsTuple, num_samples: int
     ) -> Sample:
-        graph = _with_finite_costs(graph)
+        graph = with_finite_costs(graph)
         num_steps = _MOVES_PER_OP * len(graph.nodes["mask"])
         start_key, key = jax.random.split(key)
         keys = jax.vmap(lambda k: jax.random.split(k, num_samples))(
@@ -395,7 +395,7 @@ def make(
         return jax.vmap(run_episode, in_axes=(0, 1))(starts, keys)
 
     def log_prob(params: Params, graph: jraph.GraphsTuple, samples: Sample) -> LogProb:
-        graph = _with_finite_costs(graph)
+        graph = with_finite_costs(graph)
         action: Action = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), samples.latent)  # [T, B]
         moved_op = jnp.where(action.move < 0, -1, action.move // graph.globals.compute_s.shape[1])
         last_op = jnp.concatenate([jnp.full_like(moved_op[:1], -1), moved_op[:-1]])
@@ -442,16 +442,6 @@ def _draw_starts(
         return jnp.argmax(noise, axis=1).astype(jnp.int32)[graph.globals.policy_tables.leader]
 
     return jax.vmap(draw)(jax.random.split(key, num_samples))
-
-
-def _with_finite_costs(graph: jraph.GraphsTuple) -> jraph.GraphsTuple:
-    """Replaces infinite costs by zero, so that sums of times stay finite."""
-    graph = jax.tree.map(jnp.asarray, graph)
-    costs = graph.globals
-    compute_s, delay_s = (
-        jnp.where(jnp.isfinite(x), x, 0.0) for x in (costs.compute_s, costs.delay_s)
-    )
-    return graph._replace(globals=costs._replace(compute_s=compute_s, delay_s=delay_s))
 
 
 def _read_state(

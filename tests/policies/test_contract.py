@@ -14,6 +14,7 @@ from placement.learning import base
 from placement.policies import (
     colocrl,
     cost_features,
+    doppler,
     giph,
     hierarchical,
     hsdag,
@@ -39,6 +40,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     ),
     "placeto": lambda: placeto.make(num_devices=2, rounds=3),
     "giph": lambda: giph.make(num_devices=2, rounds=3),
+    "doppler": lambda: doppler.make(num_devices=2, hidden_size=8, stages="simulation"),
     "colocrl": lambda: colocrl.make(num_devices=2, hidden_size=8),
     "hierarchical": lambda: hierarchical.make(num_devices=2, num_groups=2, hidden_size=8),
     "hierarchical, random groups": lambda: hierarchical.make(
@@ -54,17 +56,18 @@ STEPS = {"scheduler": 2, "published hsdag, three steps": 3, "placeto": 16, "giph
 # of 512 samples find none. Which groups are drawn depends on the padding.
 WITHOUT_REPLACEMENT = ("hsdag",)
 ONE_STEP = [name for name in POLICIES if name not in (*STEPS, *WITHOUT_REPLACEMENT)]
-# These draw more than a placement, here one of two groups for each operation: what has a
-# probability is both together.
-LATENT = ("hierarchical",)
+# These draw more than a placement, here one of two groups for each operation, or the order of the
+# operations: what has a probability is both together.
+LATENT = ("hierarchical", "doppler")
 # The state and the groups; the state and the move; the style.
 _OTHER_LATENT = ("hsdag", "giph", "scheduler")
-# Their choices are moves of operations or groups to devices, not devices of operations.
-_OF_MOVES = ("hsdag", "giph")
+# Their choices are not of devices alone: they choose moves, or the next operation too.
+_OTHER_CHOICES = ("hsdag", "giph", "doppler")
 _VIEWS = {
     "hsdag": cost_features.cost_feature_view,
     "scheduler": cost_features.cost_feature_view,
     "giph": giph.giph_view,
+    "doppler": doppler.doppler_view,
 }
 # Fixed groups share a device.
 _SHARED = ("published hsdag", "published hsdag, three steps", "hierarchical, random groups")
@@ -294,7 +297,7 @@ def test_samples_are_as_frequent_as_their_probability_says(name):
     assert (np.abs(counts - expected) < 4 * deviation + 1e-3).all()
 
 
-@pytest.mark.parametrize("name", [name for name in POLICIES if name not in _OF_MOVES])
+@pytest.mark.parametrize("name", [name for name in POLICIES if name not in _OTHER_CHOICES])
 def test_choices_are_those_that_the_entropy_is_of(name):
     graph = helpers.fork_join(3)
     _, again = _answers(name, _batched(name, graph))

@@ -11,7 +11,7 @@ from placement.errors import UserError
 from placement.instance import Instance
 from placement.learning import base, trainer
 from placement.methods import learned
-from placement.policies import giph, schedules
+from placement.policies import cost_features, giph, schedules
 from placement.types import Array, Params, Policy, Sample
 from tests import helpers
 from tests.simulators import reference
@@ -48,7 +48,7 @@ def _random_params(graph: jraph.GraphsTuple) -> Params:
 
 @jax.jit
 def _read(graph: jraph.GraphsTuple, placement: Array) -> Any:
-    graph = giph._with_finite_costs(graph)
+    graph = cost_features.with_finite_costs(graph)
     schedule = schedules.compute_schedule(graph.globals, placement)
     return giph._read_state(graph, placement, schedule)
 
