@@ -1,5 +1,7 @@
 """Graph encoders: Flax layers around Jraph's message passing."""
 
+from typing import cast
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -86,6 +88,20 @@ class Directed(nn.Module):
         return nn.LayerNorm()(x + jax.nn.relu(y))
 
 
+class _MPNNRound(nn.Module):
+    """A round of `MPNN`: state [N, H] -> (state, None)."""
+
+    @nn.compact
+    def __call__(
+        self, state: Array, matrices: Array, senders: Array, receivers: Array
+    ) -> tuple[Array, None]:
+        width = state.shape[-1]
+        bias = self.param("bias", nn.initializers.zeros, (width,))
+        messages = jnp.einsum("ei,eij->ej", state[senders], matrices)
+        total = jax.ops.segment_sum(messages, receivers, len(state))
+        return nn.GRUCell(width)(state, jax.nn.relu(total + bias))[0], None
+
+
 class MPNN(nn.Module):
     """The message-passing network of Gilmer et al. (2017, arXiv 1704.01212), without a read-out.
 
@@ -104,10 +120,12 @@ class MPNN(nn.Module):
         width = self.hidden_size
         matrices = MLP((width, width * width))(edge).reshape(-1, width, width)
         matrices = jnp.where(mask[:, None, None], matrices, 0.0)
+        rounds = nn.scan(
+            _MPNNRound,
+            variable_broadcast="params",
+            split_rngs={"params": False},
+            in_axes=nn.broadcast,
+            length=self.rounds,
+        )
         state = jax.nn.relu(nn.Dense(width)(x))
-        cell, bias = nn.GRUCell(width), self.param("bias", nn.initializers.zeros, (width,))
-        for _ in range(self.rounds):
-            messages = jnp.einsum("ei,eij->ej", state[senders], matrices)
-            total = jax.ops.segment_sum(messages, receivers, len(x))
-            state, _ = cell(state, jax.nn.relu(total + bias))
-        return state
+        return cast(Array, rounds()(state, matrices, senders, receivers)[0])

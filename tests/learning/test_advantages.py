@@ -19,6 +19,7 @@ def _leave_one_out(returns, counts=None):
         ("inverse", [[2.0, 1.0, 0.5]]),
         ("sqrt", [[-np.sqrt(0.5), -1.0, -np.sqrt(2.0)]]),
         ("log", [[np.log(2.0), 0.0, -np.log(2.0)]]),
+        ("linear", [[-0.5, -1.0, -2.0]]),
         ("improvement", [[0.5, -0.5, -1.0]]),
     ],
 )
