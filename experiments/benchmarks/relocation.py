@@ -1,11 +1,16 @@
 """GiPH's claim: its policy places unseen graphs on unseen device networks, without learning there.
 
 GiPH (Hu et al. 2023, `placement.policies.giph`) is trained on random task graphs and device
-networks like the paper's (`placement.zoo.task_graphs`). Every update learns from an episode on each
-of four problems, which are drawn anew. Then the policy relocates operations of other problems for
-one episode from a random placement, as in the paper: 2 N evaluations of N operations. The sets of
-problems are graphs and networks seen in training, unseen graphs, unseen networks, both unseen, and
-both unseen with twice as many devices.
+networks like the paper's (`placement.zoo.task_graphs`). Every update learns from four episodes of
+problems that are drawn anew:
+
+    paper      four problems with an episode of each; an episode's baseline is the mean of its own
+               rewards, as in the released code
+    compared   one problem, whose four episodes are the baseline of each other
+
+Then the policy relocates operations of other problems for one episode from a random placement, as
+in the paper: 2 N evaluations of N operations. The sets of problems are graphs and networks seen in
+training, unseen graphs, unseen networks, both unseen, and both unseen with twice as many devices.
 
 A score is the best latency of the episode over that of HEFT, the geometric mean over the problems
 of a set and the episodes of each. `untrained` has the initial parameters, so that its relocations
@@ -32,15 +37,19 @@ from placement.reporting.tables import grids
 from placement.types import Array, Params, Policy, Sample
 from placement.zoo import task_graphs
 
-METHOD = "giph:variant=paper"
+# Each training: a method and the problems of an update.
+TRAININGS = {
+    "paper": ("giph:variant=paper", 4),
+    "compared": ("giph:groups=0,start=random,num_samples=4", 1),
+}
 SETS = "seen", "unseen graphs", "unseen networks", "both unseen", "twice the devices"
-VARIANTS = "random", "untrained", "trained"
-HEADER = "problems", *VARIANTS, "trained over untrained"
+VARIANTS = "random", "untrained", *TRAININGS
+HEADER = "problems", *VARIANTS
 _NUM_DEVICES = 6
 _NUM_GRAPHS, _NUM_NETWORKS = 20, 10  # of training; the unseen ones have larger numbers
-_NUM_TESTS = 20  # problems of each set
+_NUM_TESTS = 15  # problems of each set
 _EPISODES = 4  # of each test
-_UPDATES, _GRAPHS_PER_UPDATE = 100, 4
+_UPDATES = 60
 _SEEDS = range(3)
 _NUM_NODES, _NUM_EDGES = 40, 80  # padded
 
@@ -65,12 +74,12 @@ def measure(num_updates: int = _UPDATES, num_tests: int = _NUM_TESTS) -> list[Sc
     """Returns the scores of every training run, and prints them to stderr as they are known."""
     scores = []
     for seed in _SEEDS:
-        initial, trained = train(seed, num_updates)
+        runs = [train(training, seed, num_updates) for training in TRAININGS]
+        params = runs[0][0], *(trained for _, trained in runs)
         for problems in SETS:
             rng = np.random.default_rng([seed, SETS.index(problems)])
             ratios = [
-                _compute_ratios(draw_problem(problems, rng), (initial, trained), rng)
-                for _ in range(num_tests)
+                _compute_ratios(draw_problem(problems, rng), params, rng) for _ in range(num_tests)
             ]
             means = np.exp(np.log(ratios).mean(axis=0))
             scores.append(Score(seed, problems, tuple(means.tolist())))
@@ -83,8 +92,7 @@ def make_rows(scores: list[Score]) -> list[list[str]]:
     rows = []
     for problems in dict.fromkeys(score.problems for score in scores):
         ratios = np.array([score.ratios for score in scores if score.problems == problems])
-        gains = ratios[:, 2] / ratios[:, 1]
-        columns = [grids.estimate(column) for column in (*ratios.T, gains)]
+        columns = [grids.estimate(column) for column in ratios.T]
         texts = [f"{mean:.3f} ± {half_width:.3f}" for mean, half_width in columns]
         rows.append([problems, *texts])
     return rows
@@ -107,14 +115,15 @@ def draw_problem(problems: str, rng: np.random.Generator) -> Instance:
     return Instance(workload.graph, workload.costs, "makespan", workload.devices)
 
 
-def train(seed: int, num_updates: int) -> tuple[Params, Params]:
-    """Returns the initial parameters and those after training."""
+def train(training: str, seed: int, num_updates: int) -> tuple[Params, Params]:
+    """Returns the initial parameters and those after one of `TRAININGS`."""
     rng = np.random.default_rng(seed)
-    learner = learned.make(METHOD, _NUM_DEVICES, False, batched.batch_policy).learner
+    method, num_problems = TRAININGS[training]
+    learner = learned.make(method, _NUM_DEVICES, False, batched.batch_policy).learner
     state: State | None = None
     initial: Params = None
     for _ in range(num_updates):
-        problems = [draw_problem("seen", rng) for _ in range(_GRAPHS_PER_UPDATE)]
+        problems = [draw_problem("seen", rng) for _ in range(num_problems)]
         batch = batched.stack([batched.prepare(_read(problem), problem) for problem in problems])
         if state is None:
             state = learner.init(jax.random.PRNGKey(seed), batch.graphs)
@@ -129,12 +138,12 @@ def _read(problem: Instance) -> jraph.GraphsTuple:
 
 
 def _compute_ratios(
-    problem: Instance, params: tuple[Params, Params], rng: np.random.Generator
+    problem: Instance, params: tuple[Params, ...], rng: np.random.Generator
 ) -> tuple[float, ...]:
     """Returns the ratios of `VARIANTS` for one problem, geometric means over its episodes."""
     heft_s = methods.solve(problem, "heft").value_s
     graph = _read(problem)
-    policy = learned.make(METHOD, len(problem.devices), False).policy
+    policy = learned.make("giph:variant=paper", len(problem.devices), False).policy
     num_ops = problem.graph.num_ops
     num_steps = 1 + 2 * num_ops
     noise = np.where(problem.allowed, rng.random((_EPISODES, num_steps, *problem.allowed.shape)), 0)

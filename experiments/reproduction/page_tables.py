@@ -125,6 +125,10 @@ _OPTIMUM = [
     f"synthetic:family=known_optimum,ops={ops},devices={devices}"
     for ops, devices in ((100, 4), (200, 8))
 ]
+_SHARDED = (
+    "synthetic:family=sharded_chain,size=6144,shards=3,layers=3",
+    "synthetic:family=sharded_transformer,size=4096,shards=2",
+)
 _AUDITS = {
     "audit": (
         "hsdag",
@@ -150,6 +154,13 @@ _AUDITS = {
         f"--config.methods={_PAPER},{_PAPER},features=op_type+degrees+fractal+positional,"
         f"{_PAPER},features=op_type+degrees+fractal+output_shape,"
         f"{_PAPER},features=op_type+output_shape",
+    ),
+    "sharded": (
+        "doppler",
+        f"{_AUDIT} --config.graphs={','.join(_SHARDED)} "
+        "--config.devices=roofline:server_gpu,server_gpu,server_gpu,server_gpu "
+        "--config.seeds=5 --config.budget=500 --config.time_limit_s=120 --config.methods=doppler,"
+        "doppler:stages=simulation,giph,placeto,hierarchical,hsdag,search_untrained,heft,m_etf",
     ),
     "hsdag_parts": (
         "hsdag",
@@ -364,5 +375,10 @@ TABLES = {
         "docs/SOLVERS.md", {"optimum": "experiments.benchmarks.optimum"}, readers.read_optimum_gaps
     ),
     "unseen_devices": Table("docs/PRETRAINING.md", _UNSEEN, readers.read_unseen_by_devices),
+    "relocation": Table(
+        "docs/REPRODUCTION.md",
+        {"relocation": "experiments.benchmarks.relocation"},
+        readers.read_relocation,
+    ),
     "unseen_families": Table("docs/PRETRAINING.md", _UNSEEN, readers.read_unseen_by_family),
 }

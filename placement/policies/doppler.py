@@ -110,11 +110,11 @@ class _Episode(NamedTuple):
 class _PartialSchedule(NamedTuple):
     """The state of an episode between steps."""
 
-    device: Array  # int32 [N]; -1: not yet
-    class_device: Array  # int32 [N]: of the co-located operations that an operation leads; -1
+    device: jax.Array  # int32 [N]; -1: not yet
+    class_device: jax.Array  # int32 [N]: of the co-located operations that an operation leads; -1
     num_missing: Array  # int32 [N]: inputs that are not placed
-    start_s: Array  # float32 [N]
-    finish_s: Array  # float32 [N]
+    start_s: jax.Array  # float32 [N]
+    finish_s: jax.Array  # float32 [N]
     free_s: Array  # float32 [D]
     load_s: Array  # float32 [D]
     embedding: Array  # float32 [D, H]: the sum over the operations on each device
@@ -332,7 +332,7 @@ def make(
         placement, order, log_prob, entropy, _ = jax.tree.map(lambda x: x[:, None], episodes)
         return Sample(placement, log_prob, entropy, order)
 
-    def log_prob(params: Params, graph: jraph.GraphsTuple, samples: Sample) -> LogProb:
+    def score_samples(params: Params, graph: jraph.GraphsTuple, samples: Sample) -> LogProb:
         graph = with_finite_costs(graph)
         parts = _apply_once(network, params, graph)
 
@@ -350,9 +350,11 @@ def make(
         num_choices = jnp.full_like(
             episodes.log_prob, 2.0 * graph.globals.policy_tables.is_op.sum()
         )
-        return LogProb(*(x[:, None] for x in (episodes.log_prob, episodes.entropy, num_choices)))
+        terms = episodes.log_prob, episodes.entropy, num_choices
+        log_prob, entropy, choices = (x[:, None] for x in terms)
+        return LogProb(log_prob, entropy, choices)
 
-    return Policy(init, sample, log_prob)
+    return Policy(init, sample, score_samples)
 
 
 def _imitate(

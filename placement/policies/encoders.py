@@ -1,7 +1,5 @@
 """Graph encoders: Flax layers around Jraph's message passing."""
 
-from typing import cast
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -128,4 +126,4 @@ class MPNN(nn.Module):
             length=self.rounds,
         )
         state = jax.nn.relu(nn.Dense(width)(x))
-        return cast(Array, rounds()(state, matrices, senders, receivers)[0])
+        return rounds()(state, matrices, senders, receivers)[0]

@@ -171,8 +171,8 @@ def node_features(
         potential_s,
         _criticality(schedule)[:, None],
     )
-    columns = jnp.stack([jnp.broadcast_to(c, is_node.shape) for c in columns], axis=-1)
-    return _scale(columns, is_node)
+    features = jnp.stack([jnp.broadcast_to(c, is_node.shape) for c in columns], axis=-1)
+    return _scale(features, is_node)
 
 
 def edge_features(
@@ -359,7 +359,7 @@ def make(
         placement, schedule, _ = action
         state = _read_state(graph, placement, schedule)
         is_valid = _find_valid_moves(graph, placement, last_op, step).reshape(-1)
-        logits = network.apply(params, *state).reshape(-1)
+        logits = cast(Array, network.apply(params, *state)).reshape(-1)
         return jax.nn.log_softmax(jnp.where(is_valid, logits, -1e9)), is_valid
 
     def sample(

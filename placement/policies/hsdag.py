@@ -55,7 +55,8 @@ Departures from the paper:
 
 - The policy improves a placement, one group at a time and of any level of the parse. The paper
   draws a device for every group of the last level, and its next state does not depend on the
-  devices.
+  devices. GiPH (Hu et al. 2023, `placement.policies.giph`) improves a placement likewise, by moves
+  of single operations, which it makes even if they cost time.
 - Groups are sampled, so that they are explored as the devices are. In the paper each node keeps its
   highest-scored edge.
 - The policy sees costs and the schedule (`placement.policies.moves`), and scores have the log delay

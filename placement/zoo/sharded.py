@@ -60,7 +60,7 @@ class _Builder:
         """Adds an operation whose output is one block; returns its number."""
         op = len(self.types)
         self.types.append(op_type)
-        self.shapes.append(tuple(block))
+        self.shapes.append((block.rows, block.columns))
         self.flops.append(flops_per_element * block.rows * block.columns)
         self.weight_bytes.append(_BYTES * weight_elements)
         self.edges += [(source, op) for source in inputs]

@@ -112,8 +112,8 @@ def test_the_expert_is_list_scheduling_by_bottom_level():
     graph = helpers.fork_join(2)
     problem = _problem(graph)
     episodes = _draw(problem, _initial_params(problem), 8)
-    # Source, two branches, sink: PLC has four choices, SEL one between equally good branches. All
-    # of the expert's choices have half of the probability but those that do not matter, which share.
+    # PLC has four choices of two devices, SEL one of two branches. Equal choices share the expert's
+    # log-probability, so that each of the five counts as log(1/2).
     expected = -np.log(2) * (graph.num_ops + 1)
     np.testing.assert_allclose(episodes.expert_log_prob, expected, atol=0.1)
 

@@ -45,6 +45,7 @@ class _Training(NamedTuple):
 
 _POLICIES = {
     "scheduler": _Training(batched.batch_policy, batched.train_step, ("makespan",)),
+    "doppler": _Training(batched.batch_policy, batched.train_step, ("makespan",)),
     "hsdag": _Training(None, batched.train_by_local_search, tuple(OBJECTIVES)),
 }
 # Padded operations and edges of a batch. Larger graphs are left out: a batch takes as long as its
