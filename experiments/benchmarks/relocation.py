@@ -18,7 +18,6 @@ are almost uniformly random. `random` evaluates as many random placements.
 """
 
 import functools
-import json
 import sys
 from typing import NamedTuple
 
@@ -162,7 +161,3 @@ def _compute_ratios(
 @functools.partial(jax.jit, static_argnums=0)
 def _sample(policy: Policy, params: Params, key: Array, graph: jraph.GraphsTuple) -> Sample:
     return policy.sample(params, key, graph, _EPISODES)
-
-
-if __name__ == "__main__":
-    print(json.dumps(measure()))

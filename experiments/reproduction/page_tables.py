@@ -375,10 +375,5 @@ TABLES = {
         "docs/SOLVERS.md", {"optimum": "experiments.benchmarks.optimum"}, readers.read_optimum_gaps
     ),
     "unseen_devices": Table("docs/PRETRAINING.md", _UNSEEN, readers.read_unseen_by_devices),
-    "relocation": Table(
-        "docs/REPRODUCTION.md",
-        {"relocation": "experiments.benchmarks.relocation"},
-        readers.read_relocation,
-    ),
     "unseen_families": Table("docs/PRETRAINING.md", _UNSEEN, readers.read_unseen_by_family),
 }

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from experiments.benchmarks import gaps as gaps_lib
-from experiments.benchmarks import optimum, relocation, unseen
+from experiments.benchmarks import optimum, unseen
 from experiments.benchmarks.cells import Cell
 from experiments.benchmarks.scale import Phase, format_exponent
 from experiments.reproduction import published as published_lib
@@ -260,12 +260,6 @@ def read_unseen_by_family(folder: Path) -> Grid:
         means = [statistics.geometric_mean(column) for column in zip(*ratios, strict=True)]
         rows.append([f"`{family}`", *(f"{mean:.3f}" for mean in means)])
     return ["family", "best single device", "HEFT", "untrained", "`zero_shot`"], rows
-
-
-def read_relocation(folder: Path) -> Grid:
-    """Reads the best latencies of GiPH's episodes on unseen problems, over HEFT's."""
-    scores = [relocation.Score(*score) for score in _read_printed(folder, "relocation")]
-    return list(relocation.HEADER), relocation.make_rows(scores)
 
 
 def read_family_gaps(folder: Path) -> Grid:

@@ -53,6 +53,7 @@ The tuned variant has a quarter of the paper's width. Sixteen episodes are the b
 other, and the reward is the log latency.
 """
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple, cast
 
@@ -357,6 +358,7 @@ def make(
     return Policy(init, sample, score_samples)
 
 
+@functools.partial(jax.jit, static_argnums=0)  # so that searches of one shape compile it once
 def _imitate(
     network: _Network, params: Params, key: chex.PRNGKey, graph: jraph.GraphsTuple
 ) -> Params:

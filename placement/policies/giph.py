@@ -115,11 +115,11 @@ def giph_view(problem: Instance, num_nodes: int, num_edges: int) -> CostView[Tab
     graph, costs = problem.graph, problem.costs
     compute_s = np.asarray(costs.compute_s, np.float64)
     is_supported = np.isfinite(compute_s)
-    known_s = np.where(is_supported, compute_s, 0.0)
-    size_s = known_s.sum(axis=1) / np.maximum(is_supported.sum(axis=1), 1)
+    finite_s = np.where(is_supported, compute_s, 0.0)
+    size_s = finite_s.sum(axis=1) / np.maximum(is_supported.sum(axis=1), 1)
     # Of the operations that a device supports, so that unsupported ones do not make it fast.
     mean_total_s = np.where(is_supported, size_s[:, None], 0.0).sum(axis=0)
-    total_s = known_s.sum(axis=0)
+    total_s = finite_s.sum(axis=0)
     rate = np.where(mean_total_s > 0, total_s / np.where(mean_total_s > 0, mean_total_s, 1.0), 1.0)
     pair = problem.dependencies.pair
     edge_bytes = np.bincount(pair, graph.edge_bytes, len(problem.dependencies.senders))
@@ -251,24 +251,24 @@ def _scale(x: Array, exists: Array) -> Array:
 class _Round(nn.Module):
     """One round of messages: y [N, D, H] -> (y, None), with the nodes' own x [N, D, H].
 
-    `at_edges` are the products of the edges' features and their part of F, two times [E, D, M].
+    `edge_parts` are the products of the edges' features and their part of F, two times [E, D, M].
     """
 
     @nn.compact
     def __call__(
-        self, y: Array, x: Array, m: _Messages, at_edges: tuple[Array, Array]
+        self, y: Array, x: Array, m: _Messages, edge_parts: tuple[Array, Array]
     ) -> tuple[Array, None]:
         num_ops, num_devices, width = y.shape
         # F is linear, so its part for nodes is computed at the nodes, which are fewer than edges.
-        at_nodes = nn.Dense(at_edges[0].shape[-1], use_bias=False)(y)
+        node_parts = nn.Dense(edge_parts[0].shape[-1], use_bias=False)(y)
 
         def add(values: Array, is_sent: Array) -> Array:
             values = jnp.where(is_sent[..., None], values, 0.0)
             return jax.ops.segment_sum(values, m.target, num_ops)
 
-        sent_from_pivot = at_nodes[m.source, m.pivot[m.source]][:, None]
-        to_devices = jax.nn.relu(sent_from_pivot + at_edges[0])
-        to_pivot = jax.nn.relu(at_nodes[m.source] + at_edges[1])
+        sent_from_pivot = node_parts[m.source, m.pivot[m.source]][:, None]
+        to_devices = jax.nn.relu(sent_from_pivot + edge_parts[0])
+        to_pivot = jax.nn.relu(node_parts[m.source] + edge_parts[1])
         is_sender = m.is_edge[:, None] & m.is_node[m.source]  # [E, D]
         total = add(to_devices, jnp.broadcast_to(m.is_edge[:, None], is_sender.shape))
         mean = total / jnp.maximum(m.num_sources, 1)[:, None, None]
@@ -287,7 +287,7 @@ class _Direction(nn.Module):
     @nn.compact
     def __call__(self, x: Array, m: _Messages) -> Array:
         edge_layer = nn.Dense(x.shape[-1] + m.to_devices.shape[-1])
-        at_edges = edge_layer(m.to_devices), edge_layer(m.from_devices)
+        edge_parts = edge_layer(m.to_devices), edge_layer(m.from_devices)
         rounds = nn.scan(
             _Round,
             variable_broadcast="params",
@@ -295,7 +295,7 @@ class _Direction(nn.Module):
             in_axes=nn.broadcast,
             length=self.rounds,
         )
-        return rounds()(x, x, m, at_edges)[0]
+        return rounds()(x, x, m, edge_parts)[0]
 
 
 class _Network(nn.Module):

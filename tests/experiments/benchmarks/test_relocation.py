@@ -1,6 +1,7 @@
 """The benchmark of GiPH on unseen problems: its problems and its table."""
 
 import numpy as np
+import pytest
 
 from experiments.benchmarks import relocation
 
@@ -39,3 +40,11 @@ def test_rows_are_means_over_the_training_runs():
     assert [row[0] for row in rows] == ["seen", "both unseen"]
     assert rows[0][1:3] == ["1.000 ± 0.000", "2.000 ± 0.000"]
     assert rows[0][3].startswith("1.500 ± ")
+
+
+@pytest.mark.nightly
+def test_scores_are_positive_for_every_set(monkeypatch):
+    monkeypatch.setattr(relocation, "_SEEDS", range(1))
+    scores = relocation.measure(num_updates=1, num_tests=1)
+    assert [score.problems for score in scores] == list(relocation.SETS)
+    assert all(ratio > 0 for score in scores for ratio in score.ratios)

@@ -2,7 +2,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from experiments.benchmarks import relocation
 from experiments.benchmarks.cells import Cell
 from experiments.reproduction import table_readers
 from experiments.reproduction.questions import BUDGETS, RolesResult
@@ -41,14 +40,6 @@ def test_knees_stand_beside_what_is_measured_with_them(tmp_path: Path) -> None:
         ["small", "single:CPU", "-", "-", "-", "4.00", "-"],
         ["small", "point 2", "2.00", "2.00", "5", "2.50", "1.90"],
     ]
-
-
-def test_scores_of_relocations_are_read_from_json(tmp_path: Path) -> None:
-    scores = [relocation.Score(seed, "seen", (1.0, 2.0, 3.0, 4.0)) for seed in range(2)]
-    _write(tmp_path, "relocation", table_readers.PRINTED, scores)
-    header, rows = table_readers.read_relocation(tmp_path)
-    assert len(header) == 5
-    assert rows == [["seen", *(f"{n}.000 ± 0.000" for n in (1, 2, 3, 4))]]
 
 
 def test_cells_of_benchmarks_are_read_from_json(tmp_path: Path) -> None:
