@@ -12,6 +12,7 @@
     python -m experiments.benchmarks optimum [SECONDS]
     python -m experiments.benchmarks parts [POLICY ...]
     python -m experiments.benchmarks proposals
+    python -m experiments.benchmarks relocation
 
 The module of the same name describes each benchmark; `devices` is described in
 `experiments.benchmarks.jax_devices`, and `compile` in `experiments.benchmarks.compilation`.
@@ -29,6 +30,7 @@ from experiments.benchmarks import (
     parts,
     policy,
     proposals,
+    relocation,
     scale,
     search,
     simulators,
@@ -49,6 +51,7 @@ BENCHMARKS: dict[str, Callable[..., None]] = {
     "optimum": optimum.run,
     "parts": parts.run,
     "proposals": proposals.run,
+    "relocation": relocation.run,
 }
 _WITH_ARGUMENTS = ("search", "scale", "unseen", "gaps", "compile", "optimum", "parts")
 

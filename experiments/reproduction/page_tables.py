@@ -126,6 +126,7 @@ _PARTS = _PRETRAININGS | {
         ["experiments.benchmarks.parts", *(f"{run}/policy.msgpack" for run in _PRETRAININGS)]
     )
 }
+_SHARDED = "synthetic:family=sharded_chain,size=6144,shards=3,layers=3"
 _AUDITS = {
     "audit": (
         "hsdag",
@@ -151,6 +152,13 @@ _AUDITS = {
         f"--config.methods={_PAPER},{_PAPER},features=op_type+degrees+fractal+positional,"
         f"{_PAPER},features=op_type+degrees+fractal+output_shape,"
         f"{_PAPER},features=op_type+output_shape",
+    ),
+    "sharded": (
+        "doppler",
+        f"{_AUDIT} --config.graphs={_SHARDED} "
+        "--config.devices=roofline:server_gpu,server_gpu,server_gpu,server_gpu "
+        "--config.seeds=5 --config.budget=500 --config.time_limit_s=120 --config.methods=doppler,"
+        "doppler:stages=simulation,giph,placeto,hierarchical,hsdag,search_untrained,heft,m_etf",
     ),
 }
 _UNTRAINED = "hsdag:variant=untrained"

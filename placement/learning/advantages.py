@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from placement.types import Array
 
-REWARDS = ("inverse", "sqrt", "log", "improvement")
+REWARDS = ("inverse", "sqrt", "log", "linear", "improvement")
 # The failing signal in units of the reference latency, and the updates in which failures count.
 FAILED_RATIO = 100.0
 EARLY_UPDATES = 1_000
@@ -48,6 +48,7 @@ def rewards(kind: str, latency_s: Array, reference_s: Array) -> Array:
     'inverse'      reference / latency           HSDAG (Duan et al. 2024): 1/latency, unit-free
     'sqrt'         -sqrt(latency / reference)    Hierarchical Planner (Mirhoseini et al. 2018)
     'log'          -log(latency / reference)     relative differences count alike everywhere
+    'linear'       -latency / reference          DOPPLER (Yao et al. 2026)
     'improvement'  (latency before the step - after it) / reference   Placeto (Addanki et al. 2019)
 
     A placement that could not run gets the worst reward of the batch less one, or 0 for 'inverse'.
@@ -125,6 +126,19 @@ def risk_seeking(returns: Array, counts: Array) -> Array:
     excess = jnp.maximum(returns - quantile, 0.0)
     excess = jnp.where(counts & jnp.isfinite(quantile), excess, 0.0)
     return excess / (_deviation(excess, counts) + 1e-8)
+
+
+def running_mean(reward: Array) -> Array:
+    """Computes the mean of an episode's rewards up to each step, [B, T] -> [B, T], as in GiPH.
+
+    The released code of GiPH (Hu et al. 2023) subtracts it from the return of the step. The reward
+    of the first step is left out: it is of the episode's start, not of a choice. Its mean is 0.
+    """
+    chex.assert_rank(reward, 2)
+    chex.assert_type(reward, float)
+    later = jnp.asarray(reward)[:, 1:]
+    mean = jnp.cumsum(later, axis=1) / jnp.arange(1, later.shape[1] + 1)
+    return jnp.pad(mean, ((0, 0), (1, 0)))
 
 
 def moving_average(returns: Array, counts: Array, baseline: Array) -> tuple[Array, Array]:

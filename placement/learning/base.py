@@ -32,6 +32,7 @@ _COMPARING_BASELINES = {
     "leave_one_out": advantages.leave_one_out,
     "risk_seeking": advantages.risk_seeking,
 }
+_OTHER_BASELINES = ("moving_average", "running_mean", "none")
 _RETURNS = {"to_go": advantages.discounted_returns, "episode": advantages.episode_returns}
 _DECAY_START, _DECAY_INTERVAL = 400, 50  # gradient steps, as in the Hierarchical Planner's code
 
@@ -45,7 +46,7 @@ class Settings:
     # Factor of the learning rate at every 50th gradient step after the first 400.
     learning_rate_decay: float = 1.0
     reward: str = "log"  # see `advantages.rewards`
-    # 'leave_one_out', 'risk_seeking', 'moving_average' or 'none', see `advantages`.
+    # 'leave_one_out', 'risk_seeking', 'moving_average', 'running_mean' or 'none', see `advantages`.
     baseline: str = "leave_one_out"
     # Reward of placements that could not run. 'worst': see `advantages.rewards`; 'constant', as in
     # the Hierarchical Planner: see `advantages.penalise_failures`. A moving average starts there.
@@ -150,7 +151,7 @@ def make_learner(
     """
     for setting, value, valid in (
         ("reward", settings.reward, advantages.REWARDS),
-        ("baseline", settings.baseline, (*_COMPARING_BASELINES, "moving_average", "none")),
+        ("baseline", settings.baseline, (*_COMPARING_BASELINES, *_OTHER_BASELINES)),
         ("failed", settings.failed, ("worst", "constant")),
         ("returns", settings.returns, _RETURNS),
     ):
@@ -284,7 +285,10 @@ def compute_advantages(
         if settings.failed == "constant":
             latency_s, counts = advantages.penalise_failures(latency_s, reference_s, state.updates)
         reward = advantages.rewards(settings.reward, latency_s, reference_s)
-        return _RETURNS[settings.returns](reward, settings.discount), counts
+        returns = _RETURNS[settings.returns](reward, settings.discount)
+        if settings.baseline == "running_mean":
+            returns -= advantages.running_mean(reward)
+        return returns, counts
 
     returns, counts = jax.vmap(compute_returns)(graph_latencies_s, references_s)
     if settings.baseline == "moving_average":

@@ -32,7 +32,7 @@ from placement.solvers.limits import SearchLimits
 from placement.types import Array, Evaluate, Params, Policy, Solution, Status
 
 # Each is a module of `placement.policies`, which ends with its recipe.
-POLICIES = ("hsdag", "hierarchical", "colocrl", "placeto", "scheduler")
+POLICIES = ("hsdag", "hierarchical", "colocrl", "placeto", "giph", "doppler", "scheduler")
 RECIPES: dict[str, Recipe] = {
     name: importlib.import_module(f"placement.policies.{name}").RECIPE for name in POLICIES
 }

@@ -148,6 +148,28 @@ def read_costs(
     return _read(problem, np.zeros((problem.graph.num_ops, 0)), view, num_nodes, num_edges)
 
 
+def read_cost_groups(problem: Instance, view: View, groups: int) -> PolicyInput:
+    """Reads a node without features for every operation or group of operations.
+
+    The graph is padded by one node, not to a bucket: policies that read it take steps for every
+    node, and those of padding would be evaluated and change nothing.
+
+    Args:
+      problem: N operations.
+      view: makes the globals of the graph, from the costs of the operations or groups.
+      groups: the largest number of groups, see `group_intervals`; 0: no groups. With co-location
+        the groups are of classes, see `colocate_intervals`.
+    """
+    if not 0 < groups < len(problem.classes.first_ops):
+        return read_costs(problem, view, num_nodes=problem.graph.num_ops + 1)
+    if problem.is_colocated:
+        return read_cost_groups(colocate_intervals(problem, groups), view, 0)
+    coarsening = group_intervals(problem, groups)
+    merged = merge_groups(problem, coarsening)
+    grouped = read_costs(merged, view, num_nodes=coarsening.graph.num_ops + 1)
+    return grouped._replace(assignment=coarsening.assignment)
+
+
 def merge_groups(problem: Instance, coarsening: coarsen.Coarsening) -> Instance:
     """Returns the problem of placing groups of operations."""
     costs = tables.coarse_costs(problem.costs, coarsening.assignment, coarsening.edges)

@@ -4,6 +4,8 @@ import dataclasses
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import jax
+import jax.numpy as jnp
+import jraph
 import numpy as np
 
 from placement.graphs.batching import pad
@@ -146,6 +148,27 @@ def cost_feature_view(
     return cost_view(problem, num_nodes, num_edges)._replace(policy_tables=features)
 
 
+def with_finite_costs(graph: jraph.GraphsTuple) -> jraph.GraphsTuple:
+    """Replaces infinite costs by zero, so that sums of times stay finite; the arrays are JAX's.
+
+    Args:
+      graph: its globals are a `CostView`.
+    """
+    graph = jax.tree.map(jnp.asarray, graph)
+    costs = graph.globals
+    compute_s, delay_s = (
+        jnp.where(jnp.isfinite(x), x, 0.0) for x in (costs.compute_s, costs.delay_s)
+    )
+    return graph._replace(globals=costs._replace(compute_s=compute_s, delay_s=delay_s))
+
+
+def reversed_problem(problem: Instance) -> Instance:
+    """Returns the problem with all edges reversed; its upward ranks are the downward ranks."""
+    graph = problem.graph
+    reverse = dataclasses.replace(graph, senders=graph.receivers, receivers=graph.senders)
+    return problem._replace(graph=reverse, order=None)
+
+
 def _average_devices(problem: Instance) -> Instance:
     """Replaces costs that differ between devices, or between links, by their means."""
     costs = problem.costs
@@ -177,8 +200,7 @@ def _op_features(problem: Instance, unit_s: float) -> np.ndarray:
     min_s = np.where(np.isfinite(min_s), min_s, 0.0)
     # The longest paths from an operation to the end, and from the start to its end.
     upward_s = problem.upward_rank
-    reverse = dataclasses.replace(graph, senders=graph.receivers, receivers=graph.senders)
-    downward_s = problem._replace(graph=reverse).upward_rank
+    downward_s = reversed_problem(problem).upward_rank
     critical_path_s = float(upward_s.max()) or 1.0
     max_delay_s = np.zeros(graph.num_ops)
     np.maximum.at(max_delay_s, graph.senders, problem.mean_edge_delay_s)

@@ -84,3 +84,46 @@ class Directed(nn.Module):
         along, against = (total / jnp.maximum(count, 1.0)) @ mean_kernel
         y = nn.Dense(width)(x) + along + against
         return nn.LayerNorm()(x + jax.nn.relu(y))
+
+
+class _MPNNRound(nn.Module):
+    """A round of `MPNN`: state [N, H] -> (state, None)."""
+
+    @nn.compact
+    def __call__(
+        self, state: Array, matrices: Array, senders: Array, receivers: Array
+    ) -> tuple[Array, None]:
+        width = state.shape[-1]
+        bias = self.param("bias", nn.initializers.zeros, (width,))
+        messages = jnp.einsum("ei,eij->ej", state[senders], matrices)
+        total = jax.ops.segment_sum(messages, receivers, len(state))
+        return nn.GRUCell(width)(state, jax.nn.relu(total + bias))[0], None
+
+
+class MPNN(nn.Module):
+    """The message-passing network of Gilmer et al. (2017, arXiv 1704.01212), without a read-out.
+
+    A message is a matrix, which an MLP makes of the edge, times the sender's state. A GRU with the
+    weights of all rounds in common takes the sum of a node's messages.
+    """
+
+    hidden_size: int
+    rounds: int
+
+    @nn.compact
+    def __call__(
+        self, x: Array, edge: Array, senders: Array, receivers: Array, mask: Array
+    ) -> Array:
+        """Nodes [N, F] and edges [E, F'], with a mask bool [E] -> [N, hidden_size]."""
+        width = self.hidden_size
+        matrices = MLP((width, width * width))(edge).reshape(-1, width, width)
+        matrices = jnp.where(mask[:, None, None], matrices, 0.0)
+        rounds = nn.scan(
+            _MPNNRound,
+            variable_broadcast="params",
+            split_rngs={"params": False},
+            in_axes=nn.broadcast,
+            length=self.rounds,
+        )
+        state = jax.nn.relu(nn.Dense(width)(x))
+        return rounds()(state, matrices, senders, receivers)[0]

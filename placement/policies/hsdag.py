@@ -55,7 +55,8 @@ Departures from the paper:
 
 - The policy improves a placement, one group at a time and of any level of the parse. The paper
   draws a device for every group of the last level, and its next state does not depend on the
-  devices.
+  devices. GiPH (Hu et al. 2023, `placement.policies.giph`) improves a placement likewise, by moves
+  of single operations, which it makes even if they cost time.
 - Groups are sampled, so that they are explored as the devices are. In the paper each node keeps its
   highest-scored edge.
 - The policy sees costs and the schedule (`placement.policies.moves`), and scores have the log delay
@@ -282,7 +283,7 @@ def make(
     network = _Network(hidden_size, num_layers, float(scores == "learned"))
 
     def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> Params:
-        return network.init(key, _with_finite_costs(graph))
+        return network.init(key, cost_features.with_finite_costs(graph))
 
     def encode(
         params: Params, graph: jraph.GraphsTuple, placement: Array, schedule: OpSchedule
@@ -303,7 +304,7 @@ def make(
         placement: Array,
         batch: int,
     ) -> Sample:
-        graph, placement = _with_finite_costs(graph), jnp.asarray(placement)
+        graph, placement = cost_features.with_finite_costs(graph), jnp.asarray(placement)
         num_devices, num_groups = graph.globals.compute_s.shape[1], max(groups, batch)
         num_uniform = int(uniform * batch)
         num_noises = 1 + (num_uniform > 0)  # noise for the policy's moves, and for uniform ones
@@ -373,7 +374,7 @@ def make(
         return propose(params, key, graph, first_device.astype(jnp.int32), num_samples)
 
     def log_prob(params: Params, graph: jraph.GraphsTuple, samples: Sample) -> LogProb:
-        graph = _with_finite_costs(graph)
+        graph = cost_features.with_finite_costs(graph)
         action: Action = jax.tree.map(lambda x: x[:, 0], samples.latent)
         schedule = jax.tree.map(lambda x: x[0], action.schedule)
         encoding = encode(params, graph, action.placement[0], schedule)
@@ -392,7 +393,7 @@ def score_edges(params: Params, graph: jraph.GraphsTuple, placement: Array) -> A
     """
     defaults = inspect.signature(make).parameters
     network = _Network(defaults["hidden_size"].default, defaults["num_layers"].default)
-    graph = _with_finite_costs(graph)
+    graph = cost_features.with_finite_costs(graph)
     schedule = schedules.compute_schedule(graph.globals, placement)
     encoding = network.apply(params, graph, placement, schedule, method="encode")
     return cast(_Encoding, encoding).scores[: len(graph.senders)]
@@ -404,16 +405,6 @@ def _draw_masked_index(mask: Array, uniform: Array) -> Array:
     # Comparing with all is fewer instructions to compile than a binary search.
     cumulated = jnp.cumsum(mask)
     return jnp.searchsorted(cumulated, number + 1, method="compare_all").astype(jnp.int32)
-
-
-def _with_finite_costs(graph: jraph.GraphsTuple) -> jraph.GraphsTuple:
-    """Replaces infinite costs by zero, so that sums of times stay finite."""
-    costs = graph.globals
-    compute_s, delay_s = (
-        jnp.where(jnp.isfinite(x), x, 0.0)
-        for x in (jnp.asarray(costs.compute_s), jnp.asarray(costs.delay_s))
-    )
-    return graph._replace(globals=costs._replace(compute_s=compute_s, delay_s=delay_s))
 
 
 def _find_groups(graph: jraph.GraphsTuple, action: Action) -> tuple[Array, Array, Array]:

@@ -394,22 +394,11 @@ def _both_links(graph: jraph.GraphsTuple) -> tuple[_Links, _Links]:
 def read(problem: Instance, groups: int = 0) -> base.PolicyInput:
     """Reads a node for every operation or group of operations, with its `placeto_view`.
 
-    The graph is padded by one node, not to a bucket: every node of padding is a step, which would
-    be evaluated and change nothing.
-
     Args:
       problem: N operations.
-      groups: the largest number of groups, see `base.group_intervals`; 0: no groups. With
-        co-location the groups are of classes, see `base.colocate_intervals`.
+      groups: see `base.read_cost_groups`.
     """
-    if not 0 < groups < len(problem.classes.first_ops):
-        return base.read_costs(problem, placeto_view, num_nodes=problem.graph.num_ops + 1)
-    if problem.is_colocated:
-        return read(base.colocate_intervals(problem, groups))
-    coarsening = base.group_intervals(problem, groups)
-    merged = base.merge_groups(problem, coarsening)
-    grouped = base.read_costs(merged, placeto_view, num_nodes=coarsening.graph.num_ops + 1)
-    return grouped._replace(assignment=coarsening.assignment)
+    return base.read_cost_groups(problem, placeto_view, groups)
 
 
 _REINFORCE = {"algorithm": "reinforce", "reward": "improvement"}

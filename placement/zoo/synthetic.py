@@ -2,8 +2,9 @@
 
 `synthetic:family=layered,ops=1000,seed=0` names such a graph. Every graph has one source, the first
 operation, from which all others can be reached, and one sink, the last operation. The docstrings of
-the functions that connect a family's operations describe its shape. `known_optimum` is another
-family, whose graphs bring their devices and costs (`placement.zoo.known_optimum`).
+the functions that connect a family's operations describe its shape. `placement.zoo.sharded` has
+families that are not random. The graphs of `known_optimum` and `task_graph` bring their devices and
+costs (`placement.zoo.known_optimum`, `placement.zoo.task_graphs`).
 
 The type of an operation depends on its number of inputs. With two it is an Add or a Multiply, with
 more a Concat. With one, 40% are a Convolution or a MatMul with weights, the others are light. FLOPs
@@ -23,7 +24,7 @@ from placement.costs.workloads import Workload
 from placement.errors import UserError
 from placement.graphs import opgraph
 from placement.types import OpGraph
-from placement.zoo import known_optimum
+from placement.zoo import known_optimum, sharded, task_graphs
 
 NAME = "synthetic"
 
@@ -42,8 +43,8 @@ def build(text: str) -> OpGraph:
 
     Args:
       text: 'synthetic:family=FAMILY,ops=N,seed=SEED', with width=W for families that have a width.
-        Every argument is optional. N is the exact number of operations. For `known_optimum` see
-        `build_workload`.
+        Every argument is optional. N is the exact number of operations. For other families see
+        `placement.zoo.sharded.build` and `build_workload`.
 
     Raises:
       UserError: the name, the family or an argument is not valid.
@@ -52,6 +53,8 @@ def build(text: str) -> OpGraph:
         return workload.graph
     values = arguments.split_arguments(text)[1]
     family = values.get("family", "layered")
+    if family in sharded.FAMILIES:
+        return sharded.build(text)
     connect = _FAMILIES[family]
     family_defaults: dict[str, int | str] = {
         key: parameter.default
@@ -73,7 +76,7 @@ def build_workload(text: str) -> Workload | None:
 
     Raises:
       UserError: the text names no synthetic graph, the family does not exist, or an argument of
-        `placement.zoo.known_optimum.build` is not valid.
+        the family's function in `_WORKLOADS` is not valid.
     """
     name, values = arguments.split_arguments(text)
     if name != NAME:
@@ -82,14 +85,12 @@ def build_workload(text: str) -> Workload | None:
         )
     family = values.get("family", "layered")
     arguments.check_choice("family", family, summaries(), context=f"graph {text!r}")
-    return known_optimum.build(text) if family == known_optimum.FAMILY else None
+    return _WORKLOADS[family](text) if family in _WORKLOADS else None
 
 
 def summaries() -> dict[str, str]:
     """Describes the graphs of each family in one line."""
-    functions: dict[str, Callable[..., Any]] = _FAMILIES | {
-        known_optimum.FAMILY: known_optimum.build
-    }
+    functions: dict[str, Callable[..., Any]] = {**_FAMILIES, **sharded.FAMILIES, **_WORKLOADS}
     return {name: (f.__doc__ or "").partition("\n")[0] for name, f in functions.items()}
 
 
@@ -185,6 +186,11 @@ _FAMILIES: dict[str, Callable[..., _Edges]] = {
     "fork_join": _fork_join,
     "layered": _layered,
     "series_parallel": _series_parallel,
+}
+# Families whose graphs bring their devices and costs.
+_WORKLOADS: dict[str, Callable[[str], Workload]] = {
+    known_optimum.FAMILY: known_optimum.build,
+    task_graphs.FAMILY: task_graphs.build,
 }
 
 

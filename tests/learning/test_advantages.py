@@ -19,6 +19,7 @@ def _leave_one_out(returns, counts=None):
         ("inverse", [[2.0, 1.0, 0.5]]),
         ("sqrt", [[-np.sqrt(0.5), -1.0, -np.sqrt(2.0)]]),
         ("log", [[np.log(2.0), 0.0, -np.log(2.0)]]),
+        ("linear", [[-0.5, -1.0, -2.0]]),
         ("improvement", [[0.5, -0.5, -1.0]]),
     ],
 )
@@ -113,6 +114,12 @@ def test_samples_that_do_not_count_have_no_advantage_and_shift_no_other():
 def test_the_only_sample_that_counts_has_no_advantage():
     counts = np.array([[True], [False], [False]])
     assert (_leave_one_out(np.array([[3.0], [5.0], [9.0]]), counts) == 0).all()
+
+
+def test_the_running_mean_leaves_out_the_first_reward():
+    reward = jnp.array([[9.0, 1, 3, 5], [9, 0, 0, -3]])
+    expected = [[0, 1, 2, 3], [0, 0, 0, -1]]
+    np.testing.assert_allclose(advantages.running_mean(reward), expected)
 
 
 def test_the_moving_average_by_hand():

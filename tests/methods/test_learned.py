@@ -239,7 +239,7 @@ def test_a_policy_is_added_by_one_file_and_one_line(tmp_path):
     text = next(b.text for b in pages.blocks("docs/POLICIES.md") if b.name == "neighbours.py")
     (package / "policies" / "neighbours.py").write_text(text)
     table = package / "methods" / "learned.py"
-    old, new = '"placeto", "scheduler")', '"placeto", "scheduler", "neighbours")'
+    old, new = '"doppler", "scheduler")', '"doppler", "scheduler", "neighbours")'
     assert table.read_text().count(old) == 1
     table.write_text(table.read_text().replace(old, new))
     code = """

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from placement.policies import hsdag, moves
+from placement.policies import cost_features, hsdag, moves
 from placement.simulators import makespan
 from tests.simulators import reference
 
@@ -28,7 +28,7 @@ def _described(seed: int):
     """A problem, a placement, groups, and what is said of them."""
     rng = np.random.default_rng(seed)
     problem, _ = reference.random_problem(rng, "makespan", SIZE)
-    graph = hsdag._with_finite_costs(hsdag.read(problem).graph)
+    graph = cost_features.with_finite_costs(hsdag.read(problem).graph)
     size = len(graph.nodes["mask"])
     before = np.zeros(size, np.int32)
     before[: SIZE[0]] = rng.integers(0, 3, SIZE[0])

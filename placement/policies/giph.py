@@ -1,0 +1,522 @@
+"""GiPH: a placement improved by relocations, after Hu et al. (MLSys 2023, arXiv 2305.14562).
+
+An episode starts from a placement. A step moves one operation to another device, whatever that
+costs, and the resulting placement is evaluated. The policy reads a graph of operations x devices,
+the paper's gpNet. Its node (i, d) stands for operation i on device d; the nodes of the current
+placement are its *pivots*. An edge from operation u to v becomes
+
+    the edges  pivot of u -> (v, d)   for every device d
+    the edges  (u, d) -> pivot of v   for every device d but u's own
+
+so that a node meets the neighbours of its operation where they are now:
+
+    x       = features of nodes (`node_features`) and edges (`edge_features`)
+    y       <- MLP(x) + relu(G mean over senders of relu(F[y, x of the edge]))      along the edges
+    z       the same against the edges, with F and G of its own and the same MLP
+    move    ~ softmax over all nodes of MLP[y, z], except those that are masked
+
+Pivots are masked, as moves that change nothing, and so are the nodes of the operation that the step
+before moved. No parameter depends on the number of operations or devices, so that a trained policy
+can place other graphs on other devices.
+
+The first step of an episode evaluates its start, without a choice. 2 N moves of N operations
+follow. Steps of padding come last and change nothing. The reward of a move is the decrease of the
+latency. Co-located operations move together, by the node of the first of them.
+
+`variant=paper` has the sizes, the reward, the discount and the episodes of the authors' released
+code (uidmice/placement-rl). Departures from the paper and this code:
+
+- Costs are not a product of an operation's size and a device's speed. An operation's size is its
+  mean time over the devices, and a device's rate is its total time over that of the mean device.
+- Messages take `rounds` rounds; theirs pass once through the graph in topological order. The two
+  are equal if no path has more edges than there are rounds.
+- Criticality is 1 less the slack in the current schedule, as a share of the latency; for an edge it
+  is the smaller one of its ends. Theirs is a number for each operation that drifts towards the
+  operations that were on the critical paths of earlier placements of that graph.
+- The start-time potential counts as in their code, but a source has it like other operations.
+- The masks hold in all moves. Their code stops to update them in the second half of an episode.
+- Devices that cannot run an operation are no nodes.
+- Rewards are in units of the fastest single device's latency. Theirs are in units of a lower bound
+  of the latency in the paper, and in units of time in the code.
+- The gradient is the mean over the steps, not the sum, and its norm is at most 1.
+- The last layer starts at a tenth of the usual scale.
+
+The paper trains on many graphs and device networks and then places others without learning. A
+search here learns on its own graph; `python -m experiments.benchmarks relocation` tests the paper's
+claim. The tuned variant departs further. A step relocates a group of consecutive operations, see
+`placement.policies.base.read_cost_groups`, and an episode starts on the fastest single device
+instead of a random placement. Four episodes are the baseline of each other.
+"""
+
+from typing import Any, NamedTuple, cast
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import jraph
+import numpy as np
+
+from placement import arguments
+from placement.instance import Instance
+from placement.policies import base, encoders, schedules
+from placement.policies.cost_features import CostView, cost_view, with_finite_costs
+from placement.simulators.makespan import OpSchedule
+from placement.types import Array, LogProb, Params, Policy, Sample
+
+_STARTS = ("fastest", "random")
+_MOVES_PER_OP = 2  # moves of an episode for each operation
+_MAX_AT_ONCE = 16  # steps that are scored at once
+
+
+class Tables(NamedTuple):
+    """Arrays of a problem that the policy reads beside its costs: N operations, padded."""
+
+    is_op: Array  # bool [N]: False for padding
+    leader: Array  # int32 [N]: the first of the operation's co-located ones
+    size_s: Array  # float32 [N]: the operation's mean time
+    rate: Array  # float32 [D]: a device's total time over the mean device's
+    edge_bytes: Array  # float32 [E]: of all tensors between the edge's ends
+    transfer_latency_s: Array  # float32 [D, D]
+    transfer_s_per_byte: Array  # float32 [D, D]
+    start_device: Array  # int32 []: the fastest single device
+
+
+class Action(NamedTuple):
+    """A move and the state before it."""
+
+    placement: Array  # int32 [N]
+    schedule: OpSchedule  # float32 [N] each: of that placement
+    move: Array  # int32 []: D times the operation, plus the device; -1: no move
+
+
+class _Messages(NamedTuple):
+    """The edges of the gpNet in one direction, from operation s to t: E edges, D devices."""
+
+    source: Array  # int32 [E]: s
+    target: Array  # int32 [E]: t
+    to_devices: Array  # float32 [E, D, F]: features of the edges from the pivot of s to (t, d)
+    from_devices: Array  # float32 [E, D, F]: of the edges from (s, d) to the pivot of t
+    is_edge: Array  # bool [E]
+    is_node: Array  # bool [N, D]
+    pivot: Array  # int32 [N]: the device of each operation
+    num_sources: Array  # float32 [N]: of an operation's edges
+    num_senders: Array  # float32 [N]: of the edges to an operation's pivot
+
+
+def giph_view(problem: Instance, num_nodes: int, num_edges: int) -> CostView[Tables]:
+    """Computes the padded costs of a problem and the policy's tables, on the host.
+
+    Args:
+      problem: the graph that the policy places, with its costs.
+      num_nodes: padded number of nodes of the policy's graph.
+      num_edges: its padded number of edges.
+    """
+    graph, costs = problem.graph, problem.costs
+    compute_s = np.asarray(costs.compute_s, np.float64)
+    is_supported = np.isfinite(compute_s)
+    finite_s = np.where(is_supported, compute_s, 0.0)
+    size_s = finite_s.sum(axis=1) / np.maximum(is_supported.sum(axis=1), 1)
+    # Of the operations that a device supports, so that unsupported ones do not make it fast.
+    mean_total_s = np.where(is_supported, size_s[:, None], 0.0).sum(axis=0)
+    total_s = finite_s.sum(axis=0)
+    rate = np.where(mean_total_s > 0, total_s / np.where(mean_total_s > 0, mean_total_s, 1.0), 1.0)
+    pair = problem.dependencies.pair
+    edge_bytes = np.bincount(pair, graph.edge_bytes, len(problem.dependencies.senders))
+    start_device = np.lexsort((total_s, -is_supported.sum(axis=0)))[0]
+
+    def finite(values: Array) -> np.ndarray:
+        return np.nan_to_num(np.asarray(values, np.float32), posinf=0.0)
+
+    policy_tables = Tables(
+        is_op=np.arange(num_nodes) < graph.num_ops,
+        leader=np.append(problem.leaders, np.arange(graph.num_ops, num_nodes)).astype(np.int32),
+        size_s=np.pad(size_s, (0, num_nodes - graph.num_ops)).astype(np.float32),
+        rate=rate.astype(np.float32),
+        edge_bytes=np.pad(edge_bytes, (0, num_edges - len(edge_bytes))).astype(np.float32),
+        transfer_latency_s=finite(costs.transfer_latency_s),
+        transfer_s_per_byte=finite(costs.transfer_s_per_byte),
+        start_device=start_device.astype(np.int32),
+    )
+    return cost_view(problem, num_nodes, num_edges)._replace(policy_tables=policy_tables)
+
+
+def node_features(
+    costs: CostView[Tables], placement: Array, schedule: OpSchedule, is_node: Array
+) -> Array:
+    """Computes the features of nodes, float32 [N, D, 5]; costs are finite.
+
+    They are the operation's size, the device's rate, the operation's time on the device, its
+    start-time potential and its criticality, each scaled to [-1, 1]. The start-time potential is
+    the time at which the operation's inputs would arrive at the device, less the operation's start
+    time; it is 0 for the current device.
+
+    Args:
+      costs: of N operations.
+      placement: int32 [N].
+      schedule: of the placement.
+      is_node: bool [N, D].
+    """
+    t, num_devices = costs.policy_tables, costs.compute_s.shape[1]
+    u, _ = _clipped_ends(costs)
+    arrival_s = schedule.finish_s[u][:, None] + _delay_from(costs, placement[u])  # [E, D]
+    arrival_s = jax.ops.segment_max(arrival_s, costs.receivers, len(placement) + 1)[:-1]
+    arrival_s = jnp.maximum(arrival_s, 0.0)  # -inf without inputs
+    is_pivot = placement[:, None] == jnp.arange(num_devices)
+    potential_s = jnp.where(is_pivot, 0.0, arrival_s - schedule.start_s[:, None])
+    columns = (
+        t.size_s[:, None],
+        t.rate,
+        jnp.asarray(costs.compute_s),
+        potential_s,
+        _criticality(schedule)[:, None],
+    )
+    features = jnp.stack([jnp.broadcast_to(c, is_node.shape) for c in columns], axis=-1)
+    return _scale(features, is_node)
+
+
+def edge_features(
+    costs: CostView[Tables], placement: Array, schedule: OpSchedule, is_node: Array
+) -> tuple[Array, Array]:
+    """Computes the features of the gpNet's edges, two times float32 [E, D, 5]; costs are finite.
+
+    They are the bytes, the latency of the link, the time of the transfer, the link's time for a
+    byte and the criticality, each scaled to [-1, 1].
+
+    Args:
+      costs: of E edges; the last one is padding.
+      placement: int32 [N].
+      schedule: of the placement.
+      is_node: bool [N, D].
+
+    Returns:
+      The features of the edges from the pivots of the senders, and to those of the receivers.
+    """
+    t = costs.policy_tables
+    u, v = _clipped_ends(costs)
+    is_edge = (jnp.asarray(costs.senders) < len(placement))[:, None]
+    criticality = _criticality(schedule)
+    criticality = jnp.minimum(criticality[u], criticality[v])[:, None]
+    shape = len(u), len(t.rate)
+    latency_s, s_per_byte = jnp.asarray(t.transfer_latency_s), jnp.asarray(t.transfer_s_per_byte)
+    delay_s = jnp.asarray(costs.delay_s)[jnp.arange(len(u)), :, placement[v]]
+    ends = (
+        (latency_s[placement[u]], _delay_from(costs, placement[u]), s_per_byte[placement[u]]),
+        (latency_s[:, placement[v]].T, delay_s, s_per_byte[:, placement[v]].T),
+    )
+    columns = [
+        jnp.stack(
+            [
+                jnp.broadcast_to(column, shape)
+                for column in (t.edge_bytes[:, None], *link_columns, criticality)
+            ],
+            axis=-1,
+        )
+        for link_columns in ends
+    ]
+    exists = is_edge & is_node[v], is_edge & is_node[u]
+    scaled = _scale(jnp.concatenate(columns), jnp.concatenate(exists))
+    return scaled[: len(u)], scaled[len(u) :]
+
+
+def _clipped_ends(costs: CostView[Tables]) -> tuple[Array, Array]:
+    """Returns the senders and receivers int32 [E]; those of padding are valid indices."""
+    last = len(costs.compute_s) - 1
+    return jnp.minimum(costs.senders, last), jnp.minimum(costs.receivers, last)
+
+
+def _delay_from(costs: CostView[Tables], device: Array) -> Array:
+    """Returns the delays of edges from their senders' devices int32 [E], float32 [E, D]."""
+    return jnp.asarray(costs.delay_s)[jnp.arange(len(device)), device]
+
+
+def _criticality(schedule: OpSchedule) -> Array:
+    """Computes 1 - slack / latency, float32 [N]: 1 on a critical path."""
+    latency_s = jnp.maximum(schedule.latency_s, jnp.finfo(jnp.float32).tiny)
+    return 1.0 - schedule.slack_s / latency_s
+
+
+def _scale(x: Array, exists: Array) -> Array:
+    """Scales features [..., F] to [-1, 1] by their extremes over bool [...]; constants become 0."""
+    axes = tuple(range(exists.ndim))
+    low = jnp.where(exists[..., None], x, jnp.inf).min(axis=axes)
+    high = jnp.where(exists[..., None], x, -jnp.inf).max(axis=axes)
+    varies = high > low
+    width = jnp.where(varies, high - low, 1.0)
+    scaled = 2.0 * (x - jnp.where(varies, low, 0.0)) / width - 1.0
+    return jnp.where(exists[..., None] & varies, scaled, 0.0)
+
+
+# Flax names these modules after their classes, and draws their parameters by these names.
+class _Round(nn.Module):
+    """One round of messages: y [N, D, H] -> (y, None), with the nodes' own x [N, D, H].
+
+    `edge_parts` are the products of the edges' features and their part of F, two times [E, D, M].
+    """
+
+    @nn.compact
+    def __call__(
+        self, y: Array, x: Array, m: _Messages, edge_parts: tuple[Array, Array]
+    ) -> tuple[Array, None]:
+        num_ops, num_devices, width = y.shape
+        # F is linear, so its part for nodes is computed at the nodes, which are fewer than edges.
+        node_parts = nn.Dense(edge_parts[0].shape[-1], use_bias=False)(y)
+
+        def add(values: Array, is_sent: Array) -> Array:
+            values = jnp.where(is_sent[..., None], values, 0.0)
+            return jax.ops.segment_sum(values, m.target, num_ops)
+
+        sent_from_pivot = node_parts[m.source, m.pivot[m.source]][:, None]
+        to_devices = jax.nn.relu(sent_from_pivot + edge_parts[0])
+        to_pivot = jax.nn.relu(node_parts[m.source] + edge_parts[1])
+        is_sender = m.is_edge[:, None] & m.is_node[m.source]  # [E, D]
+        total = add(to_devices, jnp.broadcast_to(m.is_edge[:, None], is_sender.shape))
+        mean = total / jnp.maximum(m.num_sources, 1)[:, None, None]
+        total_at_pivot = add(jnp.where(is_sender[..., None], to_pivot, 0.0).sum(axis=1), m.is_edge)
+        mean_at_pivot = total_at_pivot / jnp.maximum(m.num_senders, 1)[:, None]
+        is_pivot = (m.pivot[:, None] == jnp.arange(num_devices))[..., None]
+        mean = jnp.where(is_pivot, mean_at_pivot[:, None], mean)
+        return x + jax.nn.relu(nn.Dense(width)(mean)), None
+
+
+class _Direction(nn.Module):
+    """Messages in one direction: the nodes' own x [N, D, H] -> [N, D, H]."""
+
+    rounds: int
+
+    @nn.compact
+    def __call__(self, x: Array, m: _Messages) -> Array:
+        edge_layer = nn.Dense(x.shape[-1] + m.to_devices.shape[-1])
+        edge_parts = edge_layer(m.to_devices), edge_layer(m.from_devices)
+        rounds = nn.scan(
+            _Round,
+            variable_broadcast="params",
+            split_rngs={"params": False},
+            in_axes=nn.broadcast,
+            length=self.rounds,
+        )
+        return rounds()(x, x, m, edge_parts)[0]
+
+
+class _Network(nn.Module):
+    """The logits of moves, see the module's docstring."""
+
+    embedding_size: int  # of both directions together
+    hidden_size: int
+    rounds: int
+
+    @nn.compact
+    def __call__(self, x: Array, forward: _Messages, backward: _Messages) -> Array:
+        """Features of nodes [N, D, F] -> logits [N, D]."""
+        y = encoders.MLP((x.shape[-1], self.embedding_size // 2))(x)
+        directions = (
+            _Direction(self.rounds, name="forward")(y, forward),
+            _Direction(self.rounds, name="backward")(y, backward),
+        )
+        hidden = jax.nn.relu(nn.Dense(self.hidden_size)(jnp.concatenate(directions, axis=-1)))
+        small = nn.initializers.variance_scaling(0.01, "fan_in", "truncated_normal")
+        # Only differences of logits matter, so the last layer has no bias.
+        return cast(Array, nn.Dense(1, use_bias=False, kernel_init=small)(hidden)[..., 0])
+
+
+def make(
+    *,
+    num_devices: int,
+    embedding_size: int = 10,
+    hidden_size: int = 16,
+    rounds: int = 8,
+    start: str = "fastest",
+) -> Policy:
+    """Makes the GiPH policy; the globals of its graphs are a `giph_view`.
+
+    T is twice the padded number of operations. The placements of a sample are those after each
+    step; its latent is an `Action`.
+
+    Args:
+      num_devices: D, which the graph also has; the parameters do not depend on it.
+      embedding_size: of a node, both directions together (10 in the authors' settings).
+      hidden_size: of the MLP of moves (16 in the authors' settings).
+      rounds: rounds of messages.
+      start: of episodes: 'fastest', the fastest single device, or 'random'.
+
+    Raises:
+      UserError: `start` is unknown.
+    """
+    arguments.check_choice("start", start, _STARTS)
+    del num_devices
+    network = _Network(embedding_size, hidden_size, rounds)
+
+    def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> Params:
+        graph = with_finite_costs(graph)
+        placement = fastest_start(graph)
+        schedule = schedules.compute_schedule(graph.globals, placement)
+        return network.init(key, *_read_state(graph, placement, schedule))
+
+    def move_log_probs(
+        params: Params, graph: jraph.GraphsTuple, action: Action, last_op: Array, step: Array
+    ) -> tuple[Array, Array]:
+        """Returns the log-probabilities [N D] of moves, and which are valid, bool [N D]."""
+        placement, schedule, _ = action
+        state = _read_state(graph, placement, schedule)
+        is_valid = _find_valid_moves(graph, placement, last_op, step).reshape(-1)
+        logits = cast(Array, network.apply(params, *state)).reshape(-1)
+        return jax.nn.log_softmax(jnp.where(is_valid, logits, -1e9)), is_valid
+
+    def sample(
+        params: Params, key: chex.PRNGKey, graph: jraph.GraphsTuple, num_samples: int
+    ) -> Sample:
+        graph = with_finite_costs(graph)
+        num_steps = _MOVES_PER_OP * len(graph.nodes["mask"])
+        start_key, key = jax.random.split(key)
+        keys = jax.vmap(lambda k: jax.random.split(k, num_samples))(
+            jax.random.split(key, num_steps)
+        )  # [T, B]
+
+        def run_episode(start: Array, keys: Array) -> Sample:
+            def take_step(
+                carry: tuple[Array, Array], inputs: tuple[Array, Array]
+            ) -> tuple[tuple[Array, Array], Sample]:
+                (placement, last_op), (step, key) = carry, inputs
+                schedule = schedules.compute_schedule(graph.globals, placement)
+                action = Action(placement, schedule, jnp.int32(-1))
+                log_probs, is_valid = move_log_probs(params, graph, action, last_op, step)
+                noise = jax.random.gumbel(key, graph.globals.compute_s.shape).reshape(-1)
+                best = jnp.argmax(jnp.where(is_valid, log_probs + noise, -jnp.inf))
+                move = jnp.where(is_valid.any(), best, -1).astype(jnp.int32)
+                next_placement, moved_op = _apply_move(graph, placement, move)
+                scores = _score(log_probs, is_valid, move)
+                action = action._replace(move=move)
+                return (next_placement, moved_op), Sample(next_placement, *scores, action)
+
+            steps = jnp.arange(num_steps)
+            return jax.lax.scan(take_step, (start, jnp.int32(-1)), (steps, keys))[1]
+
+        starts = _draw_starts(start_key, graph, num_samples, start)
+        return jax.vmap(run_episode, in_axes=(0, 1))(starts, keys)
+
+    def log_prob(params: Params, graph: jraph.GraphsTuple, samples: Sample) -> LogProb:
+        graph = with_finite_costs(graph)
+        action: Action = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), samples.latent)  # [T, B]
+        moved_op = jnp.where(action.move < 0, -1, action.move // graph.globals.compute_s.shape[1])
+        last_op = jnp.concatenate([jnp.full_like(moved_op[:1], -1), moved_op[:-1]])
+        steps = jnp.arange(len(moved_op))
+
+        # Recomputed in the backward pass, so that the gradient stores few steps' activations.
+        @jax.checkpoint
+        def score_step(inputs: tuple[Action, Array, Array]) -> tuple[Array, Array]:
+            action, last_op, step = inputs
+
+            def score(action: Action, last_op: Array) -> tuple[Array, Array]:
+                return _score(*move_log_probs(params, graph, action, last_op, step), action.move)
+
+            return jax.vmap(score)(action, last_op)
+
+        # The steps' states are known, so that some are scored at once.
+        num_at_once = max(k for k in range(1, _MAX_AT_ONCE + 1) if len(steps) % k == 0)
+        scores = jax.lax.map(score_step, (action, last_op, steps), batch_size=num_at_once)
+        choices = (action.move >= 0).astype(jnp.float32)
+        return LogProb(*(x.T for x in (*scores, choices)))
+
+    return Policy(init, sample, log_prob)
+
+
+def fastest_start(graph: jraph.GraphsTuple) -> Array:
+    """Returns the placement on the fastest device, or the first one that supports an operation."""
+    t: Tables = graph.globals.policy_tables
+    allowed = jnp.asarray(graph.nodes["allowed"])
+    first_allowed = jnp.argmax(allowed, axis=1)
+    device = jnp.where(allowed[:, t.start_device], t.start_device, first_allowed)
+    return device.astype(jnp.int32)[t.leader]
+
+
+def _draw_starts(
+    key: chex.PRNGKey, graph: jraph.GraphsTuple, num_samples: int, start: str
+) -> Array:
+    """Draws the placements from which episodes start, int32 [B, N]."""
+    allowed = jnp.asarray(graph.nodes["allowed"])
+    if start == "fastest":
+        return jnp.tile(fastest_start(graph), (num_samples, 1))
+
+    def draw(key: Array) -> Array:
+        noise = jnp.where(allowed, jax.random.uniform(key, allowed.shape), -1.0)
+        return jnp.argmax(noise, axis=1).astype(jnp.int32)[graph.globals.policy_tables.leader]
+
+    return jax.vmap(draw)(jax.random.split(key, num_samples))
+
+
+def _read_state(
+    graph: jraph.GraphsTuple, placement: Array, schedule: OpSchedule
+) -> tuple[Array, _Messages, _Messages]:
+    """Computes the network's arguments for a placement int32 [N]; costs are finite."""
+    costs: CostView[Any] = graph.globals
+    is_node = jnp.asarray(graph.nodes["allowed"]) & costs.policy_tables.is_op[:, None]
+    from_pivots, to_pivots = edge_features(costs, placement, schedule, is_node)
+    u, v = _clipped_ends(costs)
+    is_edge = jnp.asarray(costs.senders) < len(placement)
+
+    def messages(source: Array, target: Array, to_devices: Array, from_devices: Array) -> _Messages:
+        def count(values: Array) -> Array:
+            values = jnp.where(is_edge, values, 0).astype(jnp.float32)
+            return jax.ops.segment_sum(values, target, len(placement))
+
+        counts = count(jnp.ones_like(source)), count(is_node[source].sum(axis=1))
+        features = to_devices, from_devices
+        return _Messages(source, target, *features, is_edge, is_node, placement, *counts)
+
+    forward = messages(u, v, from_pivots, to_pivots)
+    backward = messages(v, u, to_pivots, from_pivots)
+    return node_features(costs, placement, schedule, is_node), forward, backward
+
+
+def _find_valid_moves(
+    graph: jraph.GraphsTuple, placement: Array, last_op: Array, step: Array
+) -> Array:
+    """Finds the moves that a step may make, bool [N, D]: none in the first step and in padding."""
+    mask, allowed = jnp.asarray(graph.nodes["mask"]), jnp.asarray(graph.nodes["allowed"])
+    ops, devices = jnp.arange(allowed.shape[0]), jnp.arange(allowed.shape[1])
+    is_move = allowed & mask[:, None] & (placement[:, None] != devices)
+    is_other = is_move & (ops != last_op)[:, None]
+    is_moving_step = (step > 0) & (step <= _MOVES_PER_OP * mask.sum())
+    return jnp.where(is_other.any(), is_other, is_move) & is_moving_step
+
+
+def _apply_move(graph: jraph.GraphsTuple, placement: Array, move: Array) -> tuple[Array, Array]:
+    """Returns the placement after a move, and the operation that moved, or -1."""
+    num_devices = graph.globals.compute_s.shape[1]
+    op = jnp.where(move < 0, -1, move // num_devices).astype(jnp.int32)
+    is_moved = graph.globals.policy_tables.leader == op
+    return jnp.where(is_moved, move % num_devices, placement).astype(jnp.int32), op
+
+
+def _score(log_probs: Array, is_valid: Array, move: Array) -> tuple[Array, Array]:
+    """Returns the log-probability of a move and the entropy of the choice; 0 without a choice."""
+    entropy = -jnp.where(is_valid, jnp.exp(log_probs) * log_probs, 0.0).sum()
+    return jnp.where(move < 0, 0.0, log_probs[move]), jnp.where(move < 0, 0.0, entropy)
+
+
+def read(problem: Instance, groups: int = 0) -> base.PolicyInput:
+    """Reads a node for every operation or group of operations, with its `giph_view`.
+
+    Args:
+      problem: N operations.
+      groups: see `base.read_cost_groups`.
+    """
+    return base.read_cost_groups(problem, giph_view, groups)
+
+
+_REINFORCE = {"algorithm": "reinforce", "reward": "improvement", "entropy_weight": 0.0}
+_TUNED_LEARNER = {"num_samples": 4, "learning_rate": 0.01, "discount": 0.97}
+_PAPER_LEARNER = {
+    "num_samples": 1,
+    "baseline": "running_mean",
+    "learning_rate": 0.01,
+    "discount": 0.97,
+}
+RECIPE = base.Recipe(
+    make,
+    {
+        "tuned": base.Variant({"groups": 64}, _REINFORCE | _TUNED_LEARNER),
+        "paper": base.Variant({"start": "random"}, _REINFORCE | _PAPER_LEARNER),
+    },
+    read,
+)

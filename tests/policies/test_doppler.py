@@ -1,0 +1,177 @@
+import functools
+
+import jax
+import jax.numpy as jnp
+import jraph
+import numpy as np
+import pytest
+
+from placement.errors import UserError
+from placement.instance import Instance
+from placement.learning import base
+from placement.methods import learned
+from placement.policies import cost_features, doppler
+from placement.types import OpGraph, Params, Sample
+from tests import helpers
+from tests.simulators import reference
+
+SIZE = (10, 20, 14, 3)  # operations, edges (some parallel), tensors, devices
+_SIMULATION = functools.partial(doppler.make, hidden_size=8, rounds=2, stages="simulation")
+
+
+def _problem(graph: OpGraph) -> Instance:
+    """Computing takes 1 on either device."""
+    compute_s = np.ones((graph.num_ops, 2), np.float32)
+    costs = helpers.unit_costs(graph, compute_s=compute_s)
+    return helpers.as_problem(graph, costs, "makespan")
+
+
+def _read(problem: Instance) -> jraph.GraphsTuple:
+    return cost_features.with_finite_costs(doppler.read(problem).graph)
+
+
+def _draw(problem: Instance, params: Params, num_samples: int = 64) -> doppler._Episode:
+    network = doppler._Network(8, 2)
+    draw = jax.jit(functools.partial(doppler._draw_episodes, network), static_argnums=3)
+    return draw(params, jax.random.key(1), _read(problem), num_samples)
+
+
+def _initial_params(problem: Instance) -> Params:
+    policy = _SIMULATION(num_devices=len(problem.devices))
+    return base.initial_params(policy.init, jax.random.key(0), doppler.read(problem).graph)
+
+
+def test_tables_of_the_diamond():
+    """op0 to op1 and op2, both to op3; transfers take 110, 130 (of op1) and 140 (of op2)."""
+    t: doppler.Tables = doppler.read(_problem(helpers.diamond())).graph.globals.policy_tables
+    assert t.bottom_level[:4].tolist() == [253, 132, 142, 1]
+    assert t.num_inputs[:4].tolist() == [0, 1, 1, 2]
+    assert [np.flatnonzero(row).tolist() for row in t.bottom_path[:4]] == [
+        [0, 2, 3],
+        [1, 3],
+        [2, 3],
+        [3],
+    ]
+    assert [np.flatnonzero(row).tolist() for row in t.top_path[:4]] == [
+        [0],
+        [0, 1],
+        [0, 2],
+        [0, 2, 3],
+    ]
+    assert [np.flatnonzero(row).tolist() for row in t.is_reader[:4]] == [[1, 2], [3], [3], []]
+    np.testing.assert_allclose(t.op_features[:4].mean(axis=0), 0, atol=1e-6)
+    np.testing.assert_allclose(t.op_features[:4, 1:].std(axis=0), 1, rtol=1e-5)
+    assert (np.asarray(t.op_features[4:]) == 0).all()
+
+
+def test_device_features_of_the_diamond():
+    """op0 ran from 0 to 1 on device 0, then op1 from 111 to 112 on device 1 and op2 from 1 to 2."""
+    graph = _read(_problem(helpers.diamond()))
+    num_nodes = len(graph.nodes["mask"])
+
+    def pad(values: list[float]) -> jax.Array:
+        return jnp.pad(jnp.asarray(values, jnp.float32), (0, num_nodes - 4))
+
+    state = doppler._PartialSchedule(
+        device=pad([0, 1, 0, -1]).astype(jnp.int32),
+        class_device=pad([0, 1, 0, -1]).astype(jnp.int32),
+        num_missing=pad([0, 0, 0, 0]).astype(jnp.int32),
+        start_s=pad([0, 111, 1, 0]),
+        finish_s=pad([1, 112, 2, 0]),
+        free_s=jnp.array([2.0, 112.0]),
+        load_s=jnp.array([2.0, 1.0]),
+        embedding=jnp.zeros((2, 8)),
+    )
+    features, start_s = doppler._device_features(graph.globals, state, jnp.int32(3))
+    # On device 0 op1's output arrives at 112 + 130, on device 1 op2's at 2 + 140.
+    assert start_s.tolist() == [242, 142]
+    assert features.tolist() == [[2, 1, 1, 2, 242], [1, 1, 111, 112, 142]]
+
+
+@pytest.mark.parametrize("colocated", [0.0, 0.5])
+def test_an_episode_selects_each_operation_after_its_inputs(colocated):
+    problem, _ = reference.random_problem(
+        np.random.default_rng(3), "makespan", SIZE, colocated=colocated
+    )
+    episodes = _draw(problem, _initial_params(problem))
+    order, placement = np.asarray(episodes.order)[:, :10], np.asarray(episodes.placement)[:, :10]
+    np.testing.assert_array_equal(np.sort(order, axis=1), np.tile(np.arange(10), (64, 1)))
+    position = np.argsort(order, axis=1)
+    graph = problem.graph
+    assert (position[:, graph.senders] < position[:, graph.receivers]).all()
+    assert len(np.unique(order, axis=0)) > 5
+    assert (placement == placement[:, problem.leaders]).all()
+
+
+def test_the_expert_is_list_scheduling_by_bottom_level():
+    """Two equal chains on two equal devices: either one may be first, and each stays where it is.
+
+    The policies are almost uniform. SEL chooses between two operations until a chain ends, and PLC
+    always between two devices.
+    """
+    graph = helpers.fork_join(2)
+    problem = _problem(graph)
+    episodes = _draw(problem, _initial_params(problem), 8)
+    # PLC has four choices of two devices, SEL one of two branches. Equal choices share the expert's
+    # log-probability, so that each of the five counts as log(1/2).
+    expected = -np.log(2) * (graph.num_ops + 1)
+    np.testing.assert_allclose(episodes.expert_log_prob, expected, atol=0.1)
+
+
+def test_the_expert_prefers_the_longer_path():
+    """Only SEL's choice between op1 and op2 matters here, where devices are equally good."""
+    problem = _problem(helpers.diamond())
+    params = _initial_params(problem)
+    t: doppler.Tables = doppler.read(problem).graph.globals.policy_tables
+    logits = doppler._Network(8, 2).apply(params, _read(problem), method="select")
+    log_probs = jax.nn.log_softmax(logits[1:3])
+    episodes = _draw(problem, params, 8)
+    assert t.bottom_level[2] > t.bottom_level[1]
+    np.testing.assert_allclose(episodes.expert_log_prob, log_probs[1] - 4 * np.log(2), atol=0.1)
+
+
+@pytest.mark.slow
+def test_imitation_makes_samples_faster():
+    """The mean latency of samples, on a random graph of two devices."""
+    problem, _ = reference.random_problem(np.random.default_rng(5), "makespan", (14, 20, 20, 2))
+    graph = doppler.read(problem).graph
+
+    def mean_latency_s(stages: str) -> float:
+        policy = doppler.make(num_devices=2, hidden_size=16, stages=stages)
+        params = base.initial_params(policy.init, jax.random.key(0), graph)
+        sample: Sample = jax.jit(policy.sample, static_argnums=3)(
+            params, jax.random.key(1), graph, 128
+        )
+        return float(np.mean(problem.evaluate(np.asarray(sample.placement)[:, 0, :14])))
+
+    imitated_s, initial_s = map(mean_latency_s, ("imitation+simulation", "simulation"))
+    assert imitated_s < 0.9 * initial_s
+
+
+def test_parameters_do_not_depend_on_operations_or_devices():
+    problem, _ = reference.random_problem(np.random.default_rng(3), "makespan", SIZE)
+    params = _initial_params(_problem(helpers.diamond()))
+    sample = _SIMULATION(num_devices=3).sample(
+        params, jax.random.key(1), doppler.read(problem).graph, 2
+    )
+    assert np.isfinite(sample.log_prob).all()
+
+
+def test_unknown_stages_are_refused():
+    with pytest.raises(UserError, match=r"unknown stages 'real'; valid: imitation\+simulation"):
+        learned.make("doppler:stages=real", 2, False)
+
+
+def test_the_paper_variant_has_the_constants_of_the_released_code():
+    values = learned.hyper_parameters("doppler:variant=paper")
+    expected = {
+        "hidden_size": 128,
+        "rounds": 6,
+        "stages": "imitation+simulation",
+        "num_samples": 1,
+        "learning_rate": 1e-4,
+        "reward": "linear",
+        "baseline": "moving_average",
+        "entropy_weight": 0.0,
+    }
+    assert {key: values[key] for key in expected} == expected
