@@ -46,7 +46,6 @@ class _Training(NamedTuple):
 _POLICIES = {
     "scheduler": _Training(batched.batch_policy, batched.train_step, ("makespan",)),
     "hsdag": _Training(None, batched.train_by_local_search, tuple(OBJECTIVES)),
-    "doppler": _Training(batched.batch_policy, batched.train_step, ("makespan",)),
 }
 # Padded operations and edges of a batch. Larger graphs are left out: a batch takes as long as its
 # largest graph, and a policy trained on a thousand operations also works on more.
@@ -63,7 +62,7 @@ def run(
     name, arguments_by_key = arguments.split_arguments(settings.method, "method")
     if name not in _POLICIES:
         raise UserError(
-            f"--task=pretrain trains {', '.join(_POLICIES)}, which carry over; given "
+            f"--task=pretrain trains {' or '.join(_POLICIES)}, which carry over; given "
             f"method={settings.method!r}"
         )
     objectives = _POLICIES[name].objectives
