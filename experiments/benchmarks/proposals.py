@@ -56,10 +56,7 @@ GRAPHS = (
     "synthetic:family=known_optimum,ops=200,devices=8",
 )
 _POINTS_S = 1.0, 5.0, 30.0
-_MOVE_GRAPHS = (
-    "synthetic:family=fork_join,ops=3000",
-    "synthetic:family=known_optimum,ops=2000,devices=8",
-)
+_MOVE_GRAPHS = ("synthetic:family=fork_join,ops=3000",)
 _MOVE_VARIANTS = {"learned": "hsdag", "uniform": "hsdag:uniform=1"}
 _NUM_MOVES, _MOVE_EVALUATIONS, _MOVES_S = 512, 25_600, 20.0
 _SEEDS = range(10)
