@@ -66,13 +66,9 @@ OTHERWISE = {
         (
             *("runs/audit", "runs/audit_wall", "runs/audit_long", "runs/audit_npu"),
             *("runs/ablation", "runs/specifications", "runs/readers", "runs/roles_planner"),
-            "runs/hsdag_parts",
+            "runs/sharded",
         ),
         (f"--config.graphs={_TINY}", "--config.seeds=2", "--config.methods=random,heft"),
-    ),
-    "runs/hsdag_parts_optimum": (
-        "--config.graphs=synthetic:family=known_optimum,ops=20,devices=2",
-        *("--config.seeds=2", "--config.methods=random,heft"),
     ),
     # On the tutorial's model, which is profiled already.
     "runs/two_stream": (
@@ -111,6 +107,9 @@ NOT_RUN = {
     "learning, search -> methods -> pipeline -> cli": "a formula",
     "devices, errors -> models -> execution -> measurement -> deployment, cluster": "a formula",
     "ray start --head --port=6379": "machines that a test has not",
+    "python -m experiments.main --config.graph=model.onnx --config.devices=precisions \\": (
+        "it is for processors with bf16"
+    ),
     "pip install -e '.[gpu]'": "it is for machines with a GPU",
     "tensorboard --logdir=runs/watched/tensorboard": "TensorBoard is not installed",
     'placement place model.onnx --input-shapes "images:1,3,224,224;ids:1,128"': "an example",
@@ -218,7 +217,7 @@ def test_every_row_of_the_tables_here_is_of_a_block():
 
 
 _PLANNED = ["reproduce_hierarchical", "reproduce_hsdag"]
-_AUDITED = ["audit", "audit_wall", "audit_long", "ablation", "hsdag_parts", "hsdag_parts_optimum"]
+_AUDITED = ["audit", "audit_wall", "audit_long", "ablation", "sharded"]
 _ASKED = ["specifications", "readers", "roles_planner"]
 
 

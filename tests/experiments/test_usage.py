@@ -81,7 +81,7 @@ def test_the_list_describes_everything(sections):
         *simulators.OBJECTIVES,
         *loading.BACKENDS,
         *roofline.SPECS,
-        *("auto", "host", "CPU"),
+        *("auto", "host", "precisions", "CPU"),
     }
     assert {name for texts in sections.values() for name in texts} == expected
     for texts in sections.values():

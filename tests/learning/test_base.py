@@ -84,7 +84,8 @@ def test_failures_become_less_likely(make):
         ({"reward": "speed"}, "unknown reward 'speed'; valid: inverse, sqrt, log"),
         (
             {"baseline": "mean"},
-            "unknown baseline 'mean'; valid: leave_one_out, risk_seeking, moving_average, none",
+            "unknown baseline 'mean'; valid: leave_one_out, risk_seeking, moving_average, "
+            "running_mean, none",
         ),
         ({"failed": "never"}, "unknown failed 'never'; valid: worst, constant"),
         (

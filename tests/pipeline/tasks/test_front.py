@@ -12,7 +12,7 @@ _DESCRIBED = (
     "--config.graph=synthetic:family=layered,ops=12,seed=1",
     "--config.devices=roofline:cpu,gpu,gpu",
 )
-_LIMITS = ("--config.budget=300", "--config.time_limit_s=600")
+_LIMITS = ("--config.budget=1000", "--config.time_limit_s=600")
 
 
 def test_the_front_of_described_devices_is_written_and_printed(tmp_path):
