@@ -3,6 +3,7 @@
 The text about each is the first line of its docstring.
 """
 
+import contextlib
 import inspect
 from pathlib import Path
 from typing import Any
@@ -78,13 +79,12 @@ def hyper_parameter_section(method: str) -> dict[str, dict[str, str]]:
 
 def device_sections() -> dict[str, dict[str, str]]:
     """Lists the devices of this machine, and the hardware that can be described."""
-    present = devices.describe_machine()["devices"]
-    has_bf16 = "BF16" in present["CPU"]["capabilities"]
-    specs = ("auto", "host", *((devices.PRECISIONS,) if has_bf16 else ()), *present)
+    labels = {}
+    for spec in ("auto", "host", devices.PRECISIONS, *devices.describe_machine()["devices"]):
+        with contextlib.suppress(UserError):  # a processor may have one precision only
+            labels[spec] = "; ".join(device.label for device in devices.resolve(spec))
     return {
-        "devices here (--config.devices=)": {
-            spec: "; ".join(device.label for device in devices.resolve(spec)) for spec in specs
-        },
+        "devices here (--config.devices=)": labels,
         f"described devices (--config.devices={roofline.PREFIX}KIND,KIND)": {
             kind: spec.summary for kind, spec in roofline.SPECS.items()
         },
