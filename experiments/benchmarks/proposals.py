@@ -135,11 +135,11 @@ def make_rows(results: Iterable[Result]) -> list[list[str]]:
     def make_row(name: str, scores: dict[tuple[str, int], np.ndarray]) -> list[str]:
         row = [name]
         for point in range(len(results[0].best_s)):
-            by_graph = [
+            scores_of_graphs = [
                 np.array([values[point] for (g, _), values in scores.items() if g == graph])
                 for graph in best_s
             ]
-            mean = statistics.interquartile_mean(by_graph)
+            mean = statistics.interquartile_mean(scores_of_graphs)
             row.append(f"{mean.value:.4f} [{mean.low:.4f}, {mean.high:.4f}]")
         return row
 
@@ -147,9 +147,9 @@ def make_rows(results: Iterable[Result]) -> list[list[str]]:
         make_row(variant, {key: values / best_s[key[0]] for key, values in scores.items()})
         for variant, scores in runs.items()
     ]
-    for other in [variant for variant in runs if variant != "learned"]:
-        ratios = {key: values / runs[other][key] for key, values in runs["learned"].items()}
-        rows.append(make_row(f"learned / {other}", ratios))
+    for control in [variant for variant in runs if variant != "learned"]:
+        ratios = {key: values / runs[control][key] for key, values in runs["learned"].items()}
+        rows.append(make_row(f"learned / {control}", ratios))
     return rows
 
 

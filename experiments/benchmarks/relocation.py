@@ -100,7 +100,7 @@ def make_rows(scores: list[Score]) -> list[list[str]]:
 def draw_problem(problems: str, rng: np.random.Generator) -> Instance:
     """Draws a problem of one of `SETS`, of at most 39 operations and 79 edges."""
     num_devices = _NUM_DEVICES * (2 if problems == "twice the devices" else 1)
-    is_seen = [problems in ("seen", f"unseen {other}") for other in ("networks", "graphs")]
+    is_seen = [problems in ("seen", f"unseen {unseen}") for unseen in ("networks", "graphs")]
     graph, network = (
         rng.integers(0, number) if seen else rng.integers(1000, 2000)
         for seen, number in zip(is_seen, (_NUM_GRAPHS, _NUM_NETWORKS), strict=True)

@@ -247,8 +247,8 @@ class _Network(nn.Module):
             _normalise(path.astype(jnp.float32) @ embedding, t.is_op)
             for path in (t.bottom_path, t.top_path)
         ]
-        own = _leaky_relu(self.sel_op(t.op_features))
-        hidden = self.sel_hidden(jnp.concatenate([own, embedding, *paths], axis=-1))
+        projection = _leaky_relu(self.sel_op(t.op_features))
+        hidden = self.sel_hidden(jnp.concatenate([projection, embedding, *paths], axis=-1))
         return cast(Array, self.sel_out(_leaky_relu(hidden))[:, 0])
 
     def embed(self, graph: jraph.GraphsTuple) -> tuple[Array, Array]:
@@ -257,18 +257,19 @@ class _Network(nn.Module):
         embedding = _leaky_relu(self.plc_mpnn(*_mpnn_inputs(graph)))
         return _leaky_relu(self.plc_op(t.op_features)), jnp.where(t.is_op[:, None], embedding, 0.0)
 
-    def place(self, features: Array, own: Array, embedding: Array, placed: Array) -> Array:
+    def place(self, features: Array, projection: Array, embedding: Array, placed: Array) -> Array:
         """Computes PLC's logits float32 [D].
 
         Args:
           features: float32 [D, 5], of the devices.
-          own: float32 [H], of the selected operation.
-          embedding: float32 [H], of the selected operation.
+          projection: float32 [H], the selected operation's features after a layer (F x_v).
+          embedding: float32 [H], of the selected operation (e_v).
           placed: float32 [D, H], of the operations on each device.
         """
         everywhere = jnp.ones(len(features), bool)
         device = _leaky_relu(self.plc_device(_normalise(features, everywhere)))
-        op = jnp.broadcast_to(jnp.concatenate([own, embedding]), (len(features), 2 * len(own)))
+        op = jnp.concatenate([projection, embedding])
+        op = jnp.broadcast_to(op, (len(features), len(op)))
         inputs = jnp.concatenate([device, op, _normalise(placed, everywhere)], axis=-1)
         return cast(Array, self.plc_out(_leaky_relu(self.plc_hidden(inputs)))[:, 0])
 
@@ -435,15 +436,14 @@ def _run_episode(
       select: select the operation and the device.
     """
     costs: CostView[Tables] = graph.globals
-    t, (sel_logits, own, embedding) = costs.policy_tables, parts
+    t, (sel_logits, projection, embedding) = costs.policy_tables, parts
     num_ops, num_devices = costs.compute_s.shape
     allowed, devices = graph.nodes["allowed"], jnp.arange(num_devices)
     select_op, select_device = select
 
     @jax.checkpoint
-    def place(features: Array, own: Array, embedding: Array, placed: Array) -> Array:
-        arguments = features, own, embedding, placed
-        return cast(Array, network.apply(params, *arguments, method="place"))
+    def place(*inputs: Array) -> Array:
+        return cast(Array, network.apply(params, *inputs, method="place"))
 
     def choose(
         step: Array, select: _Select, logits: Array, is_valid: Array, is_expert: Array
@@ -474,7 +474,7 @@ def _run_episode(
         finish_s = start_s + costs.compute_s[op]
         earliest_s = jnp.where(is_valid, finish_s, jnp.inf).min()
         is_expert = is_valid & (finish_s <= earliest_s * (1 + _RELATIVE_TIE))
-        logits = place(features, own[op], embedding[op], state.embedding)
+        logits = place(features, projection[op], embedding[op], state.embedding)
         device, device_terms = choose(step, select_device, logits, is_valid, is_expert)
 
         is_placed = is_active & (devices == device)

@@ -1,5 +1,7 @@
 """Graph encoders: Flax layers around Jraph's message passing."""
 
+from typing import Any
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -86,6 +88,23 @@ class Directed(nn.Module):
         return nn.LayerNorm()(x + jax.nn.relu(y))
 
 
+def repeat_round(round_class: type[nn.Module], num_rounds: int) -> Any:
+    """Makes a module class that repeats a round of messages with the same weights.
+
+    Args:
+      round_class: its `__call__` takes the state and constant inputs, and returns the next state
+        and None.
+      num_rounds: the number of rounds.
+    """
+    return nn.scan(
+        round_class,
+        variable_broadcast="params",
+        split_rngs={"params": False},
+        in_axes=nn.broadcast,
+        length=num_rounds,
+    )
+
+
 class _MPNNRound(nn.Module):
     """A round of `MPNN`: state [N, H] -> (state, None)."""
 
@@ -118,12 +137,5 @@ class MPNN(nn.Module):
         width = self.hidden_size
         matrices = MLP((width, width * width))(edge).reshape(-1, width, width)
         matrices = jnp.where(mask[:, None, None], matrices, 0.0)
-        rounds = nn.scan(
-            _MPNNRound,
-            variable_broadcast="params",
-            split_rngs={"params": False},
-            in_axes=nn.broadcast,
-            length=self.rounds,
-        )
         state = jax.nn.relu(nn.Dense(width)(x))
-        return rounds()(state, matrices, senders, receivers)[0]
+        return repeat_round(_MPNNRound, self.rounds)()(state, matrices, senders, receivers)[0]

@@ -249,7 +249,7 @@ def _scale(x: Array, exists: Array) -> Array:
 
 # Flax names these modules after their classes, and draws their parameters by these names.
 class _Round(nn.Module):
-    """One round of messages: y [N, D, H] -> (y, None), with the nodes' own x [N, D, H].
+    """One round of messages: y [N, D, H] -> (y, None), with the nodes' features x [N, D, H].
 
     `edge_parts` are the products of the edges' features and their part of F, two times [E, D, M].
     """
@@ -280,7 +280,7 @@ class _Round(nn.Module):
 
 
 class _Direction(nn.Module):
-    """Messages in one direction: the nodes' own x [N, D, H] -> [N, D, H]."""
+    """Messages in one direction: the nodes' features x [N, D, H] -> [N, D, H]."""
 
     rounds: int
 
@@ -288,14 +288,7 @@ class _Direction(nn.Module):
     def __call__(self, x: Array, m: _Messages) -> Array:
         edge_layer = nn.Dense(x.shape[-1] + m.to_devices.shape[-1])
         edge_parts = edge_layer(m.to_devices), edge_layer(m.from_devices)
-        rounds = nn.scan(
-            _Round,
-            variable_broadcast="params",
-            split_rngs={"params": False},
-            in_axes=nn.broadcast,
-            length=self.rounds,
-        )
-        return rounds()(x, x, m, edge_parts)[0]
+        return encoders.repeat_round(_Round, self.rounds)()(x, x, m, edge_parts)[0]
 
 
 class _Network(nn.Module):

@@ -72,7 +72,6 @@ other objectives a search starts from initial parameters.
 """
 
 import functools
-import inspect
 from typing import Any, NamedTuple, cast
 
 import chex
@@ -99,6 +98,7 @@ from placement.policies.cost_features import CostFeatures, CostView
 from placement.simulators.makespan import OpSchedule
 from placement.types import Array, LogProb, Params, Policy, Sample, SharedDraw
 
+_HIDDEN_SIZE, _NUM_LAYERS = 32, 2
 _DELAY_OFFSET = 0.2  # added to an edge's delay in medians, so that its logarithm is bounded
 _INVALID_MOVE_NOISE = -1e30  # ranks invalid moves last; finite, unlike the rank of moves taken
 _PARSES_PER_KIND = 2  # parses of the graph's edges, and as many of all edges
@@ -255,8 +255,8 @@ def _parse_edges(
 def make(
     *,
     num_devices: int,
-    hidden_size: int = 32,
-    num_layers: int = 2,
+    hidden_size: int = _HIDDEN_SIZE,
+    num_layers: int = _NUM_LAYERS,
     levels: int = 8,
     groups: int = 128,
     uniform: float = 0.125,
@@ -391,8 +391,7 @@ def score_edges(params: Params, graph: jraph.GraphsTuple, placement: Array) -> A
     Returns:
       float32 [E]: the higher, the more likely a parse joins the ends of the edge.
     """
-    defaults = inspect.signature(make).parameters
-    network = _Network(defaults["hidden_size"].default, defaults["num_layers"].default)
+    network = _Network(_HIDDEN_SIZE, _NUM_LAYERS)
     graph = cost_features.with_finite_costs(graph)
     schedule = schedules.compute_schedule(graph.globals, placement)
     encoding = network.apply(params, graph, placement, schedule, method="encode")

@@ -228,14 +228,7 @@ class _Messages(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array, links: _Links) -> Array:
-        rounds = nn.scan(
-            _Round,
-            variable_broadcast="params",
-            split_rngs={"params": False},
-            in_axes=nn.broadcast,
-            length=self.rounds,
-        )(self.hidden_size)
-        return rounds(x, x, links)[0]
+        return encoders.repeat_round(_Round, self.rounds)(self.hidden_size)(x, x, links)[0]
 
 
 class _Pools(nn.Module):

@@ -205,10 +205,10 @@ def _choose_set_size(num_classes: int, budget: int) -> int:
         whatever their number.
       budget: the evaluations left, of which at least `_LEAST_STEPS` steps are made.
     """
-    most = _LARGE_SET_SIZE if num_classes > _LARGE else block_search.SET_SIZE
+    max_size = _LARGE_SET_SIZE if num_classes > _LARGE else block_search.SET_SIZE
     affordable = budget // (_NUM_CHAINS * block_search.NUM_SETS * _LEAST_STEPS)
     # A power of two, so that few sizes are compiled.
-    return min(most, 2 ** max(1, affordable.bit_length() - 1))
+    return min(max_size, 2 ** max(1, affordable.bit_length() - 1))
 
 
 def start_chains(
@@ -221,13 +221,13 @@ def start_chains(
     chex.assert_shape(placements, (None, problem.graph.num_ops))
     # One at a time, because the simulator is compiled for one placement in any case.
     latencies_s = np.array([problem.value_s(placement) for placement in placements], np.float32)
-    known_s = latencies_s
+    costs_s = latencies_s
     if not np.isfinite(latencies_s).any():
         rows = placements[:, None]
-        known_s = np.array([float(problem.evaluate_penalised(row)[0]) for row in rows], np.float32)
-    penalty_s = known_s[np.isfinite(known_s)].max(initial=0.0)
+        costs_s = np.array([float(problem.evaluate_penalised(row)[0]) for row in rows], np.float32)
+    penalty_s = costs_s[np.isfinite(costs_s)].max(initial=0.0)
     space = block_search.make_space(problem, seed)._replace(penalty_s=penalty_s)
-    best = np.argsort(known_s, kind="stable")[np.arange(_NUM_CHAINS) % len(known_s)]
+    best = np.argsort(costs_s, kind="stable")[np.arange(_NUM_CHAINS) % len(costs_s)]
     key = jax.random.key(seed, impl="rbg")  # compiles and draws faster than Threefry
     chains = _make_chains(problem, placements[best], latencies_s[best])
     chains = chains._replace(move_credit=jnp.zeros(len(KINDS)))
