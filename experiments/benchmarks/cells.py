@@ -49,18 +49,21 @@ def family_cases(names: Iterable[str]) -> Iterator[Case]:
                 yield Case(family, families.draw(family, seed), devices)
 
 
-def describe_problem(graph: str, devices: str, *, constants: bool = False) -> loading.SearchProblem:
-    """Builds the `makespan` problem of a graph on described devices.
+def describe_problem(
+    graph: str, devices: str, *, objective: str = "makespan", constants: bool = False
+) -> loading.SearchProblem:
+    """Builds the problem of a graph on described devices.
 
     Args:
       graph: a network of the zoo or a synthetic graph, by name.
       devices: a list such as 'roofline:cpu,gpu'.
+      objective: of `placement.simulators`.
       constants: whether the graph contains its constants.
     """
     network = _build_network(graph, constants)
     names = roofline.parse_devices(devices)
     costs = roofline.cost_model(network.graph, names)
-    return loading.make_search_problem(network, costs, names, "makespan")
+    return loading.make_search_problem(network, costs, names, objective)
 
 
 @functools.lru_cache(maxsize=1)  # consecutive cases place the same graph on other devices

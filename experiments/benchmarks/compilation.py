@@ -9,8 +9,8 @@ persistent cache. The second graph is in the bucket of the first one
 - tracing, lowering, XLA: parts of the seconds, as JAX reports them,
 - programs: the number of compiled programs.
 
-A last table counts the programs that ten graphs of one bucket compile. Methods given as arguments
-replace the default list.
+A last table counts the programs that ten graphs of one bucket compile, by objective. Methods given
+as arguments replace the default list.
 """
 
 import json
@@ -31,6 +31,7 @@ _LAYERED = "synthetic:family=layered,ops=300,seed={}"
 _GRAPHS = (*map(_LAYERED.format, range(2)), "inception_v3", "resnet50", "bert_base")
 _BUCKET = tuple(map(_LAYERED.format, range(10)))
 _DEVICES = "roofline:cpu,gpu,gpu"
+_OBJECTIVES = ("makespan", "serial", "max_load")
 _MODULE = "experiments.benchmarks.compilation"
 _EVENTS = {
     "tracing": "/jax/core/compile/jaxpr_trace_duration",
@@ -57,16 +58,22 @@ def run(*methods: str) -> None:
             for row in _measure(method, _GRAPHS, is_cached=is_cached):
                 table.add_row(method, *row)
         Console(width=130).print(table)
-    table = grids.new_table("ten graphs of 300 operations", ("method",), ("first", "nine others"))
+    table = grids.new_table(
+        "ten graphs of 300 operations", ("method", "objective"), ("first", "nine others")
+    )
     for method in methods or _METHODS:
-        first, *others = (int(row[-1]) for row in _measure(method, _BUCKET, is_cached=False))
-        table.add_row(method, str(first), str(sum(others)))
+        for objective in _OBJECTIVES:
+            rows = _measure(method, _BUCKET, objective, is_cached=False)
+            first, *others = (int(row[-1]) for row in rows)
+            table.add_row(method, objective, str(first), str(sum(others)))
     Console(width=130).print(table)
 
 
-def _measure(method: str, graphs: tuple[str, ...], *, is_cached: bool) -> list[list[str]]:
+def _measure(
+    method: str, graphs: tuple[str, ...], objective: str = "makespan", *, is_cached: bool
+) -> list[list[str]]:
     """Returns the rows of graphs that a process of its own measures."""
-    request = json.dumps([method, graphs])
+    request = json.dumps([method, graphs, objective])
     if not is_cached:
         environment = {"JAX_ENABLE_COMPILATION_CACHE": "false"}
         return timing.run_module(_MODULE, request, environment)
@@ -79,7 +86,7 @@ def _measure(method: str, graphs: tuple[str, ...], *, is_cached: bool) -> list[l
         return timing.run_module(_MODULE, request, environment)
 
 
-def measure_graphs(method: str, graphs: list[str]) -> list[list[str]]:
+def measure_graphs(method: str, graphs: list[str], objective: str) -> list[list[str]]:
     """Takes the first step on each graph and returns its row: the graph, then the columns."""
     seconds: defaultdict[str, float] = defaultdict(float)
     counts = Counter[str]()
@@ -91,7 +98,7 @@ def measure_graphs(method: str, graphs: list[str]) -> list[list[str]]:
     jax.monitoring.register_event_duration_secs_listener(listen)
     rows = []
     for graph in graphs:
-        problem = cells.describe_problem(graph, _DEVICES).coarse
+        problem = cells.describe_problem(graph, _DEVICES, objective=objective).coarse
         seconds.clear()
         counts.clear()
         start_s, processor_start_s = time.perf_counter(), time.process_time()

@@ -6,6 +6,7 @@ would fetch single elements and cost several times as much. For the same reason 
 an integer, as narrow as possible, with bit d set if it contains device d.
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from placement.types import Array, OpGraph
 
+_MAX_PADDED = 256  # readers; every padded graph has blocks for so many, if its edges suffice
 _MAX_UNROLLED = 16  # readers of a tensor; unrolled loops over more would take minutes to compile
 
 
@@ -82,9 +84,10 @@ def pad_blocks(
 ) -> tuple[tuple[TensorBlock, ...], list[np.ndarray]]:
     """Merges and pads blocks, on the host, so that their sizes hardly depend on the graph.
 
-    The new blocks are for 1, 4, 16, ... readers, at least up to 16. A block has space for as many
-    tensors as a graph with so many edges can have: those of a block for m readers have more than
-    m/4. Padding tensors are produced and read by operation 0, so that they never cross.
+    The new blocks are for 1, 4, 16, ... readers, at least up to 256. Up to 16 readers a block has
+    space for as many tensors as a graph with so many edges can have: those of a block for m readers
+    have more than m/4. Tensors with more readers are rare: their blocks have space for 4, 16, ...
+    tensors. Padding tensors are produced and read by operation 0, so that they never cross.
 
     Args:
       blocks: of `make_blocks`.
@@ -99,8 +102,12 @@ def pad_blocks(
     max_readers = max((block.readers.shape[1] for block in blocks), default=1)
     padded, rows = [], []
     m = 1
-    while m <= max(_MAX_UNROLLED, 2 * max_readers):
-        size = padded_edges // (m // 4 + 1)
+    while m <= max(_MAX_PADDED, 2 * max_readers) and (size := padded_edges // (m // 4 + 1)):
+        if m > _MAX_UNROLLED:
+            members = sum(
+                len(block.edge) for block in blocks if m // 4 < block.readers.shape[1] <= m
+            )
+            size = min(size, 4 ** max(1, math.ceil(math.log(max(members, 1), 4))))
         result = TensorBlock(
             edge=np.zeros(size, np.int32),
             source=np.zeros(size, np.int32),

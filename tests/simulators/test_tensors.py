@@ -48,7 +48,19 @@ def test_padded_blocks_hold_every_tensor_once():
     for block, block_rows in zip(padded, rows, strict=True):
         for row, tensor in zip(block.readers.tolist(), block_rows.tolist(), strict=True):
             assert set(row) == (readers[tensor] if tensor < num_tensors else {0})
-    assert [block.readers.shape[1] for block in padded] == [1, 4, 16]
+    assert [block.readers.shape[1] for block in padded] == [1, 4, 16, 64, 256]
+
+
+def test_a_tensor_with_many_readers_does_not_change_the_shapes_of_padded_blocks():
+    rng = np.random.default_rng(0)
+    shapes = []
+    for readers in (2, 100):
+        graph = helpers.fork_join(readers)
+        problem = helpers.as_problem(graph, helpers.random_costs(rng, graph, 3), "serial")
+        padded, rows = tensors.pad_blocks(problem.tensor_blocks, 1024)
+        shapes.append(jax.tree.map(np.shape, padded))
+        assert sum(int((row == 0).sum()) for row in rows) == 1
+    assert shapes[0] == shapes[1]
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

@@ -8,9 +8,10 @@ from placement.errors import UserError
 SMALL = "hsdag:variant=untrained,hidden_size=4,num_layers=1,levels=1,groups=4,num_samples=4"
 
 
-def test_the_second_graph_of_a_bucket_compiles_no_program():
+@pytest.mark.parametrize("objective", ["makespan", "serial", "max_load"])
+def test_the_second_graph_of_a_bucket_compiles_no_program(objective):
     graphs = [f"synthetic:family=layered,ops=34,seed={seed}" for seed in (0, 2)]
-    first, second = compilation.measure_graphs(SMALL, graphs)
+    first, second = compilation.measure_graphs(SMALL, graphs, objective)
     assert (first[0], second[0]) == tuple(graphs)
     assert first[2] == second[2]  # nodes and edges with padding
     assert second[-1] == "0"
