@@ -24,6 +24,7 @@ _ALLOWED = {
     "instance": _CORE | {"simulators"},
     "analysis": _CORE | {"simulators", "instance"},
     "policies": _CORE | {"simulators", "instance"},
+    "environments": _CORE | {"simulators", "instance", "policies"},
     "solvers": _CORE | {"simulators", "instance"},
     "learning": _CORE | {"simulators", "instance", "policies", "solvers"},
     "search": _CORE | {"simulators", "instance", "analysis", "solvers"},

@@ -1,0 +1,118 @@
+"""An environment whose action is the device of the next operation, in order of priority.
+
+An episode has a step for each operation. The reward of the last one is the negative value of the
+placement in units (`ProblemArrays.unit_s`), so that -1 is the best single device; all other rewards
+are zero. Whatever the objective, observations tell when the operation would finish on each device
+in the list schedule of `placement.simulators.makespan`.
+"""
+
+from typing import NamedTuple
+
+import chex
+import jax.numpy as jnp
+
+from placement.environments.arrays import ProblemArrays
+from placement.types import Array
+
+
+class State(NamedTuple):
+    """A partial placement and its list schedule."""
+
+    problem: ProblemArrays
+    placement: Array  # int32 [N]: the devices; zero for operations that are not placed yet
+    num_placed: Array  # int32 []
+    finish_s: Array  # float32 [N]: zero for operations that are not placed yet
+    free_s: Array  # float32 [D]: when each device has run its operations
+
+
+class Observation(NamedTuple):
+    """The next operation, and what each device means for it."""
+
+    op: Array  # int32 []
+    allowed: Array  # bool [D]
+    arrival_s: Array  # float32 [D]: when all inputs have arrived
+    finish_s: Array  # float32 [D]: the earliest finish; inf where not allowed
+    free_s: Array  # float32 [D]: when the device has run its operations
+    placement: Array  # int32 [N]: the devices; -1 for operations that are not placed yet
+    is_done: Array  # bool []
+
+
+class Step(NamedTuple):
+    """The result of an action."""
+
+    state: State
+    observation: Observation
+    reward: Array  # float32 []
+    is_done: Array  # bool []: whether all operations are placed
+
+
+def reset(key: chex.PRNGKey, problem: ProblemArrays) -> tuple[State, Observation]:
+    """Begins an episode. The key is not used: every episode begins without any operation placed."""
+    del key
+    num_ops, num_devices = problem.compute_s.shape
+    state = State(
+        problem=problem,
+        placement=jnp.zeros(num_ops, jnp.int32),
+        num_placed=jnp.zeros((), jnp.int32),
+        finish_s=jnp.zeros(num_ops),
+        free_s=jnp.zeros(num_devices),
+    )
+    return state, _observe(state)
+
+
+def step(state: State, device: Array) -> Step:
+    """Places the next operation.
+
+    After the end of the episode nothing changes, and rewards are zero.
+
+    Args:
+      state: the state.
+      device: int32 []. A device that `Observation.allowed` excludes is replaced by the first one
+        that it allows.
+    """
+    observation = _observe(state)
+    is_running = ~observation.is_done
+    device = jnp.where(observation.allowed[device], device, observation.allowed.argmax())
+    finish_s, op = observation.finish_s[device], observation.op
+    after = state._replace(
+        placement=state.placement.at[op].set(jnp.where(is_running, device, state.placement[op])),
+        num_placed=state.num_placed + is_running,
+        finish_s=state.finish_s.at[op].set(jnp.where(is_running, finish_s, state.finish_s[op])),
+        free_s=state.free_s.at[device].set(jnp.where(is_running, finish_s, state.free_s[device])),
+    )
+    is_last = is_running & (after.num_placed == state.problem.num_ops)
+    value, _ = state.problem.evaluate(after.placement)
+    following = _observe(after)
+    return Step(after, following, jnp.where(is_last, -value, 0.0), following.is_done)
+
+
+def _observe(state: State) -> Observation:
+    problem, graph = state.problem, state.problem.graph
+    op = problem.order[jnp.minimum(state.num_placed, problem.num_ops - 1)]
+    is_placed = (
+        jnp.zeros(len(problem.order), bool)
+        .at[problem.order]
+        .max(jnp.arange(len(problem.order)) < state.num_placed)
+    )
+    # An operation follows the one of its class that was placed first.
+    is_same_class = problem.representative == problem.representative[op]
+    first = (is_same_class & is_placed).argmax()
+    is_bound = is_placed[first] & is_same_class[first]
+    devices = jnp.arange(len(state.free_s))
+    allowed = graph.nodes["allowed"][op] & (~is_bound | (devices == state.placement[first]))
+    delay_s = jnp.take_along_axis(
+        problem.delay_s, state.placement[graph.senders][:, None, None], axis=1
+    )[:, 0]
+    is_input = (graph.receivers == op) & graph.edges["mask"]
+    input_s = state.finish_s[graph.senders][:, None] + delay_s
+    arrival_s = jnp.where(is_input[:, None], input_s, 0.0).max(axis=0)
+    start_s = jnp.maximum(arrival_s, state.free_s)
+    return Observation(
+        op=op,
+        allowed=allowed,
+        arrival_s=arrival_s,
+        finish_s=jnp.where(allowed, start_s + problem.compute_s[op], jnp.inf),
+        free_s=state.free_s,
+        placement=jnp.where(is_placed, state.placement, -1),
+        is_done=state.num_placed >= problem.num_ops,
+    )
