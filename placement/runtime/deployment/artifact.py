@@ -35,6 +35,7 @@ import openvino as ov
 from placement import files
 from placement.errors import UserError
 from placement.runtime import devices as devices_lib
+from placement.runtime import processors
 from placement.runtime.deployment import description as description_lib
 from placement.runtime.deployment import netron
 from placement.runtime.deployment.description import CONCURRENT, HETERO, REMEDY, Description
@@ -298,12 +299,14 @@ def _compile(core: ov.Core, model: ov.Model, description: Description) -> ov.Com
 def _load_concurrent(core: ov.Core, model: ov.Model, description: Description) -> Network:
     """Compiles the form whose devices work at the same time."""
     used_devices = {segment.device for segment in description.segments}
-    usable_cores = sorted(os.sched_getaffinity(0))
+    usable_cores = processors.list_allowed_cores()
     devices = []
     for i, device in enumerate(description.devices):
         if device.name not in used_devices:
             continue
-        if device.core is not None and device.core not in usable_cores:  # of another machine
+        if not processors.CAN_BIND_THREADS:
+            device = dataclasses.replace(device, core=None)
+        elif device.core is not None and device.core not in usable_cores:  # of another machine
             device = dataclasses.replace(device, core=usable_cores[i % len(usable_cores)])
         devices.append(device)
     workers, submodels = Workers(), Submodels(core, model)

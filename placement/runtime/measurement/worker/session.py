@@ -3,7 +3,6 @@
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,18 +47,18 @@ class _Result(NamedTuple):
 class Session:
     """The state that lasts from request to request."""
 
-    def __init__(self, connection: Connection, directory: Path):
-        """Loads the model in `directory` with its inputs.
+    def __init__(self, send: Callable[[Any], None], directory: Path):
+        """Loads the model in `directory` with its inputs; `send` sends messages to the parent.
 
         Raises:
           UnusableError: the reference device cannot run it.
           RuntimeError: OpenVINO's own.
         """
-        self._connection = connection
+        self._send = send
         self._heartbeat = Heartbeat(directory)
         self._heartbeat.set(-1, "open")
         self._loaded = LoadedModel(directory, self._heartbeat)
-        self._trials = Trials(self._loaded, self._heartbeat, connection.send)
+        self._trials = Trials(self._loaded, self._heartbeat, send)
         self._request_time_s = 0.0  # on the monotonic clock; `limit_s` counts from here
         self._answers: dict[type, Callable[[Any], _Result]] = {
             Rounds: lambda rounds: _Result(self._trials.run(rounds)),
@@ -88,7 +87,7 @@ class Session:
         """
         self._request_time_s = request_time_s
         register_devices(self._loaded.core, getattr(request, "devices", ()))
-        self._connection.send(("done", *self._answers[type(request)](request)))
+        self._send(("done", *self._answers[type(request)](request)))
 
     def _profile(self, request: Profile) -> _Result:
         """Profiles the devices; the content is a list of `profile.RawProfile`s."""
