@@ -67,6 +67,9 @@ _SUMMARY = {
     "rows": [_ROW],
     "best": (str, None),
     "divisions": files.OptionalField([_DIVISION]),
+    "unsupported": files.OptionalField(
+        [dict.fromkeys(("device", "name", "op_type", "inputs", "reason"), str)]
+    ),
     **dict.fromkeys(("compute_s", "wall_s"), files.OptionalField(files.NUMBER)),
 }
 _UNFIT = r"[^\w.=-]+"

@@ -20,6 +20,7 @@ from placement.runtime.measurement.request import (
     OutputErrors,
     PlacementError,
     Profile,
+    Reasons,
     Request,
     SubmodelTimes,
     Timeline,
@@ -32,6 +33,7 @@ from placement.runtime.measurement.worker.heartbeat import Heartbeat
 from placement.runtime.measurement.worker.inference import WARM_UP_INFERENCES
 from placement.runtime.measurement.worker.loaded import CompileDeadlineError, LoadedModel
 from placement.runtime.measurement.worker.trials import Rounds, Trials
+from placement.runtime.models import support
 from placement.runtime.models.outputs import OutputCheck
 
 _ALTERNATING_INFERENCES = 4  # of a device in isolation, then of all devices, in turn
@@ -63,6 +65,7 @@ class Session:
         self._answers: dict[type, Callable[[Any], _Result]] = {
             Rounds: lambda rounds: _Result(self._trials.run(rounds)),
             Profile: self._profile,
+            Reasons: self._reasons,
             OutputErrors: self._output_errors,
             PlacementError: self._placement_error,
             Transfers: self._transfers,
@@ -106,6 +109,12 @@ class Session:
         cut = f"operations timed {max(1, rounds)} times, not {profile.MIN_ROUNDS}"
         left_out = (cut,) if rounds < profile.MIN_ROUNDS else ()
         return _Result(profiles, Conditions(interval_width=width, left_out=left_out))
+
+    def _reasons(self, request: Reasons) -> _Result:
+        self._heartbeat.keep_alive()
+        loaded = self._loaded
+        explained = support.explain(loaded.core, loaded.model, request.device.name, request.names)
+        return _Result(explained)
 
     def _output_errors(self, request: OutputErrors) -> _Result:
         loaded, errors = self._loaded, list[OutputCheck]()
