@@ -113,6 +113,7 @@ class Session:
     def _reasons(self, request: Reasons) -> _Result:
         self._heartbeat.keep_alive()
         loaded = self._loaded
+        register_devices(loaded.core, [request.device])
         explained = support.explain(loaded.core, loaded.model, request.device.name, request.names)
         return _Result(explained)
 
