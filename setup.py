@@ -79,7 +79,14 @@ setup(
         include=["placement", "placement.*"],
         exclude=["*__pycache__*"],
     ),
-    package_data={"placement": ["py.typed", "reporting/page/*", "methods/pretrained/*"]},
+    package_data={
+        "placement": [
+            "py.typed",
+            "reporting/page/*",
+            "methods/pretrained/*",
+            "runtime/deployment/loader.cpp",
+        ]
+    },
     entry_points={"console_scripts": ["placement = placement.cli:entry"]},
     install_requires=CORE,
     extras_require=EXTRAS,

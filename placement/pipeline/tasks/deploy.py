@@ -38,7 +38,8 @@ FOLDER, NEW_FOLDER = "deploy", ".deploy.new"  # the latter while it is written
 _RECORD, _WEIGHTS = "deploy.json", "model.bin"
 # All files of a deployment, in the order in which `_replace` moves them one by one.
 _FILE_NAMES = (
-    *(_RECORD, "deploy.md", artifact_lib.IMPORT_FILE),
+    *(_RECORD, "deploy.md", artifact_lib.AFFINITIES_FILE, artifact_lib.LOADER_FILE),
+    artifact_lib.IMPORT_FILE,
     *(artifact_lib.BLOB_FILE, _WEIGHTS, artifact_lib.MODEL_FILE),
 )
 _DESCRIPTIONS = {
@@ -46,6 +47,8 @@ _DESCRIPTIONS = {
     _WEIGHTS: "its weights",
     artifact_lib.BLOB_FILE: "the same compiled, for these devices and this version of OpenVINO",
     artifact_lib.IMPORT_FILE: "what importing the compiled model needs",
+    artifact_lib.AFFINITIES_FILE: "the device of each operation, for other programs",
+    artifact_lib.LOADER_FILE: "a program in C++ that runs the model; it says how to compile it",
     _RECORD: "this page, for programs",
 }
 

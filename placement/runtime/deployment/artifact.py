@@ -52,10 +52,12 @@ from placement.runtime.models import operations, serialization
 from placement.runtime.models.fingerprint import quote_names
 
 MODEL_FILE, BLOB_FILE, IMPORT_FILE = "model.xml", "compiled.blob", "compiled.json"
+AFFINITIES_FILE, LOADER_FILE = "affinities.json", "loader.cpp"
 # `load` reads again for so long while other processes replace the files, or while a model.bin has
 # no model.xml beside it, as when the files are replaced one by one.
 _REPLACED_S, _ABSENT_S = 10.0, 2.0
 _PAUSE_S = 0.05  # between two attempts
+_LOADER = Path(__file__).with_name(LOADER_FILE)
 
 
 class Artifact(NamedTuple):
@@ -74,7 +76,7 @@ class Artifact(NamedTuple):
 
 
 def save(artifact: Artifact, folder: Path) -> str:
-    """Writes the model and the compiled blob into an existing folder.
+    """Writes the model, the files for other programs and the blob into an existing folder.
 
     Returns:
       The reason why there is no blob; '' if there is one.
@@ -114,6 +116,11 @@ def save(artifact: Artifact, folder: Path) -> str:
     with serialization.report_free_space(folder):
         # By default `save_model` would round weights to f16.
         ov.save_model(model, file, compress_to_fp16=False)
+        # The program in C++ reads this file; the loader of this package reads the rt_info.
+        named = affinity or {op.get_friendly_name(): device for op in model.get_ordered_ops()}
+        text = json.dumps(named, indent=1) + "\n"
+        files.write_bytes(folder / AFFINITIES_FILE, text.encode())
+        files.write_bytes(folder / LOADER_FILE, _LOADER.read_bytes())
     # For viewers only; the loader uses the runtime information.
     xml = files.read_bytes(file, remedy=REMEDY)
     files.write_bytes(file, netron.annotate(xml, affinity, otherwise=device))

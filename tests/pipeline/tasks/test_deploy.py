@@ -68,7 +68,8 @@ def test_a_placement_is_deployed_from_the_command_line(tmp_path: Path) -> None:
     assert code == 0, err
     folder = tmp_path / "run" / "deploy"
     assert {path.name for path in folder.iterdir()} == {
-        *("model.xml", "model.bin", "compiled.blob", "compiled.json", "deploy.json", "deploy.md")
+        *("model.xml", "model.bin", "compiled.blob", "compiled.json", "deploy.json", "deploy.md"),
+        *("affinities.json", "loader.cpp"),
     }
     record = json.loads((folder / "deploy.json").read_text())
     assert record["checks"]["model"] == "the one that was placed"
