@@ -26,9 +26,9 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import openvino as ov
 
@@ -38,6 +38,7 @@ from placement.runtime import devices as devices_lib
 from placement.runtime import processors
 from placement.runtime.deployment import description as description_lib
 from placement.runtime.deployment import netron
+from placement.runtime.deployment import shapes as shapes_lib
 from placement.runtime.deployment.description import CONCURRENT, HETERO, REMEDY, Description
 from placement.runtime.deployment.description import SINGLE as SINGLE
 from placement.runtime.deployment.network import REQUESTS_PER_DEVICE, Network
@@ -73,6 +74,7 @@ class Artifact(NamedTuple):
     )  # the device of form 'single'; None if OpenVINO alone runs form 'hetero'
     decision: str  # the reason for this form, for people
     notes: Mapping[str, str]  # its origin, for people
+    dynamic: ov.Model | None = None  # the model with its dynamic inputs; None if it has none
 
 
 def save(artifact: Artifact, folder: Path) -> str:
@@ -109,7 +111,11 @@ def save(artifact: Artifact, folder: Path) -> str:
         Segment(segment.device, tuple(name for name in segment.ops if name not in constant))
         for segment in artifact.segments
     )
-    description = Description(artifact.form, device, affinity, segments, artifact.devices)
+    dynamic = ""
+    if artifact.dynamic is not None:
+        with serialization.report_free_space(folder):
+            dynamic = shapes_lib.save(artifact.dynamic, folder)
+    description = Description(artifact.form, device, affinity, segments, artifact.devices, dynamic)
     notes = {"decision": artifact.decision, **artifact.notes}
     description_lib.write(model, description, notes)
     file = folder / MODEL_FILE
@@ -198,8 +204,11 @@ def load(
         )
     try:
         if form == CONCURRENT:
-            return _load_concurrent(core, model, description)
-        return Network(model, _compile(core, model, description), form=form)
+            return _load_concurrent(core, model, description, file.parent)
+        variants = _read_variants(
+            file.parent, description, lambda variant: _compile_variant(core, variant, description)
+        )
+        return Network(model, _compile(core, model, description), form=form, variants=variants)
     except RuntimeError as error:
         raise UserError(
             f"{str(file)!r} cannot be compiled for {description.device}: {summarise_error(error)}; "
@@ -303,7 +312,40 @@ def _compile(core: ov.Core, model: ov.Model, description: Description) -> ov.Com
     return core.compile_model(labelled, description.device, description.config)
 
 
-def _load_concurrent(core: ov.Core, model: ov.Model, description: Description) -> Network:
+def _read_variants(
+    folder: Path, description: Description, compile_model: Callable[[ov.Model], Any]
+) -> shapes_lib.Variants | None:
+    """Reads the dynamic model of a folder; None if the model is static."""
+    if not description.dynamic:
+        return None
+
+    def compile_or_refuse(model: ov.Model) -> Any:
+        try:
+            return compile_model(model)
+        except UserError as error:
+            raise UserError(f"the placement does not fit these shapes: {error}") from error
+
+    return shapes_lib.Variants(folder, description.dynamic, compile_or_refuse)
+
+
+def _compile_variant(core: ov.Core, model: ov.Model, description: Description) -> ov.CompiledModel:
+    """Compiles a static variant of the model, in the form that OpenVINO runs alone.
+
+    Raises:
+      UserError: the variant has other operations than the model that was placed.
+    """
+    if description.serial_form == SINGLE:
+        return core.compile_model(model, description.device, description.config)
+    names = operations.ops_by_name(model).keys() - operations.constant_names(model)
+    affinity = {op: device for op, device in description.affinity.items() if op in names}
+    used = [device.name for device in description.serial_devices]
+    labelled = hetero.label_devices(model, affinity, used)
+    return core.compile_model(labelled, description.device, description.config)
+
+
+def _load_concurrent(
+    core: ov.Core, model: ov.Model, description: Description, folder: Path
+) -> Network:
     """Compiles the form whose devices work at the same time."""
     used_devices = {segment.device for segment in description.segments}
     usable_cores = processors.list_allowed_cores()
@@ -323,14 +365,23 @@ def _load_concurrent(core: ov.Core, model: ov.Model, description: Description) -
             submodels, description.segments, devices, workers, num_requests=num_requests
         )
 
+    def compile_variant(variant: ov.Model) -> Executor:
+        return Executor(Submodels(core, variant), description.segments, devices, workers)
+
     def create_requests() -> list[InferRequest]:
         return compile_executor(REQUESTS_PER_DEVICE * len(devices)).requests
 
     try:
         executor = compile_executor(1)
+        variants = _read_variants(folder, description, compile_variant)
     except BaseException:
         workers.close()
         raise
     return Network(
-        model, executor, form=CONCURRENT, create_requests=create_requests, workers=workers
+        model,
+        executor,
+        form=CONCURRENT,
+        create_requests=create_requests,
+        workers=workers,
+        variants=variants,
     )
