@@ -22,6 +22,7 @@ CORE = [
     "absl-py>=2.5",
     "chex>=0.1.92",
     "click>=8.4",
+    "filelock>=4.2",
     "flax>=0.12.8",
     "jax>=0.10.2",
     "jraph==0.0.6.dev0",
@@ -30,6 +31,7 @@ CORE = [
     "numpy>=2.4",
     "openvino>=2026.4",
     "optax>=0.2.8",
+    "psutil>=7.2",
     "rich>=15.0",
     "scipy>=1.17",
     "tensorboardX>=2.6.5",
@@ -77,7 +79,14 @@ setup(
         include=["placement", "placement.*"],
         exclude=["*__pycache__*"],
     ),
-    package_data={"placement": ["py.typed", "reporting/page/*", "methods/pretrained/*"]},
+    package_data={
+        "placement": [
+            "py.typed",
+            "reporting/page/*",
+            "methods/pretrained/*",
+            "runtime/deployment/loader.cpp",
+        ]
+    },
     entry_points={"console_scripts": ["placement = placement.cli:entry"]},
     install_requires=CORE,
     extras_require=EXTRAS,

@@ -148,9 +148,19 @@ def methods(name: str | None) -> None:
 
 
 @main.command()
-def devices() -> None:
-    """Lists the devices of this machine and the hardware that can be described."""
-    _print_list(lambda listing: listing.device_sections())
+@click.argument("model", required=False)
+@_options("input_shapes")
+def devices(model: str | None, input_shapes: str, verbosity: int) -> None:
+    """Lists the devices of this machine and the hardware that can be described.
+
+    With a MODEL, lists instead which of its operations each device cannot run, and why.
+    """
+    del verbosity
+    _print_list(
+        lambda listing: (
+            listing.support_sections(model, input_shapes) if model else listing.device_sections()
+        )
+    )
 
 
 def _saved_settings(workdir: Path) -> dict[str, Any]:

@@ -21,6 +21,7 @@ import math
 import os
 import reprlib
 import stat
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn, TypeVar
@@ -131,9 +132,12 @@ def open_regular(path: StrPath, mode: str, *, follow_links: bool = False) -> IO[
     """
 
     def opener(name: str, flags: int) -> int:
-        # Without O_NONBLOCK, opening a pipe that nobody writes to never returns.
-        no_follow = 0 if follow_links else os.O_NOFOLLOW
-        descriptor = os.open(name, flags | os.O_NONBLOCK | no_follow, 0o666)
+        if not follow_links and os.path.islink(name):
+            raise OSError(errno.ELOOP, "a symbolic link")
+        # Without O_NONBLOCK, opening a pipe that nobody writes to never returns. O_NOFOLLOW closes
+        # the gap between the test above and this line. Windows has neither flag.
+        no_follow = 0 if follow_links else getattr(os, "O_NOFOLLOW", 0)
+        descriptor = os.open(name, flags | getattr(os, "O_NONBLOCK", 0) | no_follow, 0o666)
         kind = os.fstat(descriptor).st_mode
         if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # `open` itself refuses a directory
             os.close(descriptor)
@@ -199,11 +203,13 @@ def exchange_paths(first: Path, second: Path) -> bool:
     """Exchanges two paths atomically: a reader finds the old or the new one at each path.
 
     Returns:
-      Whether they were exchanged; False if the kernel or the file system lacks the operation.
+      Whether they were exchanged; False if the system or the file system lacks the operation.
 
     Raises:
       OSError: they cannot be exchanged for another reason.
     """
+    if sys.platform != "linux":
+        return False
     library = ctypes.CDLL(None, use_errno=True)
     if not hasattr(library, "renameat2"):
         return False

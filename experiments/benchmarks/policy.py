@@ -5,15 +5,16 @@ update) with 64 samples, for HSDAG on the coarsened and on the full graph of eac
 are random: no device is needed and none is timed.
 """
 
-import os
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import psutil
 from rich.console import Console
 
 from experiments.benchmarks import problems
 from experiments.benchmarks.timing import median_ms
+from placement.errors import UserError
 from placement.methods import learned
 from placement.pipeline import loading
 from placement.pipeline.settings import Settings
@@ -26,7 +27,10 @@ _BATCH = 64
 def run() -> None:
     """Prints HSDAG's times and ratios."""
     # Before JAX starts its threads: XLA takes as many as the process has cores.
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    process = psutil.Process()
+    if not hasattr(process, "cpu_affinity"):
+        raise UserError("this system cannot bind a process to a core; use Linux or Windows")
+    process.cpu_affinity([min(process.cpu_affinity())])
     times = grids.new_table(
         f"HSDAG on one CPU core, median ms; together: {_BATCH} samples at once",
         ("graph",),

@@ -12,7 +12,6 @@ growth. Phases that compile are timed twice, with and without compilation.
 
 import json
 import math
-import resource
 import sys
 import tempfile
 import time
@@ -22,6 +21,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import psutil
 from rich.console import Console
 
 from experiments.benchmarks import timing
@@ -111,8 +111,7 @@ def measure(size: int, workdir: Path) -> list[Phase]:
         start_s = time.perf_counter()
         result = jax.block_until_ready(function())
         seconds = time.perf_counter() - start_s
-        peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        phases.append(Phase(name, seconds, peak_bytes))
+        phases.append(Phase(name, seconds, _peak_memory_bytes()))
         return result
 
     names = roofline.parse_devices(_DEVICES)
@@ -162,3 +161,14 @@ def _run_learning_phases(
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as directory:
         print(json.dumps(measure(int(sys.argv[1]), Path(directory))))
+
+
+def _peak_memory_bytes() -> int:
+    """Returns the largest memory that this process has had."""
+    memory = psutil.Process().memory_info()
+    if hasattr(memory, "peak_wset"):  # Windows
+        return memory.peak_wset
+    import resource
+
+    unit_bytes = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit_bytes

@@ -12,7 +12,6 @@ import functools
 import importlib
 import inspect
 import math
-import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple
 import jax
 import jraph
 import numpy as np
+import psutil
 
 from placement import arguments
 from placement.errors import UserError
@@ -217,7 +217,7 @@ def check_fits(method: str, learner: base.Learner, graph: jraph.GraphsTuple) -> 
     def count_bytes(tree: Any) -> int:
         return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
-    available_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    available_bytes = psutil.virtual_memory().total
     try:
         state = jax.eval_shape(learner.init, jax.random.PRNGKey(0), graph)
         sample = jax.eval_shape(learner.sample, state, graph)[1]

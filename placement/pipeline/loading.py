@@ -184,6 +184,15 @@ def load_network(settings: Settings) -> Network:
     return Network(None, trained.graph, coarsening, extraction.estimated)
 
 
+def load_dynamic(settings: Settings) -> Any:  # ov.Model | None
+    """Returns the model with its dynamic inputs, all operations named; None if it is static."""
+    if graph_labels.file(settings.graph) is None:
+        return None
+    model = frontend.name_operations(frontend.load(settings.graph))
+    is_dynamic = any(port.get_partial_shape().is_dynamic for port in model.inputs)
+    return model if is_dynamic else None
+
+
 def coarsen_kernels(net: Network, costs: CostModel) -> Network:
     """Returns a network coarsened to kernels instead of chains, for decisions about each."""
     fused_edges = np.asarray(costs.fusion_loss_s) > 0

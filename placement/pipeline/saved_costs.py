@@ -7,6 +7,7 @@ import numpy as np
 
 from placement import files
 from placement.costs import calibrate, tables
+from placement.runtime.models import support
 from placement.types import CostModel, OpGraph
 
 FILE = "profile.json"
@@ -27,6 +28,7 @@ _SCHEMA = {
         }
         | _TRANSFER_MATRICES
     ),
+    "reasons": files.OptionalField([support.SCHEMA]),
     "transfers": files.OptionalField([_TRANSFER]),
     "conditions": files.OptionalField({"limit_s": float, "left_out": [str], "busy": (str, None)}),
     "calibration": files.OptionalField(

@@ -31,7 +31,7 @@ from placement.runtime.measurement import precision, transfer_costs
 from placement.runtime.measurement.conditions import Conditions
 from placement.runtime.measurement.local import LocalMeasurer
 from placement.runtime.measurement.measurer import Measurer
-from placement.runtime.measurement.request import Profile, Transfers
+from placement.runtime.measurement.request import Profile, Reasons, Transfers
 from placement.runtime.models.outputs import OutputCheck
 from placement.types import CostModel
 
@@ -47,6 +47,8 @@ class Target(NamedTuple):
     references: tuple[devices_lib.Device, ...] = ()  # baselines that present devices must beat
     hosts: hosts_lib.Choice | None = None  # have the present devices; None: this machine
     divisions: tuple[accuracy.Division, ...] = ()  # of devices that compute some operations wrong
+    # JSON-able `support.UnsupportedOp`s: the operations that a device cannot run, and why
+    unsupported: tuple[dict[str, str], ...] = ()
 
     @property
     def num_devices(self) -> int:
@@ -150,7 +152,8 @@ def _describe(settings: Settings, net: loading.Network) -> Target | None:
         saved = saved_costs.read(Path(settings.costs))
         labels = saved_costs.device_labels(saved)
         names = tuple(label.split(" [")[0] for label in labels)
-        return Target(net, names, labels, (), saved_costs.cost_model(net.graph, saved))
+        costs, unsupported = saved_costs.cost_model(net.graph, saved), saved.get("reasons", ())
+        return Target(net, names, labels, (), costs, unsupported=tuple(unsupported))
     return None
 
 
@@ -200,6 +203,7 @@ def open_target(
             for calibration in filter(None, (division.calibration for division in divisions)):
                 costs = apply_calibration(costs, calibration)
             costs = accuracy.restrict(costs, opened.net.graph.op_names, opened.names, divisions)
+        opened = opened._replace(unsupported=tuple(saved.get("reasons", ())))
         conditions: dict[str, Any] = {}
         yield opened, costs, measurer, conditions
         conditions |= describe_conditions(saved, measurer, display)
@@ -407,7 +411,17 @@ def _profile(
             )
             saved = tables.to_json(profiles, submodels.transfers)
             saved["handovers"] = tables.submodels_to_json(submodels)
+    reasons: list[dict[str, str]] = []
+    for device, profile in zip(devices, profiles, strict=True):
+        if profile.unsupported:
+            try:
+                explained = measurer.ask(Reasons(device, profile.unsupported))
+            except ChildProcessError as error:  # the placement does not depend on the reasons
+                display.warn(f"why {device.label} cannot run some operations is unknown: {error}")
+                continue
+            reasons += [op._asdict() for op in explained]
     labels = [device.label for device in devices]
     conditions = {"wall_s": time.monotonic() - start_s, "limit_s": limit_s}
     conditions |= measurer.conditions().get("profile", Conditions()).to_json()
-    return saved | {"transfers": transfers.to_json(fits, labels), "conditions": conditions}
+    saved |= {"transfers": transfers.to_json(fits, labels), "conditions": conditions}
+    return saved | ({"reasons": reasons} if reasons else {})

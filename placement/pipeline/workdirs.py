@@ -1,17 +1,19 @@
 """A run directory while a task works in it: locked by one process, with readable files.
 
-A process that works in a directory holds a lock on a file in it; the kernel releases the lock
+A process that works in a directory holds a lock on a file in it; the system releases the lock
 however the process ends. A file of the program's own that cannot be read is set aside with a
 warning and made again. An unreadable file of the user's is refused where it is read.
 """
 
 import contextlib
 import errno
-import fcntl
 import os
+import platform
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
+
+import filelock
 
 from placement import files
 from placement.errors import UserError
@@ -39,7 +41,7 @@ _JSON: dict[str, Callable[[Path], Any]] = {
     bounds.FILE: bounds.read,
     saved_costs.FILE: saved_costs.read,
 }
-_locks: dict[Path, IO[bytes]] = {}  # by resolved directory; held until `release`
+_locks: dict[Path, filelock.BaseFileLock] = {}  # by resolved directory; held until `release`
 
 
 def claim(
@@ -97,19 +99,20 @@ def release(workdir: Path) -> None:
     """Unlocks a directory if this process has locked it."""
     lock = _locks.pop(workdir.resolve(), None)
     if lock is not None:
-        lock.close()
+        lock.release()
 
 
-def _lock(workdir: Path, display: progress.Display) -> IO[bytes]:
-    """Returns the locked file, which must stay open."""
+def _lock(workdir: Path, display: progress.Display) -> filelock.BaseFileLock:
+    """Returns the lock, held until it is released."""
     path = workdir / LOCK
-    file = files.open_regular(path, "ab+")
+    files.open_regular(path, "ab+").close()  # refuses a link or a pipe
+    lock = filelock.FileLock(path, thread_local=False, fallback_to_soft=False)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        file.seek(0)
-        owner = file.read().decode(errors="replace").strip()
-        file.close()
+        lock.acquire(blocking=False)
+    except filelock.Timeout as error:
+        owner = ""
+        with contextlib.suppress(OSError):  # Windows lets nobody else read a locked file
+            owner = path.read_bytes().decode(errors="replace").strip()
         raise UserError(
             f"workdir {str(workdir)!r} is in use{f' by {owner}' if owner else ''}; wait until that "
             "has ended, or give another --workdir"
@@ -118,8 +121,8 @@ def _lock(workdir: Path, display: progress.Display) -> IO[bytes]:
         if error.errno not in _NO_LOCKS:
             raise OSError(error.errno, error.strerror, str(path)) from error
         display.warn(f"the file system of {workdir} has no locks: run one task at a time there")
-        return file
-    with contextlib.suppress(OSError):  # a full disk does not affect the lock itself
-        os.ftruncate(file.fileno(), 0)
-        os.write(file.fileno(), f"process {os.getpid()} on {os.uname().nodename}".encode())
-    return file
+        return lock
+    # A full disk does not affect the lock itself, and Windows refuses to write here.
+    with contextlib.suppress(OSError):
+        files.write_bytes(path, f"process {os.getpid()} on {platform.node()}".encode())
+    return lock

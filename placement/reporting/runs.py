@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from placement import files
 from placement.errors import UserError
@@ -66,6 +67,9 @@ _SUMMARY = {
     "rows": [_ROW],
     "best": (str, None),
     "divisions": files.OptionalField([_DIVISION]),
+    "unsupported": files.OptionalField(
+        [dict.fromkeys(("device", "name", "op_type", "inputs", "reason"), str)]
+    ),
     **dict.fromkeys(("compute_s", "wall_s"), files.OptionalField(files.NUMBER)),
 }
 _UNFIT = r"[^\w.=-]+"
@@ -238,13 +242,8 @@ def _is_abandoned(temporary: Path) -> bool:
     pid = temporary.name.split(".")[-2]
     if not pid.isdecimal():
         return False
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return int(pid) == os.getpid()  # written by an earlier process with this number
+    # This process's number: written by an earlier process that had it.
+    return int(pid) == os.getpid() or not psutil.pid_exists(int(pid))
 
 
 def _plain(data: Any) -> Any:

@@ -10,7 +10,8 @@ contains 'host'. For devices that work at the same time the precisions may be th
 HETERO runs the parts of one inference one after another. Under HETERO two host devices never
 compute at the same time, and each has the machine to itself while it computes. Pinning by OpenVINO
 is off, because it ties every model with one thread to the first core. `Device.core` is the core
-that the *concurrent* executor binds the device's thread to; under HETERO the system chooses.
+that the *concurrent* executor binds the device's thread to; under HETERO, and on Windows and macOS,
+the system chooses.
 
 'precisions' makes two devices of the CPU in the same way, CPU_F32 and CPU_BF16, but each has all
 threads. They compute one after another, so that a placement chooses the precision of each operation
@@ -18,15 +19,16 @@ on the processor as it is used in practice.
 """
 
 import dataclasses
-import os
 import platform
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import openvino as ov
+import psutil
 
 from placement.errors import UserError
+from placement.runtime import processors
 
 CPU_PLUGIN = "openvino_intel_cpu_plugin"
 PRECISIONS = "precisions"  # the devices that are the whole CPU in each of its precisions
@@ -211,7 +213,7 @@ def list_throughput_references(devices: Iterable[Device]) -> tuple[Device, ...]:
                 coarsest,
                 name=f"{plugin}:{names}",
                 label=f"{plugin}:{names} [{', '.join(properties.values())}]",
-                num_threads=len(_allowed_cores()),
+                num_threads=len(processors.list_allowed_cores()),
                 properties=properties,
             )
             served.append(combined)
@@ -285,8 +287,8 @@ def describe_machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "system": platform.platform(),
         "processor": processor,
-        "cores": len(_allowed_cores()),
-        "load_average": list(os.getloadavg()),
+        "cores": len(processors.list_allowed_cores()),
+        "load_average": list(psutil.getloadavg()),
         "devices": {
             name: {
                 "full_name": core.get_property(name, "FULL_DEVICE_NAME"),
@@ -301,12 +303,7 @@ def describe_hardware() -> dict[str, Any]:
     """Returns what measurements depend on apart from model and placement; JSON-able."""
     machine = describe_machine()
     stable_fields = {key: machine[key] for key in ("processor", "openvino", "devices")}
-    return stable_fields | {"cores": _allowed_cores()}
-
-
-def _allowed_cores() -> list[int]:
-    """Returns the cores that this process may use."""
-    return sorted(os.sched_getaffinity(0))
+    return stable_fields | {"cores": processors.list_allowed_cores()}
 
 
 def _host_precisions(core: ov.Core) -> tuple[str, ...]:
@@ -325,7 +322,7 @@ def _host_names(precisions: Sequence[str]) -> list[str]:
 
 def _make_host_devices(precisions: Sequence[str], core: ov.Core) -> tuple[Device, ...]:
     """Makes a device of one thread for each precision, on successive cores."""
-    cores, valid = _allowed_cores(), _host_precisions(core)
+    cores, valid = processors.list_allowed_cores(), _host_precisions(core)
     invalid = [precision for precision in precisions if precision not in valid]
     if invalid:
         raise UserError(
@@ -339,11 +336,12 @@ def _make_host_devices(precisions: Sequence[str], core: ov.Core) -> tuple[Device
     note = "" if len(valid) > 1 else ", no bf16 here"
     devices = []
     for i, (precision, name) in enumerate(zip(precisions, _host_names(precisions), strict=True)):
-        device_core = cores[i % len(cores)]
+        device_core = cores[i % len(cores)] if processors.CAN_BIND_THREADS else None
+        core_note = "" if device_core is None else f", core {device_core}"
         devices.append(
             Device(
                 name=name,
-                label=f"{name} [host, {precision}{note}, core {device_core}]",
+                label=f"{name} [host, {precision}{note}{core_note}]",
                 precision=precision,
                 num_threads=1,
                 core=device_core,
@@ -371,7 +369,7 @@ def _make_precisions(core: ov.Core) -> tuple[Device, ...]:
 
 
 def _make_whole_cpu(precision: str) -> Device:
-    num_threads = len(_allowed_cores())
+    num_threads = len(processors.list_allowed_cores())
     return Device(
         name="CPU",
         label=f"CPU [{precision}, all {num_threads} threads]",

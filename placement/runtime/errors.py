@@ -48,6 +48,23 @@ def summarise_error(error: BaseException) -> str:
     return " ".join(useful_lines)[:500] or type(error).__name__
 
 
+def quote_causes(error: BaseException) -> str:
+    """Returns what an exception of a plug-in says, in one line, without places in its source.
+
+    If there is another cause, two lines are left out: that the type of the operation is not
+    supported, and that OpenVINO's reference implementation cannot stand in.
+    """
+    useless = (*_USELESS_BEGINNINGS, "Standard exception from ", "Details:", "Not Implemented:")
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line for line in lines if not line.startswith(useless)]
+    specific_causes = [
+        cause
+        for cause in causes
+        if not cause.startswith(("Unsupported operation of type", "Cannot fallback on ngraph"))
+    ]
+    return "; ".join(dict.fromkeys(specific_causes or causes))[:500] or summarise_error(error)
+
+
 def find_reason(error: BaseException, otherwise: str) -> str:
     """Returns the line of an exception of OpenVINO's readers that says what is wrong.
 

@@ -6,7 +6,7 @@ import openvino as ov
 import pytest
 
 from placement.errors import UserError
-from placement.runtime import devices
+from placement.runtime import devices, processors
 
 
 def test_host_makes_two_devices_of_the_cpu():
@@ -119,12 +119,12 @@ def test_host_devices_that_there_are_not_are_refused_in_one_line(spec, said):
 
 
 def test_there_are_no_more_host_devices_than_cores(monkeypatch):
-    monkeypatch.setattr(devices, "_allowed_cores", lambda: [3, 5, 8])
+    monkeypatch.setattr(processors, "list_allowed_cores", lambda: [3, 5, 8])
     found = devices.resolve("host:f32,f32,f32")
     assert [device.core for device in found] == [3, 5, 8]
     with pytest.raises(UserError, match="4 host devices, but this process may use 3 cores"):
         devices.resolve("host:f32,f32,f32,f32")
-    monkeypatch.setattr(devices, "_allowed_cores", lambda: [4])  # two run in turn there
+    monkeypatch.setattr(processors, "list_allowed_cores", lambda: [4])  # two run in turn there
     assert [device.core for device in devices.resolve("host:f32,f32")] == [4, 4]
 
 

@@ -24,7 +24,7 @@ def limit_compiled(max_mappings: int = _MAX_MAPPINGS) -> None:
     try:
         with open("/proc/self/maps", "rb") as maps:
             num_mappings = sum(1 for _ in maps)
-    except OSError:  # not Linux
+    except OSError:  # not Linux, which alone has the file
         num_mappings = max_mappings + 1
     if num_mappings > max_mappings:
         jax.clear_caches()

@@ -24,12 +24,12 @@ from placement.reporting.tables import deployment
 from placement.runtime import devices
 from placement.runtime.deployment import artifact as artifact_lib
 from placement.runtime.deployment import decision as decision_lib
-from placement.runtime.deployment import preflight
+from placement.runtime.deployment import preflight, shapes
 from placement.runtime.deployment.preflight import PlacementFile
 from placement.runtime.devices import Device
 from placement.runtime.errors import summarise_error
 from placement.runtime.measurement.local import LocalMeasurer
-from placement.runtime.models import fingerprint, outputs
+from placement.runtime.models import colocation, fingerprint, outputs
 from placement.runtime.models.fingerprint import quote_names
 from placement.runtime.models.inputs import Inputs
 
@@ -38,7 +38,8 @@ FOLDER, NEW_FOLDER = "deploy", ".deploy.new"  # the latter while it is written
 _RECORD, _WEIGHTS = "deploy.json", "model.bin"
 # All files of a deployment, in the order in which `_replace` moves them one by one.
 _FILE_NAMES = (
-    *(_RECORD, "deploy.md", artifact_lib.IMPORT_FILE),
+    *(_RECORD, "deploy.md", artifact_lib.AFFINITIES_FILE, artifact_lib.LOADER_FILE),
+    *(artifact_lib.IMPORT_FILE, shapes.DYNAMIC_FILE, shapes.DYNAMIC_WEIGHTS),
     *(artifact_lib.BLOB_FILE, _WEIGHTS, artifact_lib.MODEL_FILE),
 )
 _DESCRIPTIONS = {
@@ -46,6 +47,10 @@ _DESCRIPTIONS = {
     _WEIGHTS: "its weights",
     artifact_lib.BLOB_FILE: "the same compiled, for these devices and this version of OpenVINO",
     artifact_lib.IMPORT_FILE: "what importing the compiled model needs",
+    artifact_lib.AFFINITIES_FILE: "the device of each operation, for other programs",
+    artifact_lib.LOADER_FILE: "a program in C++ that runs the model; it says how to compile it",
+    shapes.DYNAMIC_FILE: "the model with its dynamic inputs, for other shapes",
+    shapes.DYNAMIC_WEIGHTS: "its weights",
     _RECORD: "this page, for programs",
 }
 
@@ -66,7 +71,8 @@ def run(
             "leave it out"
         )
     placed = preflight.read(_find_placement(settings, workdir))
-    model_files = [f"{FOLDER}/{name}" for name in (artifact_lib.MODEL_FILE, _WEIGHTS)]
+    models = artifact_lib.MODEL_FILE, _WEIGHTS, shapes.DYNAMIC_FILE, shapes.DYNAMIC_WEIGHTS
+    model_files = [f"{FOLDER}/{name}" for name in models]
     workdirs.claim(workdir, display, [settings.graph], outputs=model_files)
     _check_folders(workdir)
     net = loading.load_network(settings)
@@ -88,6 +94,9 @@ def run(
         rows = decision_lib.measure(placed, measurer, seconds=settings.measure_s, say=phase.note)
     decision = _decide(placed, rows)
     artifact = _make_artifact(net, placed, all_devices, decision)
+    dynamic = loading.load_dynamic(settings)
+    if dynamic is not None and not colocation.is_stateful(dynamic):
+        artifact = artifact._replace(dynamic=dynamic)
     record = _make_record(settings, workdir, artifact, placed, rows, decision)
     record["checks"]["inputs"] = inputs.description
     record["divisions"] = runs.read_divisions(_find_placement(settings, workdir))
@@ -286,6 +295,10 @@ def _write(
                     "nothing else is known of them"
                 )
         unwritten = (artifact_lib.BLOB_FILE, artifact_lib.IMPORT_FILE) if no_blob_reason else ()
+        if artifact.dynamic is None:
+            unwritten += (shapes.DYNAMIC_FILE, shapes.DYNAMIC_WEIGHTS)
+        else:
+            checks["other shapes"] = _check_shapes(new, tolerance)
         record["files"] = {k: text for k, text in _DESCRIPTIONS.items() if k not in unwritten}
         runs.write_text(new / "deploy.md", deployment.markdown(printable.data(record)))
         runs.write_json(new / _RECORD, record)
@@ -294,6 +307,29 @@ def _write(
         raise UserError(f"the model cannot be deployed: {summarise_error(error)}") from error
     finally:
         _remove(new, final)
+
+
+def _check_shapes(folder: Path, tolerance: float) -> str:
+    """Runs a written folder with shapes that were not placed, and describes the results.
+
+    Raises:
+      UserError: outputs are wrong.
+    """
+    lines = []
+    with artifact_lib.load(folder, concurrent=False) as network:
+        for given, comparison, refusal in network.check_other_shapes():
+            listed = ", ".join(str(list(shape)) for shape in given)
+            if comparison is None:
+                lines.append(f"{listed} refused: {refusal}")
+            elif not comparison.error <= tolerance:
+                raise UserError(
+                    f"the deployed model computes wrong outputs for the shapes {listed} "
+                    f"({comparison.error:.3g} of their spread, over {tolerance:g}); nothing was "
+                    "written"
+                )
+            else:
+                lines.append(f"{listed} off by {comparison.error:.2g}")
+    return "; ".join(lines) or "none found that the model accepts"
 
 
 def _replace(new: Path, final: Path) -> None:

@@ -16,6 +16,7 @@ from placement.pipeline import loading, method_runs
 from placement.pipeline.console import columns, progress
 from placement.pipeline.settings import Settings
 from placement.runtime import devices
+from placement.runtime.models import operations, support
 from placement.zoo import synthetic
 
 
@@ -89,6 +90,27 @@ def device_sections() -> dict[str, dict[str, str]]:
             kind: spec.summary for kind, spec in roofline.SPECS.items()
         },
     }
+
+
+def support_sections(graph: str, input_shapes: str) -> dict[str, dict[str, str]]:
+    """Lists how many operations of a model each device cannot run, then these with the reasons.
+
+    Raises:
+      UserError: the model cannot be read, or has dynamic inputs without shapes.
+    """
+    settings = Settings(graph=graph, input_shapes=input_shapes, devices="CPU")
+    net = loading.load_network(settings)
+    if net.model is None:
+        raise UserError(f"graph={graph!r} is no model that a device could run; give a model file")
+    num_ops, counts, reasons = len(operations.computed_names(net.model)), {}, {}
+    for device, unsupported in support.survey(net.model).items():
+        num_unsupported = len(unsupported)
+        counts[device] = f"{num_unsupported} of {num_ops} operations cannot run"
+        if num_unsupported:
+            reasons[f"operations that {device} cannot run"] = {
+                op.name: f"{op.op_type} of {op.inputs}: {op.reason}" for op in unsupported
+            }
+    return {f"{net.graph.name} on the devices here": counts, **reasons}
 
 
 def sections() -> dict[str, dict[str, str]]:

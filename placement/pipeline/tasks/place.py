@@ -136,6 +136,8 @@ def run_methods(
         "compute_s": _cpu_s() - cpu_started_s,
         "wall_s": time.monotonic() - started_s,
     }
+    if target.unsupported:
+        summary["unsupported"] = list(target.unsupported)
     if target.divisions and best is not None:
         affinity = loading.map_ops_to_devices(best.placed_problem(problem), best.placements[0])
         summary["divisions"] = [division.to_json(affinity) for division in target.divisions]

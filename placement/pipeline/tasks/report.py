@@ -24,6 +24,7 @@ from placement.reporting.tables import (
     divisions,
     learning_curves,
     results,
+    unsupported,
 )
 
 CELLS = "cells.json"  # the run directories that a comparison consists of, and their graphs
@@ -95,6 +96,10 @@ def write_report(
     figure_files = figures.draw_run(summary, workdir, run_details, console, task_faults)
     with task_faults.during("writing report.html"):
         notes = {}
+        if summary.get("unsupported"):
+            notes[unsupported.TITLE] = unsupported.markdown(
+                printable.markdown(summary["unsupported"])
+            )
         if summary.get("divisions"):
             notes[divisions.TITLE] = divisions.markdown(printable.markdown(summary["divisions"]))
         _write_page(summary, workdir, figure_files, console, notes, run_details)

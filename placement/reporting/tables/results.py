@@ -15,7 +15,7 @@ from rich.text import Text
 from placement.reporting import summaries, units
 from placement.reporting import verdict as verdict_lib
 from placement.reporting.summaries import Row, Summary
-from placement.reporting.tables import divisions, grids
+from placement.reporting.tables import divisions, grids, unsupported
 from placement.reporting.wrapped_text import WrappedText
 
 _TEXT_WIDTH = 16  # columns of text in the terminal
@@ -140,6 +140,8 @@ def report_markdown(summary: Summary) -> str:
         compare_markdown(summary),
         LEGEND,
     ]
+    if summary.get("unsupported"):
+        parts += [f"## {unsupported.TITLE}", unsupported.markdown(summary["unsupported"])]
     if summary.get("divisions"):
         parts += [f"## {divisions.TITLE}", divisions.markdown(summary["divisions"])]
     if not is_comparison:  # each cell of a comparison has its own placement.json

@@ -26,17 +26,19 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import openvino as ov
 
 from placement import files
 from placement.errors import UserError
 from placement.runtime import devices as devices_lib
+from placement.runtime import processors
 from placement.runtime.deployment import description as description_lib
 from placement.runtime.deployment import netron
+from placement.runtime.deployment import shapes as shapes_lib
 from placement.runtime.deployment.description import CONCURRENT, HETERO, REMEDY, Description
 from placement.runtime.deployment.description import SINGLE as SINGLE
 from placement.runtime.deployment.network import REQUESTS_PER_DEVICE, Network
@@ -51,10 +53,12 @@ from placement.runtime.models import operations, serialization
 from placement.runtime.models.fingerprint import quote_names
 
 MODEL_FILE, BLOB_FILE, IMPORT_FILE = "model.xml", "compiled.blob", "compiled.json"
+AFFINITIES_FILE, LOADER_FILE = "affinities.json", "loader.cpp"
 # `load` reads again for so long while other processes replace the files, or while a model.bin has
 # no model.xml beside it, as when the files are replaced one by one.
 _REPLACED_S, _ABSENT_S = 10.0, 2.0
 _PAUSE_S = 0.05  # between two attempts
+_LOADER = Path(__file__).with_name(LOADER_FILE)
 
 
 class Artifact(NamedTuple):
@@ -70,10 +74,11 @@ class Artifact(NamedTuple):
     )  # the device of form 'single'; None if OpenVINO alone runs form 'hetero'
     decision: str  # the reason for this form, for people
     notes: Mapping[str, str]  # its origin, for people
+    dynamic: ov.Model | None = None  # the model with its dynamic inputs; None if it has none
 
 
 def save(artifact: Artifact, folder: Path) -> str:
-    """Writes the model and the compiled blob into an existing folder.
+    """Writes the model, the files for other programs and the blob into an existing folder.
 
     Returns:
       The reason why there is no blob; '' if there is one.
@@ -106,13 +111,22 @@ def save(artifact: Artifact, folder: Path) -> str:
         Segment(segment.device, tuple(name for name in segment.ops if name not in constant))
         for segment in artifact.segments
     )
-    description = Description(artifact.form, device, affinity, segments, artifact.devices)
+    dynamic = ""
+    if artifact.dynamic is not None:
+        with serialization.report_free_space(folder):
+            dynamic = shapes_lib.save(artifact.dynamic, folder)
+    description = Description(artifact.form, device, affinity, segments, artifact.devices, dynamic)
     notes = {"decision": artifact.decision, **artifact.notes}
     description_lib.write(model, description, notes)
     file = folder / MODEL_FILE
     with serialization.report_free_space(folder):
         # By default `save_model` would round weights to f16.
         ov.save_model(model, file, compress_to_fp16=False)
+        # The program in C++ reads this file; the loader of this package reads the rt_info.
+        named = affinity or {op.get_friendly_name(): device for op in model.get_ordered_ops()}
+        text = json.dumps(named, indent=1) + "\n"
+        files.write_bytes(folder / AFFINITIES_FILE, text.encode())
+        files.write_bytes(folder / LOADER_FILE, _LOADER.read_bytes())
     # For viewers only; the loader uses the runtime information.
     xml = files.read_bytes(file, remedy=REMEDY)
     files.write_bytes(file, netron.annotate(xml, affinity, otherwise=device))
@@ -190,8 +204,11 @@ def load(
         )
     try:
         if form == CONCURRENT:
-            return _load_concurrent(core, model, description)
-        return Network(model, _compile(core, model, description), form=form)
+            return _load_concurrent(core, model, description, file.parent)
+        variants = _read_variants(
+            file.parent, description, lambda variant: _compile_variant(core, variant, description)
+        )
+        return Network(model, _compile(core, model, description), form=form, variants=variants)
     except RuntimeError as error:
         raise UserError(
             f"{str(file)!r} cannot be compiled for {description.device}: {summarise_error(error)}; "
@@ -295,15 +312,50 @@ def _compile(core: ov.Core, model: ov.Model, description: Description) -> ov.Com
     return core.compile_model(labelled, description.device, description.config)
 
 
-def _load_concurrent(core: ov.Core, model: ov.Model, description: Description) -> Network:
+def _read_variants(
+    folder: Path, description: Description, compile_model: Callable[[ov.Model], Any]
+) -> shapes_lib.Variants | None:
+    """Reads the dynamic model of a folder; None if the model is static."""
+    if not description.dynamic:
+        return None
+
+    def compile_or_refuse(model: ov.Model) -> Any:
+        try:
+            return compile_model(model)
+        except UserError as error:
+            raise UserError(f"the placement does not fit these shapes: {error}") from error
+
+    return shapes_lib.Variants(folder, description.dynamic, compile_or_refuse)
+
+
+def _compile_variant(core: ov.Core, model: ov.Model, description: Description) -> ov.CompiledModel:
+    """Compiles a static variant of the model, in the form that OpenVINO runs alone.
+
+    Raises:
+      UserError: the variant has other operations than the model that was placed.
+    """
+    if description.serial_form == SINGLE:
+        return core.compile_model(model, description.device, description.config)
+    names = operations.ops_by_name(model).keys() - operations.constant_names(model)
+    affinity = {op: device for op, device in description.affinity.items() if op in names}
+    used = [device.name for device in description.serial_devices]
+    labelled = hetero.label_devices(model, affinity, used)
+    return core.compile_model(labelled, description.device, description.config)
+
+
+def _load_concurrent(
+    core: ov.Core, model: ov.Model, description: Description, folder: Path
+) -> Network:
     """Compiles the form whose devices work at the same time."""
     used_devices = {segment.device for segment in description.segments}
-    usable_cores = sorted(os.sched_getaffinity(0))
+    usable_cores = processors.list_allowed_cores()
     devices = []
     for i, device in enumerate(description.devices):
         if device.name not in used_devices:
             continue
-        if device.core is not None and device.core not in usable_cores:  # of another machine
+        if not processors.CAN_BIND_THREADS:
+            device = dataclasses.replace(device, core=None)
+        elif device.core is not None and device.core not in usable_cores:  # of another machine
             device = dataclasses.replace(device, core=usable_cores[i % len(usable_cores)])
         devices.append(device)
     workers, submodels = Workers(), Submodels(core, model)
@@ -313,14 +365,23 @@ def _load_concurrent(core: ov.Core, model: ov.Model, description: Description) -
             submodels, description.segments, devices, workers, num_requests=num_requests
         )
 
+    def compile_variant(variant: ov.Model) -> Executor:
+        return Executor(Submodels(core, variant), description.segments, devices, workers)
+
     def create_requests() -> list[InferRequest]:
         return compile_executor(REQUESTS_PER_DEVICE * len(devices)).requests
 
     try:
         executor = compile_executor(1)
+        variants = _read_variants(folder, description, compile_variant)
     except BaseException:
         workers.close()
         raise
     return Network(
-        model, executor, form=CONCURRENT, create_requests=create_requests, workers=workers
+        model,
+        executor,
+        form=CONCURRENT,
+        create_requests=create_requests,
+        workers=workers,
+        variants=variants,
     )

@@ -43,6 +43,7 @@ class Description(NamedTuple):
     affinity: Mapping[str, str]  # of every operation of the file; empty if one device runs all
     segments: tuple[Segment, ...]  # of form 'concurrent'
     devices: tuple[Device, ...]
+    dynamic: str = ""  # digest of the dynamic model's files; '' if the model is static
 
     @property
     def serial_form(self) -> str:
@@ -84,6 +85,7 @@ def write(model: ov.Model, description: Description, notes: Mapping[str, str]) -
         "affinity": json.dumps(description.affinity),
         "segments": json.dumps(description.segments),
         "devices": json.dumps([dataclasses.asdict(device) for device in description.devices]),
+        "dynamic": description.dynamic,
         "digest": _UNSEALED,
     }
     for key, text in content.items():
@@ -237,7 +239,10 @@ def _parse(model: ov.Model) -> Description:
         _require(is_names, "a segment lists something other than names of operations")
 
     parsed_segments = tuple(Segment(name, tuple(ops)) for name, ops in segments)
-    description = Description(form, device, affinity, parsed_segments, devices)
+    dynamic = _read_text(model, "dynamic")
+    is_digest = bool(re.fullmatch(r"([0-9a-f]{64})?", dynamic))
+    _require(is_digest, "'dynamic' is no digest")
+    description = Description(form, device, affinity, parsed_segments, devices, dynamic)
     _require(
         form in (CONCURRENT, description.serial_form),
         f"form {form!r} does not fit device {device!r}",

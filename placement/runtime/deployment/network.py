@@ -12,6 +12,7 @@ import openvino as ov
 
 from placement.errors import UserError
 from placement.runtime.deployment import service
+from placement.runtime.deployment.shapes import ShapeCheck, Shapes, Variants, check
 from placement.runtime.execution.executor import Executor
 from placement.runtime.execution.workers import Workers
 from placement.runtime.models import colocation
@@ -36,6 +37,7 @@ class Network(contextlib.AbstractContextManager["Network"]):
         form: str,
         create_requests: Callable[[], Sequence[service.Runner]] | None = None,
         workers: Workers | None = None,
+        variants: Variants | None = None,
     ):
         """Creates a request of the compiled model; users call `placement.load` instead.
 
@@ -45,6 +47,7 @@ class Network(contextlib.AbstractContextManager["Network"]):
           form: 'single', 'hetero' or 'concurrent', see `placement.runtime.deployment.artifact`.
           create_requests: creates the requests for `submit`; None creates them from `compiled`.
           workers: the executor's threads. They end when this network is closed or collected.
+          variants: runs the model with other shapes; None accepts only those of `model`.
         """
         self.form = form
         self.compiled = None if isinstance(compiled, Executor) else compiled
@@ -57,6 +60,8 @@ class Network(contextlib.AbstractContextManager["Network"]):
         self._runner: service.Runner = (
             compiled if isinstance(compiled, Executor) else compiled.create_infer_request()
         )
+        self._variants = variants
+        self._placed_shapes: Shapes = tuple(tuple(port.get_shape()) for port in model.inputs)
         self._workers = workers
         if workers is not None:  # no join here: a finalizer may run on one of these threads
             weakref.finalize(self, workers.stop)
@@ -77,15 +82,19 @@ class Network(contextlib.AbstractContextManager["Network"]):
           inputs: an array for each input of the model, in order or by any of its names.
 
         Raises:
-          UserError: inputs are missing, unknown, or of a wrong shape or type; or the network is
-            closed.
+          UserError: inputs are missing, unknown, or of a wrong shape or type; the model or its
+            placement does not work with their shapes; or the network is closed.
           RuntimeError: OpenVINO's own, or a device's thread has failed.
         """
         begin_s = time.perf_counter()
         tensors = self._tensors(inputs)
+        shapes = tuple(tuple(tensor.shape) for tensor in tensors)
         with self._infer_lock:
             self._check_open()
-            outputs = service.run(self._runner, tensors)
+            runner = self._runner
+            if self._variants is not None and shapes != self._placed_shapes:
+                runner = self._variants.runner(shapes)
+            outputs = service.run(runner, tensors)
         self._log.add(time.perf_counter() - begin_s)
         return outputs
 
@@ -109,6 +118,11 @@ class Network(contextlib.AbstractContextManager["Network"]):
                 "requests would mix; call infer instead, one request after another"
             )
         tensors = self._tensors(inputs)
+        if tuple(tuple(tensor.shape) for tensor in tensors) != self._placed_shapes:
+            shapes = ", ".join(str(list(shape)) for shape in self._placed_shapes)
+            raise UserError(
+                f"submit serves only the shapes that were placed, {shapes}; call infer instead"
+            )
         self._check_open()
         return self._open_service().submit(tensors, self._check_open)
 
@@ -125,6 +139,12 @@ class Network(contextlib.AbstractContextManager["Network"]):
         with self._infer_lock:
             self._check_open()
             self._runner.reset_state()
+
+    def check_other_shapes(self) -> list[ShapeCheck]:
+        """Compares outputs for shapes that were not placed with those of the plain f32 CPU."""
+        if self._variants is None:
+            return []
+        return check(self._variants, self._placed_shapes, self.infer)
 
     def close(self) -> None:
         """Ends all threads after the running inference and all submitted ones.
@@ -169,12 +189,17 @@ class Network(contextlib.AbstractContextManager["Network"]):
                     f"{len(arrays)} inputs given; the model has {len(self.names)}: {shown}"
                 )
         tensors = []
-        for value, port, names in zip(arrays, self._model.inputs, self.names, strict=True):
-            array, shape = np.asarray(value), tuple(port.get_shape())
-            if array.shape != shape:
-                raise UserError(
-                    f"input {names[0]!r} has shape {list(array.shape)}; give {list(shape)}"
-                )
+        if self._variants is None:
+            allowed_shapes = [port.get_partial_shape() for port in self._model.inputs]
+        else:
+            allowed_shapes = self._variants.partial_shapes
+        for value, port, allowed, names in zip(
+            arrays, self._model.inputs, allowed_shapes, self.names, strict=True
+        ):
+            array = np.asarray(value)
+            if not allowed.compatible(ov.PartialShape(list(array.shape))):
+                valid = list(allowed.to_shape()) if allowed.is_static else allowed
+                raise UserError(f"input {names[0]!r} has shape {list(array.shape)}; give {valid}")
             if port.get_element_type() == ov.Type.string:
                 tensors.append(ov.Tensor(array))
                 continue

@@ -1,4 +1,4 @@
-"""Measurement of how busy this process's threads are, from the system's scheduler statistics."""
+"""Measurement of how busy this process's threads are, from the system's statistics."""
 
 import os
 import threading
@@ -6,7 +6,15 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-_MEASURING_S = 0.06
+import psutil
+
+from placement.runtime import processors
+
+_TASKS = "/proc/self/task"  # a folder for each thread, on Linux
+_HAS_SCHEDULER_STATISTICS = os.path.isdir(_TASKS)
+# Other systems count in steps of up to 16 ms, and do not count the waiting.
+_MEASURING_S = 0.06 if _HAS_SCHEDULER_STATISTICS else 0.5
+_PAUSE_S = 0.01 if _HAS_SCHEDULER_STATISTICS else 0.1
 
 
 class ThreadTime(NamedTuple):
@@ -50,7 +58,7 @@ def count_active_threads(shares: Iterable[float]) -> float:
 
     More threads than cores can only wait for one another.
     """
-    return min(sum(shares), float(len(os.sched_getaffinity(0))))
+    return min(sum(shares), float(len(processors.list_allowed_cores())))
 
 
 def wait_until_idle(alive: Callable[[], None]) -> None:
@@ -59,13 +67,13 @@ def wait_until_idle(alive: Callable[[], None]) -> None:
     They yield while they spin, so that on a busy machine this takes them long.
 
     Args:
-      alive: called every 10 ms.
+      alive: called every 10 ms, or every 100 ms without the statistics of Linux.
     """
     begin_s, is_busy = time.perf_counter(), True
     while is_busy and time.perf_counter() - begin_s < 2.0:
         alive()
         first = _read_thread_times()
-        time.sleep(0.01)
+        time.sleep(_PAUSE_S)
         busy_shares = _all_busy_shares(first, _read_thread_times())
         # This thread itself is busy reading if there are many threads.
         busy_shares.pop(str(threading.get_native_id()), None)
@@ -83,9 +91,14 @@ def _all_busy_shares(first: dict[str, ThreadTime], last: dict[str, ThreadTime]) 
 def _read_thread_times() -> dict[str, ThreadTime]:
     """Reads how long each thread of this process has run or waited for a core, by thread id."""
     times = {}
-    for thread in os.listdir("/proc/self/task"):
+    if not _HAS_SCHEDULER_STATISTICS:
+        for reading in psutil.Process().threads():
+            busy_ns = int((reading.user_time + reading.system_time) * 1e9)
+            times[str(reading.id)] = ThreadTime(busy_ns, time.perf_counter_ns())
+        return times
+    for thread in os.listdir(_TASKS):
         try:
-            with open(f"/proc/self/task/{thread}/schedstat") as file:
+            with open(f"{_TASKS}/{thread}/schedstat") as file:
                 running_ns, waiting_ns, _ = map(int, file.read().split())
         except OSError:  # the thread has ended
             continue

@@ -4,12 +4,12 @@ import contextlib
 import ctypes
 import heapq
 import itertools
-import os
 import queue
 import threading
 from collections.abc import Callable, Iterable
 
 from placement.errors import UserError
+from placement.runtime import processors
 from placement.runtime.devices import Device
 from placement.runtime.errors import summarise_error
 
@@ -52,7 +52,7 @@ class Workers:
         for device in devices:
             if device.name in self._queues:
                 continue
-            if device.core is not None and device.core not in os.sched_getaffinity(0):
+            if device.core is not None and device.core not in processors.list_allowed_cores():
                 raise UserError(
                     f"{device.name} needs core {device.core}, which this process may not use; "
                     "resolve the devices in the process that runs them"
@@ -131,7 +131,7 @@ class Workers:
         """Runs the jobs of a device on its thread, until one is None or fails."""
         try:
             if device.core is not None:
-                os.sched_setaffinity(0, {device.core})
+                processors.bind_thread(device.core)
             self.thread_ids[device.name] = threading.get_native_id()
             is_started.release()
             while (job := self._next_job(device.name, jobs)) is not None:
@@ -200,13 +200,15 @@ class _SpinSignal:
     this call, and the search ends when `sem_trywait` returns 0 ('equal'): the semaphore was posted.
     """
 
-    _libc, _libc_holding_lock = ctypes.CDLL(None), ctypes.PyDLL(None)
-    _sem_trywait = ctypes.cast(_libc.sem_trywait, ctypes.c_void_p)
     _num_elements = ctypes.byref(ctypes.c_size_t(2**62))
     _element_bytes = ctypes.c_size_t(0)  # so that every element is the semaphore itself
     _semaphore_bytes = 64  # a `sem_t` is not larger
 
     def __init__(self) -> None:
+        # Loaded here, because Windows has no such library and macOS no such semaphores. There no
+        # thread is bound to a core, and so none spins.
+        self._libc, self._libc_holding_lock = ctypes.CDLL(None), ctypes.PyDLL(None)
+        self._sem_trywait = ctypes.cast(self._libc.sem_trywait, ctypes.c_void_p)
         self._semaphore = ctypes.create_string_buffer(self._semaphore_bytes)
         self._libc_holding_lock.sem_init(self._semaphore, 0, 0)
 

@@ -1,23 +1,27 @@
 """The conditions of a measurement: how long it took, and how much else the processor did meanwhile.
 
-Linux reports how long each core was busy and how long each process ran. The busy time of this
+The system reports how long each core was busy and how long each process ran. The busy time of this
 process's cores, less the time of the measuring processes, is other work: other processes, or the
-time that another guest took from this virtual machine (`steal`). Both slow measurements down, some
-of them many times.
+time that another guest took from this virtual machine (Linux's `steal`). Both slow measurements
+down, some of them many times.
 """
 
 import contextlib
-import os
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import psutil
+
+from placement.runtime import processors
 
 BUSY = 0.1  # share of the cores' time; the housekeeping of an idle machine takes a few hundredths
 UNSTEADY = 1.5  # width of a median's 95% interval: its high end over its low end
 
-_MIN_CORES_S = 0.3  # Linux counts in hundredths of a second
+_MIN_CORES_S = 0.3  # systems count in hundredths of a second
+# Linux counts the time of guests in that of users too.
+_NO_WORK = {"idle", "iowait", "guest", "guest_nice"}
 
 
 class Conditions(NamedTuple):
@@ -25,7 +29,7 @@ class Conditions(NamedTuple):
 
     seconds: float = 0.0
     other_work_s: float = 0.0  # time that other work had, summed over the cores
-    cores_s: float = 0.0  # time of the cores; 0 if Linux does not report their work
+    cores_s: float = 0.0  # time of the cores; 0 if the system does not report their work
     interval_width: float = 1.0  # median of the intervals' high over low ends, in the worst request
     left_out: tuple[str, ...] = ()  # descriptions of what the time limit left out
 
@@ -75,7 +79,7 @@ class WorkClock:
         self._start_work_s = self._read_work_s()
 
     def conditions(self) -> Conditions:
-        """Returns the conditions since the creation; only the seconds if Linux reports no work."""
+        """Returns the conditions since the creation; only the seconds if no work is reported."""
         seconds = time.monotonic() - self._start_s
         work_s = self._read_work_s()
         if work_s is None or self._start_work_s is None:
@@ -83,31 +87,25 @@ class WorkClock:
         cores_s, processes_s = (
             end_s - start_s for end_s, start_s in zip(work_s, self._start_work_s, strict=True)
         )
-        num_cores = len(os.sched_getaffinity(0))
+        num_cores = len(processors.list_allowed_cores())
         return Conditions(seconds, max(0.0, cores_s - processes_s), seconds * num_cores)
 
     def _read_work_s(self) -> tuple[float, float] | None:
         """Reads the busy seconds of the usable cores, summed, and the seconds the processes ran.
 
-        None if a file is missing or not as Linux writes it. Stolen time counts as busy.
+        None if the system reports no work, or a process has ended. Stolen time counts as busy.
         """
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            core_names = {f"cpu{core}" for core in os.sched_getaffinity(0)}
-            with open("/proc/stat") as file:
-                rows = [line.split() for line in file]
-            # user, nice, system, idle, iowait, irq, softirq, steal
-            counts = [list(map(int, row[1:9])) for row in rows if row and row[0] in core_names]
-            if not any(map(any, counts)):
+        with contextlib.suppress(OSError, ValueError, IndexError, psutil.Error):
+            all_cores = psutil.cpu_times(percpu=True)
+            times = [all_cores[core]._asdict() for core in processors.list_allowed_cores()]
+            if not any(any(core_times.values()) for core_times in times):
                 return None
-            cores_ticks = sum(sum(row) - row[3] - row[4] for row in counts)
-            processes_ticks = 0
-            for pid in self._pids:
-                with open(f"/proc/{pid}/stat") as file:
-                    # The process's name, in brackets, may contain blanks.
-                    fields = file.read().rpartition(")")[2].split()
-                processes_ticks += int(fields[11]) + int(fields[12])  # utime, stime
-            ticks_per_s = os.sysconf("SC_CLK_TCK")
-            return cores_ticks / ticks_per_s, processes_ticks / ticks_per_s
+            cores_s = sum(
+                sum(seconds for kind, seconds in core_times.items() if kind not in _NO_WORK)
+                for core_times in times
+            )
+            processes = [psutil.Process(pid).cpu_times() for pid in self._pids]
+            return cores_s, sum(process.user + process.system for process in processes)
         return None
 
 

@@ -1,12 +1,13 @@
 """The parent's side of the measuring process: starts it, sends it requests and kills it."""
 
-import multiprocessing.connection
+import contextlib
 import os
+import pickle
+import queue
 import signal
-import socket
-import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,10 +16,13 @@ from typing import Any, NamedTuple
 from placement.errors import UserError
 from placement.runtime.errors import RemoteFaultError
 from placement.runtime.measurement.request import Failure
+from placement.runtime.measurement.worker.channel import Channel
 from placement.runtime.measurement.worker.heartbeat import Heartbeat
 
 _START_S = 120.0  # limit on loading OpenVINO and the model and computing the reference outputs
 _POLL_S = 0.25
+# Ctrl-C in the terminal reaches the parent only: POSIX has sessions for this, Windows groups.
+_NEW_GROUP = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
 
 
 class Progress(NamedTuple):
@@ -55,22 +59,19 @@ class WorkerProcess:
           UserError: the reference device cannot run the model.
         """
         self._heartbeat = Heartbeat(directory, create=True)
-        self._connection, worker_connection = multiprocessing.connection.Pipe()
         python_path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-        descriptor = worker_connection.fileno()
         self.process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "placement.runtime.measurement.worker",
-                str(descriptor),
-                str(directory),
-            ],
-            pass_fds=[descriptor],
+            [sys.executable, "-m", "placement.runtime.measurement.worker", str(directory)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": python_path},
-            start_new_session=True,  # Ctrl-C in the terminal reaches the parent only
+            start_new_session=True,
+            creationflags=_NEW_GROUP,
         )
-        worker_connection.close()
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self._pipes = self.process.stdin, self.process.stdout
+        self._channel = Channel(self.process.stdout, self.process.stdin)
         try:
             kind, content = self._receive(_START_S)
         except WorkerDiedError as died:
@@ -100,18 +101,14 @@ class WorkerProcess:
         """
         # No candidate yet, so that a crash is not blamed on the last request's candidate.
         self._heartbeat.set(-1, "open")
-        # A worker that hangs reads nothing, and a large request fills the pipe. The limit makes
-        # `send` raise a BlockingIOError then.
-        limit = struct.pack("ll", int(timeout_s), int(timeout_s % 1 * 1e6))  # a C timeval
-        with socket.socket(fileno=os.dup(self._connection.fileno())) as pipe_end:
-            pipe_end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
-        try:
-            self._connection.send(request)
-        except BlockingIOError as error:
+        # A worker that hangs reads nothing, and a large request fills the pipe: a thread of its own
+        # waits there, until it is done or the worker is killed.
+        sender = threading.Thread(target=self._send, args=(pickle.dumps(request),), daemon=True)
+        sender.start()
+        sender.join(timeout_s)
+        if sender.is_alive():
             cause = f"the worker accepted no request within {timeout_s:g} s"
-            raise WorkerDiedError(-1, Failure("timeout", cause)) from error
-        except BrokenPipeError:
-            pass  # receiving finds the cause
+            raise WorkerDiedError(-1, Failure("timeout", cause))
         while True:
             message = self._receive(timeout_s)
             if message[0] == "error":
@@ -133,31 +130,32 @@ class WorkerProcess:
         """Ends the process at once, even if it hangs."""
         self.process.kill()
         self.process.wait()
-        self._connection.close()
+        self._channel.join()
+        for pipe in self._pipes:
+            with contextlib.suppress(OSError):  # what was not sent yet
+                pipe.close()
+
+    def _send(self, pickled_request: bytes) -> None:
+        with contextlib.suppress(OSError):  # receiving finds the cause
+            self._pipes[0].write(pickled_request)
+            self._pipes[0].flush()
 
     def _receive(self, timeout_s: float) -> tuple[Any, ...]:
         """Waits for the next message; raises as `ask` does."""
         beats, last_beat_s = self._heartbeat.read()[2], time.monotonic()
-        while not self._connection.poll(min(_POLL_S, timeout_s)):
-            candidate, stage, beats_now = self._heartbeat.read()
-            if beats_now != beats:
-                beats, last_beat_s = beats_now, time.monotonic()
-            elif time.monotonic() - last_beat_s > timeout_s:
-                cause = f"{stage!r} did not end within {timeout_s:g} s"
-                raise WorkerDiedError(candidate, Failure("timeout", cause))
-        try:
-            message = self._connection.recv()
-        except (EOFError, ConnectionResetError) as error:
-            candidate, stage, _ = self._heartbeat.read()
-            code = self.process.wait()
-            if code == -signal.SIGKILL:
-                ending = "ended by signal SIGKILL, as when the machine runs out of memory,"
-            elif code < 0:
-                ending = f"ended by signal {signal.Signals(-code).name}"
-            else:
-                ending = f"ended with code {code}"
-            cause = f"worker {ending} during {stage!r}"
-            raise WorkerDiedError(candidate, Failure("crash", cause)) from error
+        message = None
+        while message is None:
+            try:
+                message = self._channel.receive(min(_POLL_S, timeout_s))
+            except queue.Empty:
+                candidate, stage, beats_now = self._heartbeat.read()
+                if beats_now != beats:
+                    beats, last_beat_s = beats_now, time.monotonic()
+                elif time.monotonic() - last_beat_s > timeout_s:
+                    cause = f"{stage!r} did not end within {timeout_s:g} s"
+                    raise WorkerDiedError(candidate, Failure("timeout", cause)) from None
+            except EOFError as error:
+                raise self._describe_death() from error
         if message[0] == "fault":
             raise RemoteFaultError(message[1])
         if message[0] == "exhausted":
@@ -165,3 +163,13 @@ class WorkerProcess:
             cause = f"out of memory during {stage!r}: {message[1]}"
             raise WorkerDiedError(candidate, Failure("memory", cause))
         return message
+
+    def _describe_death(self) -> WorkerDiedError:
+        candidate, stage, _ = self._heartbeat.read()
+        code = self.process.wait()
+        ending = f"ended with code {code}"
+        if code < 0:  # by a signal, which Windows does not have
+            name = signal.Signals(-code).name
+            memory = ", as when the machine runs out of memory," if name == "SIGKILL" else ""
+            ending = f"ended by signal {name}{memory}"
+        return WorkerDiedError(candidate, Failure("crash", f"worker {ending} during {stage!r}"))

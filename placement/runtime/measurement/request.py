@@ -29,6 +29,7 @@ from placement.runtime.devices import Device
 from placement.runtime.execution.hetero import Affinity
 from placement.runtime.execution.split import Segment
 from placement.runtime.models.outputs import OutputCheck
+from placement.runtime.models.support import UnsupportedOp
 
 if TYPE_CHECKING:
     from placement.costs.tables import DeviceProfile
@@ -158,6 +159,14 @@ class Profile(Request["tuple[DeviceProfile, ...]"]):
             DeviceProfile(device.label, *raw_profile)
             for device, raw_profile in zip(self.devices, message, strict=True)
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class Reasons(Request[list[UnsupportedOp]]):
+    """Asks why operations cannot run on a device; the answer has one entry for each operation."""
+
+    device: Device
+    names: frozenset[str]  # of the operations
 
 
 @dataclasses.dataclass(frozen=True)

@@ -148,6 +148,20 @@ def _unnamed_ops(model: ov.Model) -> set[str]:
     return {op.get_name() for op in all_ops(model) if op.friendly_name == op.get_name()}
 
 
+def name_operations(model: ov.Model) -> ov.Model:
+    """Returns a copy of a model whose operations all have names, the same in every process."""
+    unnamed = _unnamed_ops(model)
+    named = model.clone()
+    # The names that OpenVINO gave contain a counter of this process.
+    counts: Counter[str] = Counter()
+    for op in all_ops(named):
+        if op.get_friendly_name() in unnamed:
+            op_type = op.get_type_name()
+            op.set_friendly_name(f"{op_type}_{counts[op_type]}")
+            counts[op_type] += 1
+    return named
+
+
 def prepare(model: ov.Model, input_shapes: str = "") -> ov.Model:
     """Returns a folded copy of `model` with static inputs and unique friendly names.
 
@@ -165,16 +179,7 @@ def prepare(model: ov.Model, input_shapes: str = "") -> ov.Model:
       UserError: a dynamic input has no shape; `input_shapes` is malformed, names no input, or does
         not fit the model; or the model's constants cannot be computed.
     """
-    unnamed = _unnamed_ops(model)
-    prepared = model.clone()
-    # The names that OpenVINO gave contain a counter of this process.
-    counts: Counter[str] = Counter()
-    for op in all_ops(prepared):
-        if op.get_friendly_name() in unnamed:
-            op_type = op.get_type_name()
-            op.set_friendly_name(f"{op_type}_{counts[op_type]}")
-            counts[op_type] += 1
-
+    prepared = name_operations(model)
     shapes = _parse_shapes(input_shapes, prepared)
     missing = [
         port.get_node()

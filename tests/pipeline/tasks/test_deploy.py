@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -27,6 +28,7 @@ from placement.runtime.measurement.request import Interval
 from placement.runtime.models import fingerprint, frontend
 from tests.experiments.command import run
 from tests.runtime import small
+from tests.runtime.deployment import test_shapes
 
 HOST = devices.resolve("host")
 A, B = (device.name for device in HOST)
@@ -68,7 +70,8 @@ def test_a_placement_is_deployed_from_the_command_line(tmp_path: Path) -> None:
     assert code == 0, err
     folder = tmp_path / "run" / "deploy"
     assert {path.name for path in folder.iterdir()} == {
-        *("model.xml", "model.bin", "compiled.blob", "compiled.json", "deploy.json", "deploy.md")
+        *("model.xml", "model.bin", "compiled.blob", "compiled.json", "deploy.json", "deploy.md"),
+        *("affinities.json", "loader.cpp"),
     }
     record = json.loads((folder / "deploy.json").read_text())
     assert record["checks"]["model"] == "the one that was placed"
@@ -430,3 +433,18 @@ def test_nan_outputs_are_not_called_right(tmp_path, monkeypatch, capsys, share):
     assert record["checks"]["NaN"].startswith(message)
     assert message in capsys.readouterr().out
     assert f"- NaN: {message}" in (tmp_path / "deploy" / "deploy.md").read_text()
+
+
+def test_a_deployed_dynamic_model_is_checked_for_other_shapes(tmp_path: Path) -> None:
+    file = tmp_path / "dynamic.xml"
+    ov.save_model(test_shapes.dynamic(), file, compress_to_fp16=False)
+    flags = [f"--config.graph={file}", "--config.measure_s=0.1", "--config.input_shapes=x:4,8"]
+    code, _, err = run(tmp_path / "run", *flags, *_QUICK, "--config.devices=host")
+    assert code == 0, err
+    code, _, err = run(tmp_path / "run", "--task=deploy", *flags)
+    assert code == 0, err
+    text = (tmp_path / "run/deploy/deploy.md").read_text()
+    assert re.search(r"- other shapes: \[8, 8\] off by \S+; \[5, 8\] off by \S+\n", text)
+    assert "the model with its dynamic inputs" in text
+    with placement.load(tmp_path / "run/deploy") as network:
+        assert network.infer([np.ones((9, 8), np.float32)])[0].shape == (9, 2, 4)

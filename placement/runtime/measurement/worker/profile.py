@@ -18,8 +18,7 @@ from placement.runtime.execution.hetero import Affinity, compile_placement
 from placement.runtime.measurement.worker import inference, kernels
 from placement.runtime.measurement.worker.inference import WARM_UP_INFERENCES
 from placement.runtime.measurement.worker.kernels import Kernels, Node
-from placement.runtime.models import colocation
-from placement.runtime.models.operations import constant_names
+from placement.runtime.models import colocation, support
 
 # Inferences on each device: the least number, if time allows, and the largest.
 MIN_ROUNDS, MAX_ROUNDS = 5, 500
@@ -174,8 +173,7 @@ def unsupported(core: ov.Core, model: ov.Model, device: Device) -> frozenset[str
     # The CPU has run the whole model before, and the query takes as long as compiling.
     if is_cpu(device):
         return frozenset()
-    names = {op.get_friendly_name() for op in model.get_ordered_ops()}
-    return frozenset(names - set(core.query_model(model, device.name)) - constant_names(model))
+    return frozenset(support.list_unsupported(core, model, device.name))
 
 
 def fallback_placement(

@@ -3,7 +3,6 @@
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +20,7 @@ from placement.runtime.measurement.request import (
     OutputErrors,
     PlacementError,
     Profile,
+    Reasons,
     Request,
     SubmodelTimes,
     Timeline,
@@ -33,6 +33,7 @@ from placement.runtime.measurement.worker.heartbeat import Heartbeat
 from placement.runtime.measurement.worker.inference import WARM_UP_INFERENCES
 from placement.runtime.measurement.worker.loaded import CompileDeadlineError, LoadedModel
 from placement.runtime.measurement.worker.trials import Rounds, Trials
+from placement.runtime.models import support
 from placement.runtime.models.outputs import OutputCheck
 
 _ALTERNATING_INFERENCES = 4  # of a device in isolation, then of all devices, in turn
@@ -48,22 +49,23 @@ class _Result(NamedTuple):
 class Session:
     """The state that lasts from request to request."""
 
-    def __init__(self, connection: Connection, directory: Path):
-        """Loads the model in `directory` with its inputs.
+    def __init__(self, send: Callable[[Any], None], directory: Path):
+        """Loads the model in `directory` with its inputs; `send` sends messages to the parent.
 
         Raises:
           UnusableError: the reference device cannot run it.
           RuntimeError: OpenVINO's own.
         """
-        self._connection = connection
+        self._send = send
         self._heartbeat = Heartbeat(directory)
         self._heartbeat.set(-1, "open")
         self._loaded = LoadedModel(directory, self._heartbeat)
-        self._trials = Trials(self._loaded, self._heartbeat, connection.send)
+        self._trials = Trials(self._loaded, self._heartbeat, send)
         self._request_time_s = 0.0  # on the monotonic clock; `limit_s` counts from here
         self._answers: dict[type, Callable[[Any], _Result]] = {
             Rounds: lambda rounds: _Result(self._trials.run(rounds)),
             Profile: self._profile,
+            Reasons: self._reasons,
             OutputErrors: self._output_errors,
             PlacementError: self._placement_error,
             Transfers: self._transfers,
@@ -88,7 +90,7 @@ class Session:
         """
         self._request_time_s = request_time_s
         register_devices(self._loaded.core, getattr(request, "devices", ()))
-        self._connection.send(("done", *self._answers[type(request)](request)))
+        self._send(("done", *self._answers[type(request)](request)))
 
     def _profile(self, request: Profile) -> _Result:
         """Profiles the devices; the content is a list of `profile.RawProfile`s."""
@@ -107,6 +109,13 @@ class Session:
         cut = f"operations timed {max(1, rounds)} times, not {profile.MIN_ROUNDS}"
         left_out = (cut,) if rounds < profile.MIN_ROUNDS else ()
         return _Result(profiles, Conditions(interval_width=width, left_out=left_out))
+
+    def _reasons(self, request: Reasons) -> _Result:
+        self._heartbeat.keep_alive()
+        loaded = self._loaded
+        register_devices(loaded.core, [request.device])
+        explained = support.explain(loaded.core, loaded.model, request.device.name, request.names)
+        return _Result(explained)
 
     def _output_errors(self, request: OutputErrors) -> _Result:
         loaded, errors = self._loaded, list[OutputCheck]()

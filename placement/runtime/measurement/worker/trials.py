@@ -3,7 +3,6 @@
 import functools
 import gc
 import math
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from placement.runtime import processors
 from placement.runtime.devices import register_devices
 from placement.runtime.errors import FailedError, raise_if_exhausted, run_stage, summarise_error
 from placement.runtime.execution import threads
@@ -200,7 +200,7 @@ class Trials:
             if device.core is None:
                 continue
             thread = executor.workers.thread_ids[device.name]
-            cores = os.sched_getaffinity(thread)
+            cores = processors.list_thread_cores(thread)
             if cores != {device.core}:
                 listed = ", ".join(map(str, sorted(cores)))
                 cause = (

@@ -1,0 +1,67 @@
+"""Messages between a worker process and its parent, over pipes.
+
+Every operating system has pipes. On Windows a pipe cannot be waited for with a time limit, so that
+a thread reads it. Messages are pickled: both ends run the same program.
+"""
+
+import pickle
+import queue
+import threading
+from collections.abc import Callable
+from typing import IO, Any
+
+_END = object()
+
+
+class Channel:
+    """One end of two pipes."""
+
+    def __init__(
+        self, reader: IO[bytes], writer: IO[bytes], at_end: Callable[[], None] = lambda: None
+    ):
+        """Starts the thread that reads.
+
+        Args:
+          reader, writer: the ends of the pipes from and to the other process.
+          at_end: called on that thread when the other process has ended or closed its pipe.
+        """
+        self._writer = writer
+        self._messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._read, args=(reader, at_end), daemon=True)
+        self._thread.start()
+
+    def send(self, message: Any) -> None:
+        """Sends a message; waits while the pipe is full.
+
+        Raises:
+          OSError: the other process has ended.
+        """
+        self._writer.write(pickle.dumps(message))
+        self._writer.flush()
+
+    def receive(self, timeout_s: float | None = None) -> Any:
+        """Returns the next message.
+
+        Raises:
+          queue.Empty: none arrived within `timeout_s`.
+          EOFError: the other process has ended or closed its pipe.
+        """
+        message = self._messages.get(timeout=timeout_s)
+        if message is _END:
+            self._messages.put(_END)
+            raise EOFError
+        return message
+
+    def join(self) -> None:
+        """Waits for the reading thread, which ends with the other process."""
+        self._thread.join()
+
+    def _read(self, reader: IO[bytes], at_end: Callable[[], None]) -> None:
+        try:
+            while True:
+                self._messages.put(pickle.load(reader))
+        except (EOFError, OSError, pickle.UnpicklingError):  # also in the middle of a message
+            pass
+        finally:
+            self._messages.put(_END)
+            at_end()

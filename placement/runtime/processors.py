@@ -1,0 +1,45 @@
+"""Processor cores and threads, on every operating system that OpenVINO supports.
+
+Linux binds a thread to a core and says on which cores a thread may run. Windows tells the cores of
+a process; macOS tells only their number. Without `CAN_BIND_THREADS` no device has a core of its
+own, and the system chooses where its thread runs.
+"""
+
+import os
+import sys
+
+import psutil
+
+CAN_BIND_THREADS = hasattr(os, "sched_setaffinity")
+
+
+def list_allowed_cores() -> list[int]:
+    """Returns the cores that this process may use, ascending."""
+    process = psutil.Process()
+    if hasattr(process, "cpu_affinity"):
+        return sorted(process.cpu_affinity())
+    return list(range(psutil.cpu_count() or 1))
+
+
+def bind_thread(core: int) -> None:
+    """Binds the calling thread to a core; only where `CAN_BIND_THREADS`."""
+    os.sched_setaffinity(0, {core})
+
+
+def list_thread_cores(thread_id: int) -> set[int]:
+    """Returns the cores that a thread may use; only where `CAN_BIND_THREADS`.
+
+    Args:
+      thread_id: the system's number of the thread.
+    """
+    return os.sched_getaffinity(thread_id)
+
+
+def end_with_parent() -> None:
+    """Makes Linux kill this process when its parent ends; elsewhere it does nothing."""
+    if sys.platform == "linux":
+        import ctypes
+        import signal
+
+        set_parent_death_signal = 1
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)

@@ -1,0 +1,91 @@
+"""Reasons why a device cannot run operations: from a profile to the summary and the report."""
+
+import json
+
+import numpy as np
+import openvino as ov
+from click.testing import CliRunner
+
+import placement
+from placement import cli
+from placement.costs import tables
+from placement.costs.tables import DeviceProfile, Transfers
+from placement.pipeline import loading, target
+from placement.pipeline.console import progress
+from placement.pipeline.settings import Settings
+from placement.runtime import devices
+from placement.runtime.measurement import local
+from placement.runtime.measurement.request import Profile
+from tests.runtime import small
+from tests.runtime.models import test_support
+
+REASON = {
+    **{"device": "NPU", "name": "conv_1", "op_type": "Convolution"},
+    **{"inputs": "f32[1,16,14,14], f32[16,16,3,3]", "reason": "too many channels"},
+}
+
+
+def test_the_report_says_why_a_device_cannot_run_an_operation(tmp_path):
+    ov.save_model(small.convolutions(), tmp_path / "model.xml", compress_to_fp16=False)
+    names = tuple(f"{kind}_{i}" for i in range(4) for kind in ("conv", "relu"))
+    kernels = tuple(((name,), 1e-3) for name in names)
+    profiles = (
+        DeviceProfile("CPU [f32]", 8e-3, kernels, frozenset()),
+        DeviceProfile("NPU [f16]", 7e-3, kernels[:2] + kernels[3:], frozenset({"conv_1"})),
+    )
+    no_transfers = Transfers(np.zeros((2, 2)), np.zeros((2, 2)))
+    saved = tables.to_json(profiles, no_transfers) | {"reasons": [REASON]}
+    (tmp_path / "costs.json").write_text(json.dumps(saved))
+    placed = placement.place(
+        tmp_path / "model.xml",
+        workdir=tmp_path / "run",
+        method="heft",
+        evaluate="simulate",
+        costs=str(tmp_path / "costs.json"),
+    )
+    assert placed.summary["unsupported"] == [REASON]
+    text = (tmp_path / "run/report.md").read_text()
+    assert "Operations that cannot run: 1 on NPU." in text
+    assert "too many channels" in text
+    assert "too many channels" in (tmp_path / "run/report.html").read_text()
+    assert placed.placement["conv_1"] != "NPU"
+
+
+def test_a_profile_keeps_the_reasons(tmp_path, monkeypatch):
+    ov.save_model(small.convolutions(), tmp_path / "model.xml", compress_to_fp16=False)
+    settings = Settings(
+        graph=str(tmp_path / "model.xml"), devices="host", backend="hetero", measure_s=0.2
+    )
+    net = loading.load_network(settings)
+    pair = devices.resolve("host:f32,f32")
+
+    class Lame(local.LocalMeasurer):
+        """Says that the second device cannot run an operation, which it can."""
+
+        def ask(self, request):
+            answer = super().ask(request)
+            if not isinstance(request, Profile):
+                return answer
+            return (answer[0], answer[1]._replace(unsupported=frozenset({"conv_1"})))
+
+    with Lame(net.model, pair) as measurer:
+        display = progress.Display(progress.WARNING)
+        saved = target.get_profile(settings, net, measurer, tmp_path, display)
+        again = target.get_profile(settings, net, measurer, tmp_path, display)
+    (reason,) = saved["reasons"]
+    assert (reason["device"], reason["name"]) == (pair[1].name, "conv_1")
+    assert again["reasons"] == saved["reasons"]  # read from profile.json
+
+
+def test_the_command_lists_counts_and_then_reasons(tmp_path):
+    file = tmp_path / "refused.xml"
+    ov.save_model(test_support.refused(), file, compress_to_fp16=False)
+    result = CliRunner().invoke(cli.main, ["devices", str(file)])
+    lines = result.output.splitlines()
+    assert result.exit_code == 0
+    assert lines[0] == "refused on the devices here:"
+    assert "2 of 3 operations cannot run" in lines[1]
+    assert any("lrn_1" in line and test_support.REASON in line for line in lines[2:])
+    result = CliRunner().invoke(cli.main, ["devices", "synthetic:ops=9"])
+    assert result.exit_code == 2
+    assert "no model that a device could run" in result.stderr
