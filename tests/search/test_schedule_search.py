@@ -53,12 +53,17 @@ def improve(
     return schedule_search.improve(problem, tables, state, incumbent, num_evaluations, limits)[0]
 
 
-@pytest.mark.parametrize("case", range(4))
+@pytest.mark.parametrize("case", range(6))
 def test_paths_agree_with_the_simulator_after_every_step(case):
     rng, values_s = np.random.default_rng(case), np.array([np.inf])
     while np.isinf(values_s).all():
         problem, placements = reference.random_problem(
-            rng, "makespan", SIZE, colocated=0.2 * (case % 2), limited=0.7 * (case // 2)
+            rng,
+            "makespan",
+            SIZE,
+            colocated=0.2 * (case % 2),
+            limited=0.7 * (case // 2 == 1),
+            cores=case // 2 == 2,
         )
         values_s = np.asarray(problem.evaluate(placements))
     placement = np.asarray(placements[values_s.argmin()], np.int32)
