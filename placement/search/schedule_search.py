@@ -56,6 +56,7 @@ _TABU_STEPS = 10  # an operation that moved stays for so many steps, or up to tw
 _THRESHOLD = 0.06  # relative to the best schedule: the length of the longest that is accepted
 _PATIENCE = 1_000  # steps without improvement
 _REPORT_INTERVAL_S = 0.2  # approximate duration of a compiled call
+_ROUNDING = 2.0**-22  # relative, more than that of the two sums that give a start
 _PRECISION = 1e-6  # relative, below which lengths of paths are equal
 
 
@@ -374,7 +375,10 @@ def _complete(
     tables: Tables, order: Array, position: Array, placement: Array, path_s: Array
 ) -> Schedule:
     """Returns a schedule with its operations sorted by start; `path_s` [N] is by position."""
-    start_s = path_s - tables.compute_s[order, placement[order]]
+    # An estimate that is never before the start nor after the end, in spite of rounding. So an
+    # operation stays after its inputs, even if these take no time.
+    compute_s = tables.compute_s[order, placement[order]]
+    start_s = path_s - jnp.maximum(compute_s - path_s * _ROUNDING, 0.0)
     finish_s = path_s[position]
     # Stable, so that operations that take no time keep their order.
     order = order[jnp.argsort(start_s, stable=True)]

@@ -84,6 +84,26 @@ def test_paths_agree_with_the_simulator_after_every_step(case):
             np.testing.assert_allclose(through_s.max(), schedule.latency_s, rtol=1e-6)
 
 
+@pytest.mark.parametrize("cores", [False, True])
+def test_orders_stay_topological_where_rounding_moves_starts(cores):
+    """Chains whose operations take no time or a third of a second: starts are differences."""
+    rng = np.random.default_rng(0)
+    graph = helpers.random_dag(rng, 60, edge_probability=0.05)
+    seconds = rng.choice([0.0, 1 / 3, 0.1], (60, 3)).astype(np.float32)
+    resources = np.array([[True, True], [True, False], [False, True]]) if cores else None
+    costs = helpers.unit_costs(graph, 3, compute_s=seconds, resources=resources)
+    problem = helpers.as_problem(
+        graph, costs._replace(transfer_latency_s=costs.transfer_latency_s / 1e4), "makespan"
+    )
+    placement = rng.integers(0, 3, 60).astype(np.int32)
+    tables, key = schedule_search.make_tables(problem), jax.random.key(0, impl="rbg")
+    state = schedule_search.start(tables, problem.priority_order, placement, key)
+    for _ in range(40):
+        state = schedule_search.advance(tables, state, 5)
+        dag.check_order(problem.graph, np.asarray(state.current.order))
+        dag.check_order(problem.graph, np.asarray(state.best.order))
+
+
 def test_an_order_that_makes_a_device_wait_is_changed():
     problem = waiting_problem()
     placement = np.int32([0, 1, 1])
