@@ -282,16 +282,16 @@ class _Row:
             ~self.forced[first]
         )  # segments that are not first on their device
         cut_edges = np.flatnonzero(part[self._senders] != part[self._receivers])
-        sources = [part[self._senders[cut_edges]], following - 1]
-        targets = [part[self._receivers[cut_edges]], following]
+        source_lists = [part[self._senders[cut_edges]], following - 1]
+        target_lists = [part[self._receivers[cut_edges]], following]
         rank = self._rank[first]
         for is_earlier, is_later in self._conflicts:
             # Each segment of one device waits for the last one before it on the other.
             earlier, later = np.flatnonzero(is_earlier[first]), np.flatnonzero(is_later[first])
             last = np.searchsorted(rank[earlier], rank[later]) - 1
-            sources.append(earlier[last[last >= 0]])
-            targets.append(later[last >= 0])
-        sources, targets = np.concatenate(sources), np.concatenate(targets)
+            source_lists.append(earlier[last[last >= 0]])
+            target_lists.append(later[last >= 0])
+        sources, targets = np.concatenate(source_lists), np.concatenate(target_lists)
         edges = np.append(cut_edges, np.full(len(sources) - len(cut_edges), -1))
         delay_s = np.append(self._transfer_s, 0.0)[edges]
         starts, order = dag.successors(num_parts, sources, np.arange(len(edges)))

@@ -215,15 +215,15 @@ def _measure_slowdown(
         if len(group) < 2 or not len(names):
             continue
         segments = tuple(
-            _segments(measurer, names, np.where(supported[:, device], device, fallback))
-            for device in group
+            _segments(measurer, names, np.where(supported[:, number], number, fallback))
+            for number in group
         )
         remaining_s = max(0.0, deadline_s - time.monotonic())
         times = measurer.ask(Contention(measurer.devices, segments, _INFERENCES, remaining_s))
-        for device, isolated_s, concurrent_s in zip(group, *times, strict=True):
+        for number, isolated_s, concurrent_s in zip(group, *times, strict=True):
             if len(isolated_s) and len(concurrent_s):
                 ratio = np.median(concurrent_s, axis=0) / np.median(isolated_s, axis=0)
-                slowdown[:, device] = np.where(supported[:, device], ratio - 1, np.nan)
+                slowdown[:, number] = np.where(supported[:, number], ratio - 1, np.nan)
     return slowdown
 
 
