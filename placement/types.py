@@ -105,6 +105,9 @@ class CostModel(NamedTuple):
     accelerator: Array
     tensor_bytes: TensorBytes | None = None  # None where tensors count as occupying nothing
     segment_costs: SegmentCosts | None = None  # None where devices do not disturb each other
+    # bool [D, R]: the resources, such as cores, that a device occupies while it computes. Devices
+    # with a common resource never compute at the same time. None where nothing is shared.
+    resources: Array | None = None
 
 
 class Problem(NamedTuple):

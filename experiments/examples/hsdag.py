@@ -151,6 +151,12 @@ def _mlp(size: int) -> nn.Module:
 
 
 NETWORK = Network()
+
+
+def _apply(params: Params, *arrays: Any, method: str) -> Any:
+    return NETWORK.apply(params, *arrays, method=method)
+
+
 OPTIMIZER = optax.chain(optax.clip_by_global_norm(MAX_GRADIENT_NORM), optax.adam(LEARNING_RATE))
 
 
@@ -209,7 +215,7 @@ def run_chain(
 
     def advance(state: move_group.State, key: chex.PRNGKey) -> tuple[move_group.State, Move]:
         draw_key, accept_key = jax.random.split(key)
-        log_prob = NETWORK.apply(
+        log_prob = _apply(
             params, problem, encoding.hidden, parse, state.placement, method="score_moves"
         )
         choice = jax.random.categorical(draw_key, log_prob.reshape(-1))
@@ -228,10 +234,10 @@ def run_chain(
 
 def compute_loss(params: Params, problem: ProblemArrays, parses: Parse, moves: Move) -> Array:
     """Returns the loss of REINFORCE; the leading axis of parses and moves is `NUM_CHAINS`."""
-    encoding = NETWORK.apply(params, problem, method="encode")
+    encoding = _apply(params, problem, method="encode")
 
     def chain(parse: Parse, moves: Move) -> tuple[Array, Array, Array]:
-        score = functools.partial(NETWORK.apply, params, problem, encoding.hidden, parse)
+        score = functools.partial(_apply, params, problem, encoding.hidden, parse)
         log_probs = jax.vmap(functools.partial(score, method="score_moves"))(moves.placement)
         chosen = log_probs[jnp.arange(NUM_MOVES), moves.root, moves.device]
         entropy = -(jnp.exp(log_probs) * log_probs).sum(axis=(1, 2))
@@ -280,7 +286,7 @@ def update(
 ) -> tuple[TrainState, Array]:
     """Runs all chains and learns from them; returns the mean reward of a move."""
     run_key, restart_key = jax.random.split(key)
-    encoding = NETWORK.apply(train.params, problem, method="encode")
+    encoding = _apply(train.params, problem, method="encode")
     run = functools.partial(run_chain, problem=problem, encoding=encoding)
     chains, parses, moves = jax.vmap(
         run, in_axes=(None, 0, _CHAIN_AXES), out_axes=(_CHAIN_AXES, 0, 0)

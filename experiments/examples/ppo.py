@@ -110,6 +110,10 @@ def _mlp(size: int) -> nn.Module:
 NETWORK = Network()
 
 
+def _apply(params: Params, *arrays: Any, method: str) -> Any:
+    return NETWORK.apply(params, *arrays, method=method)
+
+
 def _mean_compute_s(problem: ProblemArrays) -> Array:
     is_op = jnp.arange(len(problem.compute_s)) < problem.num_ops
     is_known = jnp.isfinite(problem.compute_s) & is_op[:, None]
@@ -148,7 +152,7 @@ def play_episode(
     ) -> tuple[Any, Transition]:
         state, observation = carry
         inputs = make_inputs(state, observation)
-        log_probs, value = NETWORK.apply(params, hidden, inputs, method="decide")
+        log_probs, value = _apply(params, hidden, inputs, method="decide")
         device = jax.random.categorical(key, log_probs)
         result = place_next.step(state, device)
         transition = Transition(inputs, device, log_probs[device], value, result.reward)
@@ -178,8 +182,8 @@ def compute_loss(
     params: Params, problem: ProblemArrays, batch: Transition, advantage: Array, target: Array
 ) -> Array:
     """Returns the clipped loss of M transitions; `advantage` and `target` are float32 [M]."""
-    hidden = NETWORK.apply(params, problem, method="encode")
-    decide = functools.partial(NETWORK.apply, params, hidden, method="decide")
+    hidden = _apply(params, problem, method="encode")
+    decide = functools.partial(_apply, params, hidden, method="decide")
     log_probs, value = jax.vmap(decide)(batch.inputs)
     log_prob = jnp.take_along_axis(log_probs, batch.device[:, None], axis=1)[:, 0]
     ratio = jnp.exp(log_prob - batch.log_prob)
@@ -222,7 +226,7 @@ def update(
 ) -> tuple[TrainState, Array]:
     """Plays `NUM_EPISODES` episodes and learns from them; returns their values [NUM_EPISODES]."""
     play_key, shuffle_key = jax.random.split(key)
-    hidden = NETWORK.apply(train.params, problem, method="encode")
+    hidden = _apply(train.params, problem, method="encode")
     play = functools.partial(play_episode, problem=problem, hidden=hidden)
     keys = jax.random.split(play_key, NUM_EPISODES)
     transitions, placements = jax.vmap(play, in_axes=(None, 0))(train.params, keys)

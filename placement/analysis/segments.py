@@ -4,7 +4,9 @@ A segment starts when all its inputs have arrived, and sends its outputs when al
 done. Each device runs its operations in the order of the `makespan` objective. The order is cut
 
 - after an operation that another device reads, so that the reader does not wait longer than needed;
-- before an operation that reads from another device, so that earlier operations do not wait for it.
+- before an operation that reads from another device, so that earlier operations do not wait for it;
+- between two operations if one of a conflicting device comes between them in the order of priority.
+  Devices conflict that share resources, such as cores.
 
 With these cuts every segment starts and ends as its operations do in the objective. The segments
 have no cyclic dependencies: for an edge u -> v between devices, u ends a segment and v begins one,
@@ -17,15 +19,18 @@ tensor is read again. A cut is therefore undone if the schedule is not longer wi
     finish(P) = start(P) + sum over v in P of ( compute_s[v] + max over e = (u, v), u not in P,
                                                 of fusion_loss_s[e] )
 
+P also waits for the segments before it on every device that conflicts with its own: those whose
+first operation has a higher priority.
+
 The fusion loss occupies the reading device, wherever the tensor comes from. (The objective has no
 segments; there the loss delays only readers on another device.) If submodels were measured, the
 loss contains the time to start a submodel (`SegmentCosts.launch_s`), which counts once for P.
 
 Devices of one processor share caches and memory, so a device is slower while others compute. If
-that was measured (`SegmentCosts.slowdown`), then while k of the D - 1 other devices compute, a
-segment P advances in dt seconds by
+that was measured (`SegmentCosts.slowdown`), then while k of the K other devices that could compute
+at the same time do, a segment P advances in dt seconds by
 
-    dt / (1 + slowdown(P) k / (D - 1))
+    dt / (1 + slowdown(P) k / K)
 
 seconds of its undisturbed time. slowdown(P) is the mean over its operations, weighted by their
 time. The schedule is simulated from event to event. Cuts are chosen without the slowdown.
@@ -166,6 +171,26 @@ def sum_terms(
     )
 
 
+def count_other_devices(problem: Instance) -> np.ndarray:
+    """Returns int [D]: how many others can compute at the same time as each device, at least 1.
+
+    Where devices share resources, those that occupy the fewest are counted first.
+    """
+    num_devices = len(problem.devices)
+    conflicts = problem.conflicts
+    if conflicts is None:
+        return np.full(num_devices, max(1, num_devices - 1))
+    counts = np.ones(num_devices, int)
+    by_size = np.argsort(problem.resources.sum(axis=1), kind="stable")
+    for device in range(num_devices):
+        running = [device]
+        for other in by_size.tolist():
+            if not conflicts[other, running].any():
+                running.append(other)
+        counts[device] = max(1, len(running) - 1)
+    return counts
+
+
 class _Run(NamedTuple):
     """The schedule of a row with given cuts: P segments, L links between them."""
 
@@ -197,7 +222,13 @@ class _Row:
         source, reader = placement[graph.senders], placement[graph.receivers]
         edges = np.arange(graph.num_edges)
         self._transfer_s = problem.edge_transfer_s[edges, source, reader].astype(float)
-        self._num_other_devices = max(1, np.asarray(costs.compute_s).shape[1] - 1)
+        # Int [N]: how many other devices can compute at the same time as each operation's.
+        self._num_other_devices = count_other_devices(problem)[device]
+        # The pairs of devices that conflict, and bool [N] whether an operation is on each.
+        self._conflicts = list[tuple[np.ndarray, np.ndarray]]()
+        if problem.conflicts is not None:
+            pairs = np.argwhere(problem.conflicts & ~np.eye(len(problem.devices), dtype=bool))
+            self._conflicts = [(device == first, device == second) for first, second in pairs]
         self._slowdown = np.zeros(graph.num_ops)
         self._fusion_loss_s = np.asarray(costs.fusion_loss_s, float)
         self._launch_s = np.zeros(graph.num_ops)  # of each operation's device
@@ -214,6 +245,11 @@ class _Row:
         next_positions = self._senders[crosses] + 1
         self.initial[next_positions[next_positions < graph.num_ops]] = True
         self.initial[self._receivers[crosses]] = True
+        for is_earlier, is_later in self._conflicts:
+            # Where an operation of one device comes between two of the other.
+            later = np.flatnonzero(is_later)
+            num_before = np.searchsorted(self._rank[is_earlier], self._rank[later])
+            self.initial[later[1:][np.diff(num_before) > 0]] = True
 
     def lost_s(self, part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Computes the fusion loss of each operation that reads from another segment.
@@ -246,23 +282,29 @@ class _Row:
             ~self.forced[first]
         )  # segments that are not first on their device
         cut_edges = np.flatnonzero(part[self._senders] != part[self._receivers])
-        sources = np.concatenate([part[self._senders[cut_edges]], following - 1])
-        targets = np.concatenate([part[self._receivers[cut_edges]], following])
-        edges = np.concatenate([cut_edges, np.full(len(following), -1)])
+        source_lists = [part[self._senders[cut_edges]], following - 1]
+        target_lists = [part[self._receivers[cut_edges]], following]
+        rank = self._rank[first]
+        for is_earlier, is_later in self._conflicts:
+            # Each segment of one device waits for the last one before it on the other.
+            earlier, later = np.flatnonzero(is_earlier[first]), np.flatnonzero(is_later[first])
+            last = np.searchsorted(rank[earlier], rank[later]) - 1
+            source_lists.append(earlier[last[last >= 0]])
+            target_lists.append(later[last >= 0])
+        sources, targets = np.concatenate(source_lists), np.concatenate(target_lists)
+        edges = np.append(cut_edges, np.full(len(sources) - len(cut_edges), -1))
         delay_s = np.append(self._transfer_s, 0.0)[edges]
         starts, order = dag.successors(num_parts, sources, np.arange(len(edges)))
         missing = np.bincount(targets, minlength=num_parts)
         links = _Links(*(a.tolist() for a in (starts, order, targets, delay_s, missing)))
-        rank = self._rank[first].tolist()
         finite = np.isfinite(busy_s).all() and np.isfinite(delay_s).all()
         if shared and finite and self._slowdown.any():
             longer_s = np.bincount(part, op_s * self._slowdown, num_parts)
             slowdown = longer_s / np.where(busy_s > 0, busy_s, 1.0)
-            times = _run_with_slowdown(
-                busy_s.tolist(), (slowdown / self._num_other_devices).tolist(), rank, links
-            )
+            slowdown /= self._num_other_devices[first]
+            times = _run_with_slowdown(busy_s.tolist(), slowdown.tolist(), rank.tolist(), links)
         else:
-            times = _run_independently(busy_s.tolist(), rank, links)
+            times = _run_independently(busy_s.tolist(), rank.tolist(), links)
         return _Run(*times, sources, edges)
 
 

@@ -133,13 +133,17 @@ def _makespan(problem: Instance, placement: np.ndarray) -> list[Span]:
     list_schedule = list_schedule_lib.ListSchedule(
         problem.graph, problem.costs.compute_s, problem.edge_delay_s
     )
-    free_s = [0.0] * len(problem.devices)
+    resources = [np.flatnonzero(row).tolist() for row in problem.resources]
+    free_s = [0.0] * problem.resources.shape[1]
     spans = []
     for op in problem.priority_order.tolist():
         device = int(placement[op])
-        start_s = max(free_s[device], list_schedule.arrival_s(op)[device])
-        free_s[device] = list_schedule.place(op, device, start_s)
-        spans.append(Span(device, (op,), start_s, free_s[device]))
+        arrival_s = list_schedule.arrival_s(op)[device]
+        start_s = max(arrival_s, *(free_s[resource] for resource in resources[device]))
+        finish_s = list_schedule.place(op, device, start_s)
+        for resource in resources[device]:
+            free_s[resource] = finish_s
+        spans.append(Span(device, (op,), start_s, finish_s))
     return spans
 
 

@@ -75,15 +75,20 @@ def step(state: State, device: Array) -> Step:
     device = jnp.where(observation.allowed[device], device, observation.allowed.argmax())
     finish_s, op = observation.finish_s[device], observation.op
     after = state._replace(
-        placement=state.placement.at[op].set(jnp.where(is_running, device, state.placement[op])),
+        placement=_set(state.placement, op, device, is_running),
         num_placed=state.num_placed + is_running,
-        finish_s=state.finish_s.at[op].set(jnp.where(is_running, finish_s, state.finish_s[op])),
-        free_s=state.free_s.at[device].set(jnp.where(is_running, finish_s, state.free_s[device])),
+        finish_s=_set(state.finish_s, op, finish_s, is_running),
+        free_s=_set(state.free_s, device, finish_s, is_running),
     )
     is_last = is_running & (after.num_placed == state.problem.num_ops)
     value, _ = state.problem.evaluate(after.placement)
     following = _observe(after)
     return Step(after, following, jnp.where(is_last, -value, 0.0), following.is_done)
+
+
+def _set(array: Array, index: Array, value: Array, condition: Array) -> Array:
+    """Returns the array with one element set, if the condition holds."""
+    return jnp.asarray(array).at[index].set(jnp.where(condition, value, array[index]))
 
 
 def _observe(state: State) -> Observation:

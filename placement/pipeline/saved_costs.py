@@ -30,6 +30,7 @@ _SCHEMA = {
     ),
     "reasons": files.OptionalField([support.SCHEMA]),
     "transfers": files.OptionalField([_TRANSFER]),
+    "cores": files.OptionalField([[int]]),  # that each device occupies, where they share some
     "conditions": files.OptionalField({"limit_s": float, "left_out": [str], "busy": (str, None)}),
     "calibration": files.OptionalField(
         {"compute": [float], "cut": float, "fusion_loss_s": float} | _TRANSFER_MATRICES
@@ -71,6 +72,8 @@ def _validate(saved: dict[str, Any]) -> dict[str, Any]:
         shapes += [("calibration", calibration.latency_s, device_pairs)]
         shapes += [("calibration", calibration.s_per_byte, device_pairs)]
         shapes += [("calibration.compute", calibration.compute, (num_devices,))]
+    if "cores" in saved and not (len(saved["cores"]) == num_devices and all(saved["cores"])):
+        raise ValueError("cores does not have some for each device")
     for name, array, shape in shapes:
         if np.shape(array) != shape:
             raise ValueError(
@@ -87,6 +90,10 @@ def device_labels(saved: dict[str, Any]) -> tuple[str, ...]:
 def cost_model(graph: OpGraph, saved: dict[str, Any]) -> CostModel:
     """Makes the cost model of a profile, with its calibration if it has one."""
     costs = tables.cost_model(graph, *tables.from_json(saved))
+    if "cores" in saved:
+        all_cores = sorted({core for cores in saved["cores"] for core in cores})
+        resources = [[core in cores for core in all_cores] for cores in saved["cores"]]
+        costs = costs._replace(resources=np.array(resources))
     if "handovers" in saved:
         costs = tables.make_concurrent(graph, costs, tables.submodels_from_json(saved["handovers"]))
     if "calibration" not in saved:

@@ -42,7 +42,7 @@ class Settings:
     # True: the full graph, as in HSDAG's paper. False: without constants and their conversions.
     constants: bool = _setting(True, "whether constants are operations of the graph")
     # 'roofline:...' describes hardware that need not be present (kinds: docs/DEVICES.md).
-    devices: str = _setting("auto", "auto, precisions, host, CPU,GPU.0, or roofline:cpu,gpu")
+    devices: str = _setting("auto", "auto, precisions, cores, host, CPU,GPU.0, or roofline:cpu,gpu")
     # '' profiles the devices. With evaluate=simulate the devices of a saved profile may be absent.
     costs: str = _setting("", "the profile.json of another run; empty: profile the devices")
     # 'hetero' (OpenVINO's HETERO, objective 'serial') runs one submodel after another. 'concurrent'

@@ -101,6 +101,14 @@ def find_target(settings: Settings) -> Target:
             f"backend={settings.backend!r} and objective={settings.objective!r}: give "
             "--config.backend=hetero --config.objective=serial"
         )
+    if settings.devices.strip() == devices_lib.CORES and (
+        settings.backend != "concurrent" or settings.objective != "makespan"
+    ):
+        raise UserError(
+            f"devices={settings.devices!r} share cores, which only one backend and objective know; "
+            f"given backend={settings.backend!r} and objective={settings.objective!r}: give "
+            "--config.backend=concurrent --config.objective=makespan"
+        )
     request = settings.devices, settings.backend == "concurrent", settings.objective == "max_load"
     choice = find_hosts() if settings.measure_on == "ray" else None
     if choice is None:
@@ -420,6 +428,8 @@ def _profile(
                 display.warn(f"why {device.label} cannot run some operations is unknown: {error}")
                 continue
             reasons += [op._asdict() for op in explained]
+    if any(device.cores for device in devices):
+        saved["cores"] = [list(device.cores) for device in devices]
     labels = [device.label for device in devices]
     conditions = {"wall_s": time.monotonic() - start_s, "limit_s": limit_s}
     conditions |= measurer.conditions().get("profile", Conditions()).to_json()

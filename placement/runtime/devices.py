@@ -16,6 +16,13 @@ the system chooses.
 'precisions' makes two devices of the CPU in the same way, CPU_F32 and CPU_BF16, but each has all
 threads. They compute one after another, so that a placement chooses the precision of each operation
 on the processor as it is used in practice.
+
+'cores' makes devices that share the cores of the CPU: CPU_ALL, which is the plain CPU with all
+threads in its default precision, halves of at least two cores, CPU_HALF_0 and CPU_HALF_1, and, of
+at most eight cores, each by itself, CPU_CORE_0 and so on. While a device computes, no other device
+with one of its cores does. So a placement chooses between parallelism within operations (CPU_ALL)
+and between operations (a core each). Only single cores are bound; of larger groups the system
+chooses the cores, so that only their number counts.
 """
 
 import dataclasses
@@ -32,6 +39,9 @@ from placement.runtime import processors
 
 CPU_PLUGIN = "openvino_intel_cpu_plugin"
 PRECISIONS = "precisions"  # the devices that are the whole CPU in each of its precisions
+CORES = "cores"  # the devices that are all cores of the CPU, and groups of them
+_MAX_SINGLE_CORES = 8  # with more, single cores are no devices of their own
+_LEAST_HALVED = 4  # cores, so that a half has two
 _PRECISIONS = ("f32", "f16", "bf16")
 _THROUGHPUT = {"PERFORMANCE_HINT": "THROUGHPUT"}
 
@@ -63,6 +73,9 @@ class Device:
     core: int | None  # the only core that its thread uses in the executor; None: any
     properties: Mapping[str, Any] = dataclasses.field(hash=False)  # compile properties, JSON-able
     host: bool  # one of several devices made of one CPU
+    # The cores that the device occupies while it computes, ascending; other devices may occupy
+    # them, too. () if it shares none.
+    cores: tuple[int, ...] = ()
 
 
 def describe_invalid_device(device: Device) -> str:
@@ -81,6 +94,8 @@ def describe_invalid_device(device: Device) -> str:
         "core": device.core is None or _is_count(device.core, minimum=0),
         "properties": isinstance(properties, dict),
         "host": isinstance(device.host, bool),
+        "cores": isinstance(device.cores, list | tuple)
+        and all(_is_count(core, minimum=0) for core in device.cores),
     }
     invalid_fields = [field for field, valid in is_valid.items() if not valid]
     if invalid_fields:
@@ -101,21 +116,21 @@ def resolve(spec: str, *, concurrent: bool = False) -> tuple[Device, ...]:
     Args:
       spec: 'auto' (all of OpenVINO's devices if there are two or more, else host devices), 'host'
         (two devices made of the CPU, in f32 and in bf16), 'host:' with other precisions, such as
-        'host:bf16,bf16', 'precisions' (the whole CPU in f32 and in bf16), or names of OpenVINO's
-        devices, such as 'CPU,GPU.0'.
+        'host:bf16,bf16', 'precisions' (the whole CPU in f32 and in bf16), 'cores' (all cores of
+        the CPU, and groups of them), or names of OpenVINO's devices, such as 'CPU,GPU.0'.
       concurrent: whether the devices are to work at the same time. The host devices of 'auto' are
         then alike, both in the faster precision.
 
     Raises:
       UserError: a device is unknown or named twice, `spec` describes hardware ('roofline:'), or
-        the CPU has no second precision.
+        the CPU has no second precision or no second core.
     """
     spec = spec.strip()
     core = ov.Core()
     available = core.available_devices
     valid_specs = (
-        "'auto', 'host', 'host:f32,f32', 'precisions', or a comma list of the available devices "
-        f"({', '.join(available)})"
+        "'auto', 'host', 'host:f32,f32', 'precisions', 'cores', or a comma list of the available "
+        f"devices ({', '.join(available)})"
     )
     if spec.startswith("roofline:"):
         raise UserError(
@@ -124,6 +139,8 @@ def resolve(spec: str, *, concurrent: bool = False) -> tuple[Device, ...]:
         )
     if spec == PRECISIONS:
         return _make_precisions(core)
+    if spec == CORES:
+        return _make_cores(core)
     if spec.startswith("host:"):
         listed = spec.removeprefix("host:").split(",")
         return _make_host_devices([precision.strip() for precision in listed], core)
@@ -160,7 +177,7 @@ def replace_with_f32(devices: Sequence[Device], names: Collection[str]) -> tuple
     host_names = _host_names([device.precision for device in replaced])
     return tuple(
         dataclasses.replace(device, name=name, label=name + device.label.removeprefix(device.name))
-        if device.host
+        if device.host and not device.cores
         else device
         for device, name in zip(replaced, host_names, strict=True)
     )
@@ -365,6 +382,40 @@ def _make_precisions(core: ov.Core) -> tuple[Device, ...]:
         cpu = _make_whole_cpu(precision)
         label = f"{name} [{PRECISIONS}, {precision}, all {cpu.num_threads} threads]"
         devices.append(dataclasses.replace(cpu, name=name, label=label, host=True))
+    return tuple(devices)
+
+
+def _make_cores(core: ov.Core) -> tuple[Device, ...]:
+    """Makes the devices of all cores, of halves and of single cores, in the default precision."""
+    cores = processors.list_allowed_cores()
+    if len(cores) < 2:
+        raise UserError(
+            f"devices={CORES!r} need at least two cores, but this process may use one; give 'CPU'"
+        )
+    groups = {"CPU_ALL": cores}
+    if len(cores) >= _LEAST_HALVED:
+        middle = (len(cores) + 1) // 2
+        groups |= {"CPU_HALF_0": cores[:middle], "CPU_HALF_1": cores[middle:]}
+    if len(cores) <= _MAX_SINGLE_CORES:
+        groups |= {f"CPU_CORE_{i}": [number] for i, number in enumerate(cores)}
+    precision = core.get_property("CPU", "INFERENCE_PRECISION_HINT").get_type_name()
+    devices = []
+    for name, members in groups.items():
+        num_threads = len(members)
+        threads = f"all {num_threads}" if name == "CPU_ALL" else str(num_threads)
+        where = f"{threads} threads" if num_threads > 1 else f"core {members[0]}"
+        devices.append(
+            Device(
+                name=name,
+                label=f"{name} [{CORES}, {precision}, {where}]",
+                precision=precision,
+                num_threads=num_threads,
+                core=members[0] if num_threads == 1 else None,
+                properties=_cpu_properties(precision, num_threads),
+                host=True,
+                cores=tuple(members),
+            )
+        )
     return tuple(devices)
 
 

@@ -21,9 +21,14 @@ def list_allowed_cores() -> list[int]:
     return list(range(psutil.cpu_count() or 1))
 
 
-def bind_thread(core: int) -> None:
-    """Binds the calling thread to a core; only where `CAN_BIND_THREADS`."""
-    os.sched_setaffinity(0, {core})
+def bind_thread(core: int, thread_id: int = 0) -> None:
+    """Binds a thread to a core; only where `CAN_BIND_THREADS`.
+
+    Args:
+      core: the core.
+      thread_id: the system's number of the thread; 0 for the calling one.
+    """
+    os.sched_setaffinity(thread_id, {core})
 
 
 def list_thread_cores(thread_id: int) -> set[int]:

@@ -56,6 +56,7 @@ _TABU_STEPS = 10  # an operation that moved stays for so many steps, or up to tw
 _THRESHOLD = 0.06  # relative to the best schedule: the length of the longest that is accepted
 _PATIENCE = 1_000  # steps without improvement
 _REPORT_INTERVAL_S = 0.2  # approximate duration of a compiled call
+_ROUNDING = 2.0**-22  # relative, more than that of the two sums that give a start
 _PRECISION = 1e-6  # relative, below which lengths of paths are equal
 
 
@@ -75,6 +76,7 @@ class Tables(NamedTuple):
     outgoing: AdjacentEdges
     compute_s: Array  # float32 [N, D]
     kind: Array  # int32 [D]: see `makespan.Links`
+    conflicts: Array  # bool [D, D]: see `Instance.conflicts`; the identity if no two devices share
     can_move: Array  # bool [N, D]: whether an operation alone may move to a device
     memory_bytes: Array  # float32 [N]
     memory_devices: Array  # bool [K, D]: the devices that use each memory
@@ -133,7 +135,7 @@ def make_tables(problem: Instance) -> Tables:
             np.concatenate([delay_s[pairs], np.zeros_like(delay_s, shape=(1, *delay_s.shape[1:]))]),
         )
 
-    classes, memory = problem.classes, problem.memory_limits
+    classes, memory, conflicts = problem.classes, problem.memory_limits, problem.conflicts
     is_alone = np.bincount(classes.ids)[classes.ids] == 1
     return jax.device_put(
         Tables(
@@ -141,6 +143,7 @@ def make_tables(problem: Instance) -> Tables:
             outgoing=sort(senders, receivers, delay_s.transpose(0, 2, 1)),
             compute_s=np.asarray(problem.costs.compute_s, np.float32),
             kind=kind.astype(np.int32),
+            conflicts=np.eye(len(kind), dtype=bool) if conflicts is None else conflicts,
             can_move=problem.allowed & is_alone[:, None],
             memory_bytes=np.asarray(problem.costs.memory_bytes, np.float32),
             memory_devices=memory.devices,
@@ -272,8 +275,9 @@ def _propose(tables: Tables, state: State, key: chex.PRNGKey) -> _Insertions:
     drawn_ops = jax.lax.top_k(priority, min(_MAX_DRAWN, num_ops))[1]  # int32 [R]
 
     # The operation before each one on its device, and the last operation of each device; N: none.
-    device_at = placement[order]
-    last = jax.lax.cummax(jnp.where(device_at[:, None] == devices, ops[:, None], -1), axis=0)
+    # Operations on devices that conflict with a device count as its own.
+    is_occupied = tables.conflicts[placement[order]]
+    last = jax.lax.cummax(jnp.where(is_occupied, ops[:, None], -1), axis=0)
     earlier = jnp.concatenate([jnp.full((1, num_devices), -1), last[:-1]])
     padded_order = jnp.append(order, num_ops)
     predecessor = padded_order[earlier[position, placement]]
@@ -298,7 +302,7 @@ def _propose(tables: Tables, state: State, key: chex.PRNGKey) -> _Insertions:
     is_valid &= is_same_device | (tables.can_move[op, place_device] & fits)
     # Where the operation is already: before itself, and directly after itself.
     is_here = jnp.append(ops, jnp.full(num_devices, num_ops)) == op
-    is_valid &= is_open[op] & ~is_here & (place_before != op)
+    is_valid &= is_open[op] & ~is_here & ~(is_same_device & (place_before == op))
     begin_s = jnp.maximum(jnp.append(finish_s, 0.0)[place_before], arrival_s[:, place_device])
     rest_of_path_s = jnp.maximum(rest_after_s, departure_s[:, place_device])
     estimate_s = begin_s + tables.compute_s[drawn_ops][:, place_device] + rest_of_path_s
@@ -371,7 +375,10 @@ def _complete(
     tables: Tables, order: Array, position: Array, placement: Array, path_s: Array
 ) -> Schedule:
     """Returns a schedule with its operations sorted by start; `path_s` [N] is by position."""
-    start_s = path_s - tables.compute_s[order, placement[order]]
+    # An estimate that is never before the start nor after the end, in spite of rounding. So an
+    # operation stays after its inputs, even if these take no time.
+    compute_s = tables.compute_s[order, placement[order]]
+    start_s = path_s - jnp.maximum(compute_s - path_s * _ROUNDING, 0.0)
     finish_s = path_s[position]
     # Stable, so that operations that take no time keep their order.
     order = order[jnp.argsort(start_s, stable=True)]
@@ -416,12 +423,17 @@ def _sweep(
     num_devices = tables.compute_s.shape[1]
     column, all_devices = jnp.arange(batch)[:, None], jnp.arange(num_devices)
     path_s = jnp.zeros((num_ops, batch))
-    device_path_s = jnp.zeros((batch, num_devices))  # of the latest operation on each device
+    # Of the latest operations on each device and on those that conflict with it.
+    device_path_s = jnp.zeros((batch, num_devices))
     if known_path_s is not None:
         is_known = (jnp.arange(num_ops) < num_known)[:, None]
         path_s = jnp.where(is_known, known_path_s[:, None], path_s)
         device_path_s = jnp.stack(
-            [jnp.where(devices == d, path_s, 0.0).max(axis=0) for d in range(num_devices)], axis=1
+            [
+                jnp.where(tables.conflicts[d][devices], path_s, 0.0).max(axis=0)
+                for d in range(num_devices)
+            ],
+            axis=1,
         )
 
     def visit(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -441,7 +453,11 @@ def _sweep(
         op_path_s = start_s + tables.compute_s[op, device]
         return (
             jax.lax.dynamic_update_index_in_dim(path_s, op_path_s, i, 0),
-            jnp.where(is_own, op_path_s[:, None], device_path_s),
+            jnp.where(
+                tables.conflicts[device],
+                jnp.maximum(op_path_s[:, None], device_path_s),
+                device_path_s,
+            ),
         )
 
     return jax.lax.fori_loop(num_known, num_ops, visit, (path_s, device_path_s))[0]

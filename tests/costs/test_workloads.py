@@ -112,7 +112,7 @@ def test_the_costs_are_the_files():
 def test_types_of_the_arrays():
     costs = _read(_chain()).costs
     assert costs.tensor_bytes is None  # memory is as the format has it
-    kinds = {name: array.dtype for name, array in zip(costs._fields, costs[:-2], strict=False)}
+    kinds = {name: array.dtype for name, array in zip(costs._fields, costs[:-3], strict=False)}
     assert kinds.pop("accelerator") == np.int32
     assert set(kinds.values()) == {np.dtype(np.float32)}
 

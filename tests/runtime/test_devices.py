@@ -58,6 +58,38 @@ def test_precisions_are_the_whole_cpu_in_each_precision():
 
 
 @pytest.mark.parametrize(
+    ("cores", "groups"),
+    [
+        ([3, 5], [(3, 5), (3,), (5,)]),
+        ([0, 1, 2, 3], [(0, 1, 2, 3), (0, 1), (2, 3), (0,), (1,), (2,), (3,)]),
+        (list(range(10)), [tuple(range(10)), tuple(range(5)), tuple(range(5, 10))]),
+    ],
+)
+def test_cores_are_all_halves_and_single_ones_in_the_default_precision(monkeypatch, cores, groups):
+    monkeypatch.setattr(devices, "_allowed_cores", lambda: cores)
+    found = devices.resolve("cores")
+    assert [device.cores for device in found] == groups
+    assert [device.num_threads for device in found] == [len(group) for group in groups]
+    assert found[0].name == "CPU_ALL"
+    (cpu,) = (d for d in devices.list_references(found) if d.precision == found[0].precision)
+    assert found[0].properties == cpu.properties
+    for device in found:
+        assert device.core == (device.cores[0] if len(device.cores) == 1 else None)
+        assert devices.describe_invalid_device(device) == ""
+        assert device.label.startswith(f"{device.name} [cores, {cpu.precision}, ")
+    names = [device.name for device in found]
+    in_f32 = devices.replace_with_f32(found, names)
+    assert [device.name for device in in_f32] == names
+    assert {device.precision for device in in_f32} == {"f32"}
+
+
+def test_one_core_has_no_groups(monkeypatch):
+    monkeypatch.setattr(devices, "_allowed_cores", lambda: [0])
+    with pytest.raises(UserError, match="need at least two cores"):
+        devices.resolve("cores")
+
+
+@pytest.mark.parametrize(
     ("spec", "precisions", "names"),
     [
         ("host:f32", ["f32"], ["CPU_F32"]),

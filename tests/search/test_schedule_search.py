@@ -53,12 +53,17 @@ def improve(
     return schedule_search.improve(problem, tables, state, incumbent, num_evaluations, limits)[0]
 
 
-@pytest.mark.parametrize("case", range(4))
+@pytest.mark.parametrize("case", range(6))
 def test_paths_agree_with_the_simulator_after_every_step(case):
     rng, values_s = np.random.default_rng(case), np.array([np.inf])
     while np.isinf(values_s).all():
         problem, placements = reference.random_problem(
-            rng, "makespan", SIZE, colocated=0.2 * (case % 2), limited=0.7 * (case // 2)
+            rng,
+            "makespan",
+            SIZE,
+            colocated=0.2 * (case % 2),
+            limited=0.7 * (case // 2 == 1),
+            cores=case // 2 == 2,
         )
         values_s = np.asarray(problem.evaluate(placements))
     placement = np.asarray(placements[values_s.argmin()], np.int32)
@@ -77,6 +82,26 @@ def test_paths_agree_with_the_simulator_after_every_step(case):
             compute_s = np.asarray(problem.costs.compute_s)[np.arange(SIZE[0]), placed]
             through_s = schedule.finish_s + schedule.rest_s - compute_s
             np.testing.assert_allclose(through_s.max(), schedule.latency_s, rtol=1e-6)
+
+
+@pytest.mark.parametrize("cores", [False, True])
+def test_orders_stay_topological_where_rounding_moves_starts(cores):
+    """Chains whose operations take no time or a third of a second: starts are differences."""
+    rng = np.random.default_rng(0)
+    graph = helpers.random_dag(rng, 60, edge_probability=0.05)
+    seconds = rng.choice([0.0, 1 / 3, 0.1], (60, 3)).astype(np.float32)
+    resources = np.array([[True, True], [True, False], [False, True]]) if cores else None
+    costs = helpers.unit_costs(graph, 3, compute_s=seconds, resources=resources)
+    problem = helpers.as_problem(
+        graph, costs._replace(transfer_latency_s=costs.transfer_latency_s / 1e4), "makespan"
+    )
+    placement = rng.integers(0, 3, 60).astype(np.int32)
+    tables, key = schedule_search.make_tables(problem), jax.random.key(0, impl="rbg")
+    state = schedule_search.start(tables, problem.priority_order, placement, key)
+    for _ in range(40):
+        state = schedule_search.advance(tables, state, 5)
+        dag.check_order(problem.graph, np.asarray(state.current.order))
+        dag.check_order(problem.graph, np.asarray(state.best.order))
 
 
 def test_an_order_that_makes_a_device_wait_is_changed():

@@ -41,6 +41,8 @@ def run(
     objectives = {name: backend.objectives for name, backend in loading.BACKENDS.items()}
     if settings.devices.strip() == devices.PRECISIONS:  # they never compute at the same time
         objectives = {"hetero": objectives["hetero"]}
+    if settings.devices.strip() == devices.CORES:
+        objectives = {"concurrent": ("makespan",)}
     first = next(iter(objectives))
     if not target_lib.find_target(configure(first, objectives[first][0])).present:
         objectives = {"": tuple(simulators.OBJECTIVES)}

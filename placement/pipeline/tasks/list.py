@@ -81,8 +81,9 @@ def hyper_parameter_section(method: str) -> dict[str, dict[str, str]]:
 def device_sections() -> dict[str, dict[str, str]]:
     """Lists the devices of this machine, and the hardware that can be described."""
     labels = {}
-    for spec in ("auto", "host", devices.PRECISIONS, *devices.describe_machine()["devices"]):
-        with contextlib.suppress(UserError):  # a processor may have one precision only
+    made = "auto", "host", devices.PRECISIONS, devices.CORES
+    for spec in (*made, *devices.describe_machine()["devices"]):
+        with contextlib.suppress(UserError):  # a processor may have one precision or core only
             labels[spec] = "; ".join(device.label for device in devices.resolve(spec))
     return {
         "devices here (--config.devices=)": labels,

@@ -29,7 +29,7 @@ REMEDY = "deploy it again"
 
 _FORMS = (SINGLE, HETERO, CONCURRENT)
 _SECTION = "placement"
-_VERSION = 3  # files of another version are refused
+_VERSION = 4  # files of another version are refused
 _UNSEALED = "0" * 64  # stands in place of the digest while the digest is computed
 _SEAL = re.compile(rb'<digest value="([0-9a-f]{64})" />')
 _DEVICE_FIELDS = {field.name for field in dataclasses.fields(Device)}
@@ -201,7 +201,7 @@ def _parse(model: ov.Model) -> Description:
         _require(has_fields, "'devices' has unknown or missing fields")
         problem = devices_lib.describe_invalid_device(Device(**record))
         _require(not problem, f"a device has {problem}")
-    devices = tuple(Device(**record) for record in device_records)
+    devices = tuple(Device(**r | {"cores": tuple(r["cores"])}) for r in device_records)
     device_names = {device.name for device in devices}
     _require(len(device_names) == len(devices), "'devices' names one device twice")
 

@@ -16,7 +16,8 @@ import itertools
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import openvino as ov
@@ -74,7 +75,10 @@ class Executor(RequestGroup):
         self.workers = workers
         workers.start(self.devices)
         compiled = submodels.compile(self.split.parts, devices)
-        predecessors = find_predecessors(self.split, keep_device_order=num_requests == 1)
+        cores = {device.name: device.cores for device in self.devices if device.cores}
+        predecessors = find_predecessors(
+            self.split, keep_device_order=num_requests == 1, cores=cores
+        )
         request_numbers = itertools.count()
         super().__init__(
             [
@@ -284,23 +288,31 @@ class InferRequest:
             self._infer_requests[link.reader].set_input_tensor(link.input, tensor)
 
 
-def find_predecessors(split: SplitModel, *, keep_device_order: bool) -> list[frozenset[int]]:
+def find_predecessors(
+    split: SplitModel,
+    *,
+    keep_device_order: bool,
+    cores: Mapping[str, Sequence[int]] = types.MappingProxyType({}),
+) -> list[frozenset[int]]:
     """Returns for each part the parts that must end before it starts.
 
     Args:
       split: the parts of the model.
+      cores: the cores that devices share, by the devices' names; each core runs its parts in the
+        order of the split.
       keep_device_order: whether a device also runs its parts in the order of the split. It then
         waits for the next part's inputs even if it could run a later part meanwhile, because that
         one may be long and other devices may be waiting for the next part.
     """
-    previous_part: dict[str, int] = {}  # of each device
+    previous_part: dict[str | int, int] = {}  # of each device, or of each core that is shared
     predecessors = []
     for number, part in enumerate(split.parts):
         required = set(part.sources)
-        if keep_device_order and part.device in previous_part:
-            required.add(previous_part[part.device])
+        occupied: Sequence[str | int] = cores.get(part.device, (part.device,))
+        if keep_device_order or part.device in cores:
+            required |= {previous_part[unit] for unit in occupied if unit in previous_part}
         predecessors.append(frozenset(required))
-        previous_part[part.device] = number
+        previous_part |= dict.fromkeys(occupied, number)
     return predecessors
 
 

@@ -77,5 +77,6 @@ def _is_same_cpu(first: Device, second: Device) -> bool:
     return (
         first.host
         and second.host
-        and (first.core, first.properties) == (second.core, second.properties)
+        and (first.core, first.cores, first.properties)
+        == (second.core, second.cores, second.properties)
     )

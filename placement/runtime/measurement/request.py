@@ -234,7 +234,7 @@ class Timeline(Request[np.ndarray]):
 
 
 class ContentionTimes(NamedTuple):
-    """Times of P parts on each of D devices, float64 [inferences, P] each."""
+    """Times of P parts on each device that computes, float64 [inferences, P] each."""
 
     isolated_s: tuple[np.ndarray, ...]  # while the other devices are idle
     concurrent_s: tuple[np.ndarray, ...]  # while all devices compute
@@ -248,9 +248,8 @@ class Contention(Request[ContentionTimes]):
     """
 
     devices: tuple[Device, ...]
-    segments: tuple[
-        tuple[Segment, ...], ...
-    ]  # for each device the whole model, P parts that compute
+    # For each of the devices that compute at the same time the whole model, P parts that compute.
+    segments: tuple[tuple[Segment, ...], ...]
     inferences: int  # on each device
     limit_s: float = math.inf  # wall time from now on
 

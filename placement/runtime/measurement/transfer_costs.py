@@ -204,22 +204,26 @@ def _measure_slowdown(
     """Returns the relative slowdown of each part while the other devices compute, float64 [M, D].
 
     It is 0.5 if a part takes 1.5 times as long as in isolation, and nan if the part did not run.
+    Devices that share cores compute at the same time as those with equally many cores.
     """
     slowdown = np.full(supported.shape, np.nan)
-    num_devices = supported.shape[1]
-    if num_devices < 2 or not len(names):
-        return slowdown
+    groups: dict[int, list[int]] = {}  # the devices by their number of cores
+    for number, device in enumerate(measurer.devices):
+        groups.setdefault(len(device.cores), []).append(number)
     fallback = supported.argmax(axis=1)
-    segments = tuple(
-        _segments(measurer, names, np.where(supported[:, device], device, fallback))
-        for device in range(num_devices)
-    )
-    remaining_s = max(0.0, deadline_s - time.monotonic())
-    times = measurer.ask(Contention(measurer.devices, segments, _INFERENCES, remaining_s))
-    for device, (isolated_s, concurrent_s) in enumerate(zip(*times, strict=True)):
-        if len(isolated_s) and len(concurrent_s):
-            ratio = np.median(concurrent_s, axis=0) / np.median(isolated_s, axis=0)
-            slowdown[:, device] = np.where(supported[:, device], ratio - 1, np.nan)
+    for group in groups.values():
+        if len(group) < 2 or not len(names):
+            continue
+        segments = tuple(
+            _segments(measurer, names, np.where(supported[:, number], number, fallback))
+            for number in group
+        )
+        remaining_s = max(0.0, deadline_s - time.monotonic())
+        times = measurer.ask(Contention(measurer.devices, segments, _INFERENCES, remaining_s))
+        for number, isolated_s, concurrent_s in zip(group, *times, strict=True):
+            if len(isolated_s) and len(concurrent_s):
+                ratio = np.median(concurrent_s, axis=0) / np.median(isolated_s, axis=0)
+                slowdown[:, number] = np.where(supported[:, number], ratio - 1, np.nan)
     return slowdown
 
 

@@ -100,11 +100,13 @@ def test_a_broadcast_problem_is_unchanged(more):
             segment_costs=SegmentCosts(
                 np.stack([tensors] * 3, axis=1), costs.compute_s[0], 0.1 * costs.compute_s
             ),
+            resources=np.array([[True, True], [True, False], [False, True]]),
         )
     problem = helpers.as_problem(graph, costs, "makespan")
     sent = flax.serialization.msgpack_serialize(processes.pack_problem(problem))
     received = processes.unpack_problem(flax.serialization.msgpack_restore(sent))
     assert jax.tree.all(jax.tree.map(np.array_equal, received.costs, problem.costs))
+    assert (received.costs.resources is None) == (not more)
     assert (received.objective, received.devices) == (problem.objective, problem.devices)
     assert received.graph.op_names == graph.op_names
     assert received.graph.output_shapes == graph.output_shapes

@@ -247,6 +247,72 @@ def test_a_device_runs_its_parts_in_turn_unless_requests_overlap():
     ]
 
 
+def test_parts_on_a_common_core_run_in_the_order_of_the_split():
+    model = small.branches(length=2)
+    cut = (
+        Segment("LEFT", ("left_0",)),
+        Segment("RIGHT", ("right_0", "right_1")),
+        Segment("ALL", ("left_1",)),
+        Segment("RIGHT", ("sum",)),
+    )
+    split_branches = split.split_model(model, cut)
+    cores = {"ALL": (0, 1), "LEFT": (0,), "RIGHT": (1,)}
+    for keep_device_order in (False, True):
+        assert executor_lib.find_predecessors(
+            split_branches, keep_device_order=keep_device_order, cores=cores
+        ) == [set(), set(), {0, 1}, {1, 2}]
+
+
+@two_cores
+def test_all_cores_share_the_thread_of_the_first_and_the_others_sleep_meanwhile(own_workers):
+    all_cores, first, second = devices.resolve("cores")[:3]
+    if len(second.cores) > 1:
+        pytest.skip("the second group is half of the cores")
+    own_workers.start((all_cores, first, second))
+    ids = own_workers.thread_ids
+    assert ids["CPU_ALL"] == ids["CPU_CORE_0"] != ids["CPU_CORE_1"]
+    for device in (first, second):
+        assert os.sched_getaffinity(ids[device.name]) == {device.core}
+    own_workers.begin_inference(unheard)
+    begun, hold = threading.Semaphore(0), threading.Event()
+    own_workers.submit("CPU_CORE_1", (0, 0), begun.release)
+    assert begun.acquire(timeout=60)
+    assert not is_asleep([ids["CPU_CORE_1"]])  # it waits for its next part and spins
+    own_workers.submit("CPU_ALL", (0, 1), lambda: (begun.release(), hold.wait()))
+    assert begun.acquire(timeout=60)
+    asleep = falls_asleep([ids["CPU_CORE_1"]])
+    hold.set()
+    own_workers.end_inference(unheard)
+    assert asleep
+
+
+@two_cores
+def test_a_model_on_all_cores_and_on_each_computes_what_one_device_does(own_workers):
+    group = devices.resolve("cores")
+    all_cores, *_, first, second = (device.name for device in group)
+    model = small.branches(length=3)
+    cut = [
+        Segment(first, ("left_0",)),
+        Segment(second, ("right_0",)),
+        Segment(all_cores, ("left_1",)),
+        Segment(second, ("right_1", "right_2")),
+        Segment(first, ("left_2",)),
+        Segment(all_cores, ("sum",)),
+    ]
+    executor = Executor(Submodels(devices.open_core(group), model), cut, group, own_workers)
+    inputs = frontend.example_inputs(model, 0)
+    for _ in range(5):
+        for found, expected in zip(
+            small.outputs(executor, inputs), small.expected(model, inputs), strict=True
+        ):
+            np.testing.assert_allclose(found, expected, rtol=0.05, atol=0.05)
+        ends = {span.part: span.end_s for span in executor.spans}
+        begins = {span.part: span.begin_s for span in executor.spans}
+        assert begins[2] >= max(ends[0], ends[1])
+        assert min(begins[3], begins[4]) >= ends[2]
+        assert begins[5] >= max(ends[3], ends[4])
+
+
 def test_a_job_of_an_earlier_request_or_part_goes_first(own_workers):
     own_workers.start(HOST)
     hold, held = threading.Event(), threading.Event()

@@ -189,8 +189,8 @@ class Session:
         The two alternate every few inferences, because the machine drifts.
         """
         deadline_s = self._request_time_s + request.limit_s
-        isolated: list[list[list[Span]]] = [[] for _ in request.devices]
-        concurrent: list[list[list[Span]]] = [[] for _ in request.devices]
+        isolated: list[list[list[Span]]] = [[] for _ in request.segments]
+        concurrent: list[list[list[Span]]] = [[] for _ in request.segments]
         with contextlib.suppress(CompileDeadlineError):
             executors = [
                 self._loaded.executor(segments, request.devices, deadline_s=deadline_s)
