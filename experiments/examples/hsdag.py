@@ -44,7 +44,7 @@ NUM_ROUNDS = 2  # of messages, in each direction
 NUM_CHAINS = 64
 NUM_MOVES = 16  # of a chain, with one parse
 TEMPERATURE = 0.005  # of acceptance, in units of the best single device
-RESTART_SHARE = 0.1  # of the chains, which begin at the best placement again
+RESTART_SHARE = 0.02  # of the chains, which begin at the best placement again
 # REINFORCE.
 LEARNING_RATE = 1e-3
 LARGEST_GAIN = 0.05  # in units; smaller ones are the reward, and losses count as no gain

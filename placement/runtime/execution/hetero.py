@@ -2,7 +2,9 @@
 
 All candidates are compiled in the same way, single devices included: through HETERO, with each
 device's properties inside DEVICE_PROPERTIES. This is the only place where HETERO does not override
-them: once a model has several submodels, HETERO otherwise ignores the number of threads.
+them: once a model has several submodels, HETERO otherwise ignores the number of threads. The only
+exception is a placement on one CPU in two precisions, which is one program of the CPU plug-in
+(`mixed_precision`).
 
 HETERO accepts every placement of a static model. Its connected parts on one device can depend on
 each other in cycles (part A feeds part B, which feeds A again). HETERO then splits parts until no
@@ -18,6 +20,7 @@ from openvino import opset13
 
 from placement.errors import UserError
 from placement.runtime.devices import Device
+from placement.runtime.execution import mixed_precision
 from placement.runtime.models import colocation
 from placement.runtime.models.fingerprint import quote_names
 from placement.runtime.models.operations import constant_names, ops_by_name, source_name
@@ -53,11 +56,20 @@ def compile_placement(
     Raises:
       UserError: the affinity misses an operation, names one that the model lacks, names a device
         that is not among `devices`, or separates operations that belong together (`colocation`).
+      OSError: there is no space for temporary files, which a model in two precisions needs.
       RuntimeError: OpenVINO cannot compile the model.
     """
     if affinity is None and len(devices) == 1:
         return core.compile_model(model, devices[0].name, dict(devices[0].properties))
     device_names = [device.name for device in devices]
+    if affinity is not None:
+        used = [device for device in devices if device.name in affinity.values()]
+        coarse = mixed_precision.find_coarse_device(used)
+        if coarse is not None:
+            _validate_affinity(model, affinity, device_names)
+            kept = [op for op, name in affinity.items() if name != coarse.name]
+            mixed = mixed_precision.keep_in_f32(core, model, kept)
+            return core.compile_model(mixed, coarse.name, dict(coarse.properties))
     config = {"DEVICE_PROPERTIES": {device.name: dict(device.properties) for device in devices}}
     labelled = model if affinity is None else label_devices(model, affinity, device_names)
     return core.compile_model(labelled, f"HETERO:{','.join(device_names)}", config)

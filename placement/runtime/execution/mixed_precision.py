@@ -1,0 +1,146 @@
+"""Placements on one CPU in two precisions, as a single program of the CPU plug-in.
+
+The plug-in computes a model in a coarser precision except for operations with the attribute
+`DisablePrecisionConversion`, which keep f32. Compared with HETERO this needs no submodels, so that
+a change of precision costs no more than the conversion of a tensor. The Python interface cannot
+set the attribute, but model files hold it.
+
+The plug-in's transformations drop the attribute from operations that they replace. Most of these
+transformations are OpenVINO's common ones. They run here first, and the attributes come afterwards,
+on what has become of each operation.
+"""
+
+import tempfile
+import xml.etree.ElementTree as ET
+from collections.abc import Collection
+from pathlib import Path
+
+import openvino as ov
+from openvino._offline_transformations import apply_moc_transformations
+
+from placement.runtime.devices import Device, is_cpu
+from placement.runtime.models import serialization
+from placement.runtime.models.operations import constant_names, ops_by_name, source_name
+
+_HINT = "INFERENCE_PRECISION_HINT"
+_FUSED_NAMES = "fused_names_0"
+_MERGING = ("Convolution", "GroupConvolution", "MatMul")
+# `dynamic` stands for every precision that an operation may have.
+_KEEP_F32 = {"name": "DisablePrecisionConversion", "version": "0", "value": "dynamic:f16"}
+
+
+def find_coarse_device(devices: Collection[Device]) -> Device | None:
+    """Returns the device of the coarser precision if the devices are one CPU in f32 and in it."""
+    is_one_cpu = all(
+        is_cpu(device) and device.core is None and not device.cores for device in devices
+    )
+    others = {tuple(sorted({**device.properties, _HINT: ""}.items())) for device in devices}
+    coarse = [device for device in devices if device.precision != "f32"]
+    if len(devices) != 2 or len(coarse) != 1 or not is_one_cpu or len(others) != 1:
+        return None
+    return coarse[0]
+
+
+def keep_in_f32(core: ov.Core, model: ov.Model, names: Collection[str]) -> ov.Model:
+    """Returns a transformed model in which the named operations keep f32.
+
+    An operation that OpenVINO has merged from several ones keeps f32 if one of them does.
+
+    Args:
+      core: reads the model.
+      model: from `frontend.prepare`; it is not changed.
+      names: operations that are not computed from constants.
+
+    Raises:
+      OSError: there is no space for the model's temporary files.
+      RuntimeError: OpenVINO cannot transform the model.
+    """
+    transformed, origins = _transform(model)
+    kept = _spread(model, set(names), set[str]().union(*origins.values()))
+    marked = {name for name, merged in origins.items() if not merged.isdisjoint(kept)}
+    _join_sums(transformed, marked)
+    # The model maps the weights' file, which Windows does not remove before the model is gone.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        serialization.write_model(transformed, Path(folder))
+        xml, weights = (Path(folder) / name for name in (serialization.XML, serialization.WEIGHTS))
+        tree = ET.parse(xml)
+        for layer in tree.getroot().iterfind("layers/layer"):
+            if layer.get("name") in marked:
+                _mark(layer)
+        tree.write(xml)
+        return core.read_model(xml, weights)
+
+
+def _transform(model: ov.Model) -> tuple[ov.Model, dict[str, frozenset[str]]]:
+    """Applies OpenVINO's common transformations.
+
+    Returns:
+      A transformed clone, and for each of its operations the names of those of the model that it
+      was merged from. Constants and inputs have none.
+    """
+    clone = model.clone()
+    original_names: dict[str, str] = {}
+    # Names may contain the comma that separates them in the runtime information: number them.
+    for number, op in enumerate(clone.get_ordered_ops()):
+        if _FUSED_NAMES in op.get_rt_info():
+            del op.get_rt_info()[_FUSED_NAMES]
+        if op.get_type_name() not in ("Parameter", "Result"):
+            original_names[f"op{number}"] = op.get_friendly_name()
+            op.set_friendly_name(f"op{number}")
+    apply_moc_transformations(clone, cf=False)
+    origins: dict[str, frozenset[str]] = {}
+    for number, op in enumerate(clone.get_ordered_ops()):
+        info = op.get_rt_info()
+        merged = info[_FUSED_NAMES].astype(str).split(",") if _FUSED_NAMES in info else []
+        if op.get_type_name() in ("Parameter", "Result", "Constant"):
+            continue
+        name = original_names.get(op.get_friendly_name(), op.get_friendly_name())
+        op.set_friendly_name(f"{name}#{number}")  # unique
+        origins[op.get_friendly_name()] = frozenset(
+            original_names[part] for part in merged if part in original_names
+        )
+    return clone, origins
+
+
+def _spread(model: ov.Model, names: set[str], known: Collection[str]) -> set[str]:
+    """Adds the readers of named operations that the transformations replaced without a trace."""
+    kept = set(names)
+    constants = constant_names(model)
+    for name, op in ops_by_name(model).items():  # in topological order
+        sources = {source_name(port) for port in op.inputs()} - constants
+        if any(source in kept and source not in known for source in sources):
+            kept.add(name)
+    return kept
+
+
+def _join_sums(model: ov.Model, marked: set[str]) -> None:
+    """Marks the sums that the plug-in merges with a marked convolution.
+
+    It adds the second tensor in place where the convolution writes, so that both need one
+    precision. OpenVINO 2026.4 refuses to compile them otherwise.
+    """
+    constants = constant_names(model)
+    for name, op in ops_by_name(model).items():
+        sources = [port.get_source_output().get_node() for port in op.inputs()]
+        if op.get_type_name() != "Add" or any(s.get_friendly_name() in constants for s in sources):
+            continue
+        for source in sources:
+            # From the sum through operations with one input, such as the addition of a bias.
+            while len(source.output(0).get_target_inputs()) == 1:
+                if source.get_type_name() in _MERGING:
+                    if source.get_friendly_name() in marked:
+                        marked.add(name)
+                    break
+                inputs = [p for p in source.inputs() if source_name(p) not in constants]
+                if len(inputs) != 1:
+                    break
+                source = inputs[0].get_source_output().get_node()
+
+
+def _mark(layer: ET.Element) -> None:
+    """Adds the attribute to an operation of a model file."""
+    info = layer.find("rt_info")
+    if info is None:
+        info = ET.Element("rt_info")
+        layer.insert(0 if layer.find("data") is None else 1, info)
+    ET.SubElement(info, "attribute", _KEEP_F32)
