@@ -7,6 +7,7 @@ anything under such a name, for example a pipe that blocks a process that opens 
 """
 
 import contextlib
+import os
 import shutil
 import stat
 import tempfile
@@ -40,8 +41,7 @@ class TempDir:
 
 
 def _remove_abandoned() -> None:
-    with tempfile.TemporaryDirectory() as own_folder:
-        user = Path(own_folder).stat().st_uid
+    user = getattr(os, "geteuid", int)()  # on Windows every file belongs to user 0
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError, Timeout):
             # A link is not followed, and a pipe, which may block, is not opened. Nobody else can

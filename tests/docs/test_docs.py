@@ -118,6 +118,9 @@ NOT_RUN = {
     'placement place model.onnx --input-shapes "images:1,3,224,224;ids:1,128"': "an example",
     "host left out: lab3: processor Intel(R) Core(TM) Ultra 7 155H, not Intel(R) Core(TM) Ultra 7"
     " 258V": "an example",
+    "cd runs/mine/deploy": "a test of the loader compiles and runs it",
+    "refused on the devices here:": "an example",
+    'placement place dyn.xml --input-shapes "image:4,3,32,32" --devices host': "an example",
     "server_cpu: 0.181 of the peak, 367 us to launch": "held by a test of the benchmark",
     "compute_s = launch_s + max(flops / flop_per_s[class], moved_bytes / bytes_per_s)": "a formula",
 }

@@ -294,12 +294,13 @@ def _write(
                     f"{nan_share:.3g} of the output values are NaN, as on the reference device; "
                     "nothing else is known of them"
                 )
-        unwritten = (artifact_lib.BLOB_FILE, artifact_lib.IMPORT_FILE) if no_blob_reason else ()
-        if artifact.dynamic is None:
-            unwritten += (shapes.DYNAMIC_FILE, shapes.DYNAMIC_WEIGHTS)
-        else:
+        if artifact.dynamic is not None:
             checks["other shapes"] = _check_shapes(new, tolerance)
-        record["files"] = {k: text for k, text in _DESCRIPTIONS.items() if k not in unwritten}
+        record["files"] = {
+            name: text
+            for name, text in _DESCRIPTIONS.items()
+            if name == _RECORD or (new / name).exists()
+        }
         runs.write_text(new / "deploy.md", deployment.markdown(printable.data(record)))
         runs.write_json(new / _RECORD, record)
         _replace(new, final)
@@ -317,8 +318,8 @@ def _check_shapes(folder: Path, tolerance: float) -> str:
     """
     lines = []
     with artifact_lib.load(folder, concurrent=False) as network:
-        for given, comparison, refusal in network.check_other_shapes():
-            listed = ", ".join(str(list(shape)) for shape in given)
+        for tested_shapes, comparison, refusal in network.check_other_shapes():
+            listed = ", ".join(str(list(shape)) for shape in tested_shapes)
             if comparison is None:
                 lines.append(f"{listed} refused: {refusal}")
             elif not comparison.error <= tolerance:

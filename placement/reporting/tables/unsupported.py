@@ -22,8 +22,8 @@ def markdown(records: Sequence[dict[str, str]]) -> str:
         names.setdefault(key, []).append(f"`{record['name']}`")
     rows = []
     for (device, op_type, inputs, reason), listed in names.items():
-        more = [f"{len(listed) - _NUM_NAMES} more"] if len(listed) > _NUM_NAMES else []
-        rows.append((device, ", ".join([*listed[:_NUM_NAMES], *more]), op_type, inputs, reason))
+        omitted = [f"{len(listed) - _NUM_NAMES} more"] if len(listed) > _NUM_NAMES else []
+        rows.append((device, ", ".join([*listed[:_NUM_NAMES], *omitted]), op_type, inputs, reason))
     summary = "Operations that cannot run: " + ", ".join(
         f"{count} on {device}" for device, count in counts.items()
     )

@@ -21,7 +21,7 @@ from placement.runtime.deployment.network import Network
 from placement.runtime.devices import Device
 from placement.runtime.execution import hetero
 from placement.runtime.execution.split import Segment
-from placement.runtime.models import fingerprint, operations, outputs
+from placement.runtime.models import fingerprint, operations, outputs, support
 from placement.runtime.models.fingerprint import quote_names
 
 _SCHEMA = {
@@ -179,7 +179,7 @@ def check_support(
     for device in used_devices:
         supported = core.query_model(model, device.name, dict(device.properties))
         unsupported = [
-            f"{op.get_friendly_name()} ({op.get_type_name()})"
+            op
             for op in model.get_ordered_ops()
             if affinity.get(op.get_friendly_name()) == device.name
             and op.get_friendly_name() not in constant
@@ -187,9 +187,13 @@ def check_support(
             and op.get_friendly_name() not in supported
         ]
         if unsupported:
+            names = [f"{op.get_friendly_name()} ({op.get_type_name()})" for op in unsupported]
+            first_name = unsupported[0].get_friendly_name()
+            (first,) = support.explain(core, model, device.name, [first_name])
             raise UserError(
-                f"{device.label} does not support {quote_names(unsupported)} of the placement; "
-                "place the model on this machine: --task=place"
+                f"{device.label} does not support {quote_names(names)} of the placement "
+                f"({first_name} with {first.inputs}: {first.reason}); place the model on this "
+                "machine: --task=place"
             )
 
 

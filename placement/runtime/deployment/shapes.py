@@ -18,6 +18,7 @@ import openvino as ov
 from placement import files
 from placement.errors import UserError
 from placement.runtime.deployment import service
+from placement.runtime.execution.executor import Executor
 from placement.runtime.models import frontend, outputs
 
 DYNAMIC_FILE, DYNAMIC_WEIGHTS = "dynamic.xml", "dynamic.bin"
@@ -52,7 +53,12 @@ def _compute_digest(folder: Path) -> str:
 class Variants:
     """Runs a dynamic model, one static variant for each shape."""
 
-    def __init__(self, folder: Path, digest: str, compile_model: Callable[[ov.Model], object]):
+    def __init__(
+        self,
+        folder: Path,
+        digest: str,
+        compile_model: Callable[[ov.Model], ov.CompiledModel | Executor],
+    ):
         """Reads the model.
 
         Args:
@@ -68,7 +74,7 @@ class Variants:
                 f"{str(folder / DYNAMIC_FILE)!r} or its weights have changed since they were "
                 f"written; {_REMEDY}"
             )
-        self._model = frontend.load(folder / DYNAMIC_FILE)
+        self._model = frontend.load(str(folder / DYNAMIC_FILE))
         self._compile = compile_model
         self._runners: OrderedDict[Shapes, service.Runner] = OrderedDict()
 
@@ -101,8 +107,9 @@ class Variants:
         """
         if shapes not in self._runners:
             compiled = self._compile(self.prepare(shapes))
-            is_model = isinstance(compiled, ov.CompiledModel)
-            self._runners[shapes] = compiled.create_infer_request() if is_model else compiled
+            self._runners[shapes] = (
+                compiled if isinstance(compiled, Executor) else compiled.create_infer_request()
+            )
             if len(self._runners) > _MAX_VARIANTS:
                 self._runners.popitem(last=False)
         self._runners.move_to_end(shapes)

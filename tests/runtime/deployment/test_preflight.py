@@ -132,6 +132,9 @@ class Supporting:
         ops = (op.get_friendly_name() for op in model.get_ops())
         return {name: device for name in ops if name != self._without}
 
+    def compile_model(self, model, device):
+        raise RuntimeError("Exception from src/core.cpp:1:\nno such kernel")
+
 
 def test_an_operation_that_its_device_does_not_support_is_named():
     model = small.diamond()
@@ -141,6 +144,7 @@ def test_an_operation_that_its_device_does_not_support_is_named():
     with pytest.raises(UserError, match=r"does not support 'left \(MatMul\)'") as caught:
         preflight.check_support(Supporting("left"), model, affinity, HOST)
     assert HOST[1].label in str(caught.value)
+    assert "(left with f32[4,8], f32[8,8]: no such kernel)" in str(caught.value)
 
 
 def row(name: str, form: str, ratio: float | None, spread: float = 0.02) -> Row:

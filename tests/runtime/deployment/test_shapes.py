@@ -8,6 +8,7 @@ import pytest
 from openvino import opset13 as ops
 
 from placement.errors import UserError
+from placement.runtime import devices
 from placement.runtime.deployment import artifact, shapes
 from placement.runtime.execution.split import Segment
 from placement.runtime.models import frontend
@@ -122,6 +123,17 @@ def test_a_variant_with_other_operations_is_refused(tmp_path):
         network._variants._model = model
         with pytest.raises(UserError, match=r"does not fit these shapes: .*no device for 'other'"):
             network.infer([np.ones((2, 8), np.float32)])
+
+
+def test_hetero_itself_refuses_a_dynamic_model_with_a_positive_lower_limit():
+    """The reason for static variants; when this fails, OpenVINO may run dynamic models itself."""
+    model = frontend.name_operations(dynamic())
+    for op in model.get_ops():
+        op.get_rt_info()["affinity"] = B if op.get_friendly_name() == "right" else A
+    config = {"DEVICE_PROPERTIES": {device.name: dict(device.properties) for device in HOST}}
+    compiled = devices.open_core(HOST).compile_model(model, f"HETERO:{A},{B}", config)
+    with pytest.raises(RuntimeError, match="are incompatible"):
+        compiled.create_infer_request()
 
 
 def test_shapes_near_the_placed_ones_are_proposed():

@@ -32,7 +32,7 @@ def main(directory: Path) -> None:
     processors.end_with_parent()
     requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # a library that prints does not disturb the messages
-    channel = Channel(requests, replies, at_end=lambda: os._exit(0))
+    channel = Channel(requests, replies, close_callback=lambda: os._exit(0))
     send = channel.send
     try:
         try:

@@ -17,17 +17,22 @@ class Channel:
     """One end of two pipes."""
 
     def __init__(
-        self, reader: IO[bytes], writer: IO[bytes], at_end: Callable[[], None] = lambda: None
+        self,
+        reader: IO[bytes],
+        writer: IO[bytes],
+        close_callback: Callable[[], None] = lambda: None,
     ):
         """Starts the thread that reads.
 
         Args:
           reader, writer: the ends of the pipes from and to the other process.
-          at_end: called on that thread when the other process has ended or closed its pipe.
+          close_callback: called on that thread when the other process has ended or closed its pipe.
         """
         self._writer = writer
         self._messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._read, args=(reader, at_end), daemon=True)
+        self._thread = threading.Thread(
+            target=self._read, args=(reader, close_callback), daemon=True
+        )
         self._thread.start()
 
     def send(self, message: Any) -> None:
@@ -56,7 +61,7 @@ class Channel:
         """Waits for the reading thread, which ends with the other process."""
         self._thread.join()
 
-    def _read(self, reader: IO[bytes], at_end: Callable[[], None]) -> None:
+    def _read(self, reader: IO[bytes], close_callback: Callable[[], None]) -> None:
         try:
             while True:
                 self._messages.put(pickle.load(reader))
@@ -64,4 +69,4 @@ class Channel:
             pass
         finally:
             self._messages.put(_END)
-            at_end()
+            close_callback()
