@@ -214,7 +214,7 @@ def _make_record(
         "form": decision.form,
         "fallback": decision.is_fallback,
         "deployed": form_names[decision.form],
-        "openvino_alone": decision.single_device or "HETERO",
+        "openvino_alone": decision.single_device or "placement",
         "seed": settings.seed,
         "rows": [
             {

@@ -15,10 +15,12 @@ model is loaded. Every operation of the file has a device, constants included: a
 several devices read is copied for each. A loader therefore only has to copy labels; docs/DEPLOY.md
 shows one without this package.
 
-There are three forms. 'single': one device runs everything. 'hetero': HETERO runs the placement,
-one part after another. 'concurrent': this package runs the placement, with its devices at the same
-time. A file has one form that the measurement chose and one that OpenVINO runs alone. They differ
-if the first is 'concurrent'.
+There are four forms. 'single': one device runs everything. 'hetero': HETERO runs the placement,
+one part after another. 'mixed precision': one CPU runs the placement, and the file marks the
+operations that keep f32 (`placement.runtime.execution.mixed_precision`), so that a loader only
+compiles it. 'concurrent': this package runs the placement, with its devices at the same time. A
+file has one form that the measurement chose and one that OpenVINO runs alone. They differ if the
+first is 'concurrent'.
 """
 
 import dataclasses
@@ -39,12 +41,18 @@ from placement.runtime import processors
 from placement.runtime.deployment import description as description_lib
 from placement.runtime.deployment import netron
 from placement.runtime.deployment import shapes as shapes_lib
-from placement.runtime.deployment.description import CONCURRENT, HETERO, REMEDY, Description
+from placement.runtime.deployment.description import (
+    CONCURRENT,
+    HETERO,
+    MIXED,
+    REMEDY,
+    Description,
+)
 from placement.runtime.deployment.description import SINGLE as SINGLE
 from placement.runtime.deployment.network import REQUESTS_PER_DEVICE, Network
 from placement.runtime.devices import Device
 from placement.runtime.errors import find_reason, silent_stderr, summarise_error
-from placement.runtime.execution import hetero
+from placement.runtime.execution import hetero, mixed_precision
 from placement.runtime.execution.executor import Executor, InferRequest
 from placement.runtime.execution.split import Segment
 from placement.runtime.execution.submodels import Submodels
@@ -65,13 +73,11 @@ class Artifact(NamedTuple):
     """A model with its placement, to be deployed."""
 
     model: ov.Model  # from `frontend.prepare`
-    affinity: hetero.Affinity  # the placement; not used if `alone` is given
+    affinity: hetero.Affinity  # the placement; not used if `single_device` is given
     segments: tuple[Segment, ...]  # of the placement; empty if it has no 'concurrent' form
     devices: tuple[Device, ...]  # that the model may run on, in HETERO's order of preference
     form: str  # the form that `load` chooses by default
-    single_device: (
-        str | None
-    )  # the device of form 'single'; None if OpenVINO alone runs form 'hetero'
+    single_device: str | None  # of form 'single'; None if OpenVINO alone runs the placement
     decision: str  # the reason for this form, for people
     notes: Mapping[str, str]  # its origin, for people
     dynamic: ov.Model | None = None  # the model with its dynamic inputs; None if it has none
@@ -88,34 +94,12 @@ def save(artifact: Artifact, folder: Path) -> str:
       OSError: the folder cannot hold the model.
       RuntimeError: OpenVINO cannot read or compile the model.
     """
-    if artifact.single_device is None:
-        used_devices = set(artifact.affinity.values())
-        used = [device.name for device in artifact.devices if device.name in used_devices]
-        model = hetero.label_devices(artifact.model, artifact.affinity, used)
-        # Copies of a constant share its name, but an affinity needs unique ones: number them.
-        occurrences: Counter[str] = Counter()
-        for op in model.get_ordered_ops():
-            name = op.get_friendly_name()
-            occurrences[name] += 1
-            if occurrences[name] > 1:
-                op.set_friendly_name(f"{name}#{occurrences[name]}")
-        affinity = {
-            op.get_friendly_name(): op.get_rt_info()["affinity"].astype(str)
-            for op in model.get_ordered_ops()
-        }
-        device = f"HETERO:{','.join(used)}"
-    else:
-        model, affinity, device = artifact.model.clone(), {}, artifact.single_device
-    constant = operations.constant_names(artifact.model)
-    segments = tuple(
-        Segment(segment.device, tuple(name for name in segment.ops if name not in constant))
-        for segment in artifact.segments
-    )
     dynamic = ""
     if artifact.dynamic is not None:
         with serialization.report_free_space(folder):
             dynamic = shapes_lib.save(artifact.dynamic, folder)
-    description = Description(artifact.form, device, affinity, segments, artifact.devices, dynamic)
+    model, description, file_affinity = _apply_placement(artifact)
+    description = description._replace(dynamic=dynamic)
     notes = {"decision": artifact.decision, **artifact.notes}
     description_lib.write(model, description, notes)
     file = folder / MODEL_FILE
@@ -123,13 +107,12 @@ def save(artifact: Artifact, folder: Path) -> str:
         # By default `save_model` would round weights to f16.
         ov.save_model(model, file, compress_to_fp16=False)
         # The program in C++ reads this file; the loader of this package reads the rt_info.
-        named = affinity or {op.get_friendly_name(): device for op in model.get_ordered_ops()}
-        text = json.dumps(named, indent=1) + "\n"
+        text = json.dumps(file_affinity, indent=1) + "\n"
         files.write_bytes(folder / AFFINITIES_FILE, text.encode())
         files.write_bytes(folder / LOADER_FILE, _LOADER.read_bytes())
     # For viewers only; the loader uses the runtime information.
     xml = files.read_bytes(file, remedy=REMEDY)
-    files.write_bytes(file, netron.annotate(xml, affinity, otherwise=device))
+    files.write_bytes(file, netron.annotate(xml, file_affinity))
     description_lib.seal(file)
 
     core = devices_lib.open_core(description.devices)
@@ -156,6 +139,50 @@ def save(artifact: Artifact, folder: Path) -> str:
     }
     files.write_bytes(folder / IMPORT_FILE, json.dumps(import_arguments, indent=2).encode() + b"\n")
     return ""
+
+
+def _apply_placement(artifact: Artifact) -> tuple[ov.Model, Description, dict[str, str]]:
+    """Returns the model of the file, its description, and the device of each of its operations."""
+    devices, affinity, form = artifact.devices, dict(artifact.affinity), artifact.form
+    constants = operations.constant_names(artifact.model)
+    segments = tuple(
+        Segment(segment.device, tuple(name for name in segment.ops if name not in constants))
+        for segment in artifact.segments
+    )
+    used = [device for device in devices if device.name in affinity.values()]
+    coarse = mixed_precision.find_coarse_device(used)
+    if coarse is not None and form == HETERO:
+        (precise,) = (device.name for device in used if device != coarse)
+        kept = [op for op, name in affinity.items() if name == precise]
+        model = mixed_precision.keep_in_f32(ov.Core(), artifact.model, kept)
+        description = Description(MIXED, coarse.name, affinity, (), devices)
+        file_affinity = dict.fromkeys(_op_names(model), coarse.name)
+        file_affinity |= dict.fromkeys(mixed_precision.list_kept(model), precise)
+    elif artifact.single_device is None:
+        names = [device.name for device in used]
+        model = hetero.label_devices(artifact.model, affinity, names)
+        # Copies of a constant share its name, but an affinity needs unique ones: number them.
+        occurrences: Counter[str] = Counter()
+        for op in model.get_ordered_ops():
+            name = op.get_friendly_name()
+            occurrences[name] += 1
+            if occurrences[name] > 1:
+                op.set_friendly_name(f"{name}#{occurrences[name]}")
+        file_affinity = {
+            op.get_friendly_name(): op.get_rt_info()["affinity"].astype(str)
+            for op in model.get_ordered_ops()
+        }
+        device = f"HETERO:{','.join(names)}"
+        description = Description(form, device, file_affinity, segments, devices)
+    else:
+        model, device = artifact.model.clone(), artifact.single_device
+        description = Description(form, device, {}, segments, devices)
+        file_affinity = dict.fromkeys(_op_names(model), device)
+    return model, description, file_affinity
+
+
+def _op_names(model: ov.Model) -> list[str]:
+    return [op.get_friendly_name() for op in model.get_ordered_ops()]
 
 
 def load(
@@ -334,13 +361,16 @@ def _compile_variant(core: ov.Core, model: ov.Model, description: Description) -
     Raises:
       UserError: the variant has other operations than the model that was placed.
     """
-    if description.serial_form == SINGLE:
-        return core.compile_model(model, description.device, description.config)
+    form, device = description.serial_form, description.device
     names = operations.ops_by_name(model).keys() - operations.constant_names(model)
-    affinity = {op: device for op, device in description.affinity.items() if op in names}
-    used = [device.name for device in description.serial_devices]
-    labelled = hetero.label_devices(model, affinity, used)
-    return core.compile_model(labelled, description.device, description.config)
+    affinity = {op: name for op, name in description.affinity.items() if op in names}
+    if form == HETERO:
+        used = [device.name for device in description.serial_devices]
+        model = hetero.label_devices(model, affinity, used)
+    elif form == MIXED:
+        kept = [op for op, name in affinity.items() if name != device]
+        model = mixed_precision.keep_in_f32(core, model, kept)
+    return core.compile_model(model, device, description.config)
 
 
 def _load_concurrent(

@@ -24,10 +24,10 @@ from placement.runtime.devices import Device
 from placement.runtime.execution.split import Segment
 from placement.runtime.models.fingerprint import quote_names
 
-SINGLE, HETERO, CONCURRENT = "single", "hetero", "concurrent"
+SINGLE, HETERO, MIXED, CONCURRENT = "single", "hetero", "mixed precision", "concurrent"
 REMEDY = "deploy it again"
 
-_FORMS = (SINGLE, HETERO, CONCURRENT)
+_FORMS = (SINGLE, HETERO, MIXED, CONCURRENT)
 _SECTION = "placement"
 _VERSION = 4  # files of another version are refused
 _UNSEALED = "0" * 64  # stands in place of the digest while the digest is computed
@@ -40,7 +40,9 @@ class Description(NamedTuple):
 
     form: str  # the form that `load` chooses by default
     device: str  # the argument of `compile_model`: a device, or 'HETERO:' and several
-    affinity: Mapping[str, str]  # of every operation of the file; empty if one device runs all
+    # Of every operation of the file under HETERO; of the operations that were placed in mixed
+    # precision, where the file marks its operations; empty if one device runs all.
+    affinity: Mapping[str, str]
     segments: tuple[Segment, ...]  # of form 'concurrent'
     devices: tuple[Device, ...]
     dynamic: str = ""  # digest of the dynamic model's files; '' if the model is static
@@ -48,7 +50,9 @@ class Description(NamedTuple):
     @property
     def serial_form(self) -> str:
         """The form that OpenVINO runs alone."""
-        return HETERO if self.device.startswith("HETERO:") else SINGLE
+        if self.device.startswith("HETERO:"):
+            return HETERO
+        return MIXED if self.affinity else SINGLE
 
     @property
     def serial_devices(self) -> tuple[Device, ...]:
@@ -218,12 +222,12 @@ def _parse(model: ov.Model) -> Description:
     _require(bool(prefix) or len(serial_names) == 1, "'device' lists several without HETERO")
 
     affinity = read_json("affinity")
-    affinity_names = serial_names if prefix else []  # one device needs no affinity
     _require(isinstance(affinity, dict), "'affinity' is no mapping")
+    affinity_names = serial_names if prefix else device_names
     is_known = all(name in affinity_names for name in affinity.values())
     _require(is_known, "'affinity' names unknown devices")
     op_names = {op.get_friendly_name() for op in model.get_ops()}
-    different = op_names ^ set(affinity) if affinity_names else set[str]()
+    different = op_names ^ set(affinity) if prefix else set[str]()
     _require(
         not different,
         f"the model and 'affinity' differ in operations {quote_names(sorted(different))}",

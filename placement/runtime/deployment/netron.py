@@ -30,18 +30,17 @@ _CHARACTER_REFERENCE = re.compile(r"&#(\d+);")
 _QUOTES = {"&quot;": '"', "&apos;": "'"}
 
 
-def annotate(text: bytes, affinity: Affinity, *, otherwise: str | None = None) -> bytes:
+def annotate(text: bytes, affinity: Affinity) -> bytes:
     """Returns the XML of an OpenVINO IR with the device of each layer as an attribute.
 
     Args:
       text: the content of the .xml file.
-      affinity: layer name -> device name.
-      otherwise: the device of layers that `affinity` does not name; None leaves them as they are.
+      affinity: layer name -> device name; other layers stay as they are.
     """
 
     def annotate_layer(layer: re.Match[str]) -> str:
         name = _CHARACTER_REFERENCE.sub(lambda reference: chr(int(reference[1])), layer[1])
-        device = affinity.get(saxutils.unescape(name, _QUOTES), otherwise)
+        device = affinity.get(saxutils.unescape(name, _QUOTES))
         if device is None:
             return layer[0]
         attribute = f"{ATTRIBUTE}={saxutils.quoteattr(device)}"

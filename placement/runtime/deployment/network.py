@@ -44,7 +44,7 @@ class Network(contextlib.AbstractContextManager["Network"]):
         Args:
           model: defines the inputs and outputs.
           compiled: the compiled model.
-          form: 'single', 'hetero' or 'concurrent', see `placement.runtime.deployment.artifact`.
+          form: see `placement.runtime.deployment.artifact`.
           create_requests: creates the requests for `submit`; None creates them from `compiled`.
           workers: the executor's threads. They end when this network is closed or collected.
           variants: runs the model with other shapes; None accepts only those of `model`.

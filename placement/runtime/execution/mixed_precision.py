@@ -27,6 +27,7 @@ _FUSED_NAMES = "fused_names_0"
 _MERGING = ("Convolution", "GroupConvolution", "MatMul")
 # `dynamic` stands for every precision that an operation may have.
 _KEEP_F32 = {"name": "DisablePrecisionConversion", "version": "0", "value": "dynamic:f16"}
+_KEPT_KEY = "DisablePrecisionConversion_0"  # the same in the runtime information
 
 
 def find_coarse_device(devices: Collection[Device]) -> Device | None:
@@ -69,6 +70,13 @@ def keep_in_f32(core: ov.Core, model: ov.Model, names: Collection[str]) -> ov.Mo
                 _mark(layer)
         tree.write(xml)
         return core.read_model(xml, weights)
+
+
+def list_kept(model: ov.Model) -> frozenset[str]:
+    """Returns the operations that keep f32 in a model from `keep_in_f32`, or in its file."""
+    return frozenset(
+        op.get_friendly_name() for op in model.get_ops() if _KEPT_KEY in op.get_rt_info()
+    )
 
 
 def _transform(model: ov.Model) -> tuple[ov.Model, dict[str, frozenset[str]]]:

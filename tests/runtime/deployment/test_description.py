@@ -60,7 +60,7 @@ def edited(folder: Path, to: Path, key: str, old: str, new: str) -> Path:
             "form",
             "concurrent",
             "parallel",
-            "unknown form 'parallel'; valid are single, hetero, concurrent",
+            "unknown form 'parallel'; valid are single, hetero, mixed precision, concurrent",
         ),
         ("form", "concurrent", "single", "form 'single' does not fit device 'HETERO:"),
         ("device", "HETERO", "AUTO", "'device' is neither a device nor HETERO"),

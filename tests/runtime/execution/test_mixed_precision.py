@@ -1,0 +1,159 @@
+"""Placements on one CPU in two precisions. Precisions themselves are checked where bf16 exists."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13 as ops
+
+import placement
+from placement.runtime import devices
+from placement.runtime.deployment import artifact, description
+from placement.runtime.execution import hetero, mixed_precision
+from placement.runtime.models import frontend
+from tests.runtime import small
+
+HAS_BF16 = "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+
+
+def whole_cpu(precision: str, **changes: object) -> devices.Device:
+    (cpu,) = devices.resolve("CPU")
+    properties = {**cpu.properties, "INFERENCE_PRECISION_HINT": precision}
+    name = f"CPU_{precision.upper()}"
+    fields = {"name": name, "precision": precision, "properties": properties, "host": True}
+    return dataclasses.replace(cpu, **(fields | changes))
+
+
+F32, BF16 = whole_cpu("f32"), whole_cpu("bf16")
+
+
+def residual() -> ov.Model:
+    """Two convolutions whose sum the plug-in merges with one of them."""
+    x = ops.parameter([1, 16, 12, 12], np.float32, name="x")
+    generator = np.random.default_rng(0)
+
+    def convolution(source: ov.Node, name: str) -> ov.Node:
+        weights = ops.constant(generator.standard_normal((16, 16, 3, 3)).astype(np.float32) / 12)
+        return ops.convolution(source, weights, [1, 1], [1, 1], [1, 1], [1, 1], name=name)
+
+    first = ops.relu(convolution(x, "first"), name="relu")
+    total = ops.add(convolution(first, "second"), first, name="total")
+    return ov.Model([ops.result(ops.relu(total, name="last"), name="y")], [x], "residual")
+
+
+def compute_precisions(compiled: ov.CompiledModel) -> dict[str, str]:
+    """Returns the precision that each operation of the plug-in's program computes in."""
+    return {
+        op.get_rt_info()["originalLayersNames"].astype(str).split("#")[0]: op.get_rt_info()[
+            "runtimePrecision"
+        ].astype(str)
+        for op in compiled.get_runtime_model().get_ordered_ops()
+        if "originalLayersNames" in op.get_rt_info()
+    }
+
+
+def test_the_pair_is_recognised():
+    assert mixed_precision.find_coarse_device([F32, BF16]) == BF16
+    assert mixed_precision.find_coarse_device([BF16, F32]) == BF16
+    for others in (
+        [F32],
+        [F32, whole_cpu("f32", name="CPU_F32_1")],  # one precision
+        [F32, BF16, whole_cpu("f16")],
+        [F32, dataclasses.replace(BF16, core=0)],  # one core is not the whole CPU
+        [F32, dataclasses.replace(BF16, cores=(0,))],
+        [F32, dataclasses.replace(BF16, name="GPU", host=False)],
+        [F32, dataclasses.replace(BF16, properties={**BF16.properties, "NUM_STREAMS": "2"})],
+    ):
+        assert mixed_precision.find_coarse_device(others) is None, others
+
+
+@pytest.mark.parametrize(
+    ("kept", "marked"),
+    [
+        (["relu"], {"relu"}),
+        (["first", "last"], {"first", "last"}),
+        # The plug-in merges the sum with the second convolution.
+        (["second"], {"second", "total"}),
+    ],
+)
+def test_named_operations_are_marked(kept, marked):
+    model = frontend.prepare(residual())
+    changed = mixed_precision.keep_in_f32(ov.Core(), model, kept)
+    assert {name.split("#")[0] for name in mixed_precision.list_kept(changed)} == marked
+    assert not mixed_precision.list_kept(model)  # the given model is not changed
+    ov.Core().compile_model(changed, "CPU", {"INFERENCE_PRECISION_HINT": "bf16"})
+
+
+def test_operations_without_marks_compute_the_same_model():
+    model = frontend.prepare(residual())
+    x = np.random.default_rng(1).standard_normal((1, 16, 12, 12)).astype(np.float32)
+    expected = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(x)[0]
+    changed = mixed_precision.keep_in_f32(ov.Core(), model, [])
+    computed = ov.Core().compile_model(changed, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(x)[0]
+    np.testing.assert_allclose(computed, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.skipif(not HAS_BF16, reason="this processor computes in f32 alone")
+def test_marked_operations_compute_in_f32_and_the_others_in_bf16():
+    model = frontend.prepare(small.convolutions())
+    affinity = small.everywhere(model, BF16.name, conv_1=F32.name, relu_1=F32.name)
+    compiled = hetero.compile_placement(
+        devices.open_core([F32, BF16]), model, affinity, [F32, BF16]
+    )
+    precisions = compute_precisions(compiled)
+    assert precisions["conv_1"] == "f32"
+    assert precisions["conv_2"] == "bf16"
+
+
+@pytest.fixture
+def deployed(tmp_path: Path) -> Path:
+    model = frontend.prepare(residual())
+    affinity = small.everywhere(model, BF16.name, first=F32.name, relu=F32.name)
+    made = artifact.Artifact(
+        model, affinity, (), (F32, BF16), artifact.HETERO, None, "by a test", {}
+    )
+    assert artifact.save(made, tmp_path) == ""
+    return tmp_path
+
+
+def test_a_deployed_placement_computes_what_was_measured(deployed):
+    model = frontend.prepare(residual())
+    affinity = small.everywhere(model, BF16.name, first=F32.name, relu=F32.name)
+    x = np.random.default_rng(2).standard_normal((1, 16, 12, 12)).astype(np.float32)
+    core = devices.open_core([F32, BF16])
+    expected = hetero.compile_placement(core, model, affinity, [F32, BF16])(x)[0]
+    with placement.load(deployed) as network:
+        assert network.form == description.MIXED
+        np.testing.assert_array_equal(network.infer([x])[0], expected)
+    np.testing.assert_array_equal(artifact.import_blob(deployed)(x)[0], expected)
+
+
+def test_a_deployed_file_is_compiled_without_devices_of_operations(deployed):
+    core = ov.Core()
+    model = core.read_model(deployed / "model.xml")
+    kept = {name.split("#")[0] for name in mixed_precision.list_kept(model)}
+    assert {"first", "relu"} <= kept
+    assert "second" not in kept
+    assert model.get_rt_info(["placement", "device"]).astype(str) == BF16.name
+    affinities = json.loads((deployed / "affinities.json").read_text())
+    assert affinities.keys() == {op.get_friendly_name() for op in model.get_ops()}
+    assert set(affinities.values()) == {F32.name, BF16.name}
+
+
+def test_a_variant_for_another_shape_keeps_the_same_operations_in_f32(tmp_path):
+    dynamic = frontend.name_operations(residual())
+    dynamic.reshape([ov.Dimension(1, 4), 16, 12, 12])
+    model = frontend.prepare(residual())
+    affinity = small.everywhere(model, BF16.name, first=F32.name, relu=F32.name)
+    made = artifact.Artifact(
+        model, affinity, (), (F32, BF16), artifact.HETERO, None, "by a test", {}, dynamic
+    )
+    artifact.save(made, tmp_path)
+    x = np.random.default_rng(3).standard_normal((3, 16, 12, 12)).astype(np.float32)
+    with placement.load(tmp_path) as network:
+        batch = network.infer([x])[0]
+        single = np.concatenate([network.infer([x[i : i + 1]])[0] for i in range(3)])
+    np.testing.assert_allclose(batch, single, rtol=1e-4, atol=1e-4)
