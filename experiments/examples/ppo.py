@@ -46,7 +46,7 @@ MAX_GRADIENT_NORM = 0.5
 
 
 class Inputs(NamedTuple):
-    """What the policy reads of an observation."""
+    """The policy's input, made of an observation."""
 
     op: Array  # int32 []
     allowed: Array  # bool [D]

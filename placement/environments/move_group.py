@@ -25,7 +25,7 @@ class State(NamedTuple):
 
 
 class Observation(NamedTuple):
-    """What a policy sees."""
+    """The input of a policy."""
 
     placement: Array  # int32 [N]
     value: Array  # float32 []: in units

@@ -1,0 +1,62 @@
+"""The methods in one file: they improve on single devices, and use no policy of the package."""
+
+import ast
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from experiments.examples import hsdag, ppo
+from placement.costs import roofline
+from placement.environments import arrays
+from placement.instance import Instance
+from placement.zoo import synthetic
+
+
+@pytest.fixture(scope="module")
+def problem() -> Instance:
+    devices = roofline.parse_devices("roofline:cpu,gpu,gpu")
+    graph = synthetic.build("synthetic:family=layered,ops=30")
+    return Instance(graph, roofline.cost_model(graph, devices), "makespan", devices)
+
+
+@pytest.mark.parametrize("example", [hsdag, ppo])
+def test_it_stands_alone(example):
+    source = Path(example.__file__).read_text()
+    assert len(source.splitlines()) <= 400
+    imported = {
+        node.module for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)
+    }
+    packages = {module.split(".")[1] for module in imported if module.startswith("placement.")}
+    assert packages <= {"costs", "environments", "instance", "types", "zoo"}
+
+
+@pytest.mark.parametrize("example", [hsdag, ppo])
+def test_a_few_updates_beat_the_best_single_device(example, problem):
+    problem_arrays = arrays.make_arrays(problem)
+    key, init_key = jax.random.split(jax.random.key(0))
+    state = example.init(init_key, problem_arrays)
+    before = jax.tree.leaves(state.params)
+    for update_key in jax.random.split(key, 3):
+        state, _ = example.update(state, update_key, problem_arrays)
+    after = jax.tree.leaves(state.params)
+    assert all(np.isfinite(leaf).all() for leaf in after)
+    assert any((old != new).any() for old, new in zip(before, after, strict=True))
+    if example is hsdag:
+        best = state.chains.best_value.argmin()
+        value, placement = state.chains.best_value[best], state.chains.best_placement[best]
+    else:
+        value, placement = state.best_value, state.best_placement
+    assert value < 0.95
+    # The environment's value is that of the simulator.
+    placement = np.asarray(placement)[: problem.graph.num_ops]
+    singles = np.asarray(problem.evaluate(problem.single_devices))
+    assert problem.value_s(placement) / singles.min() == pytest.approx(float(value), rel=1e-4)
+
+
+@pytest.mark.parametrize("example", [hsdag, ppo])
+def test_training_prints_its_progress(example, problem, capsys):
+    placement = example.train(problem, 0.01)
+    assert placement.shape == (problem.graph.num_ops,)
+    assert "of the best single device" in capsys.readouterr().out
