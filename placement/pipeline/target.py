@@ -77,8 +77,12 @@ def print_hosts(choice: hosts_lib.Choice, display: progress.Display) -> None:
         display.warn(f"host left out: {line}")
 
 
-def find_target(settings: Settings) -> Target:
+def find_target(settings: Settings, *, share_cores: bool = True) -> Target:
     """Loads the model and finds the devices; writes nothing.
+
+    Args:
+      settings: the settings.
+      share_cores: whether devices may share cores if the objective is defined for such devices.
 
     Raises:
       UserError: no such model or devices, or described devices with an evaluation that measures.
@@ -109,7 +113,9 @@ def find_target(settings: Settings) -> Target:
             f"given backend={settings.backend!r} and objective={settings.objective!r}: give "
             "--config.backend=concurrent --config.objective=makespan"
         )
-    request = settings.devices, settings.backend == "concurrent", settings.objective == "max_load"
+    is_concurrent, objective = settings.backend == "concurrent", settings.objective
+    share_cores &= is_concurrent and objective == "makespan"
+    request = settings.devices, is_concurrent, objective == "max_load", share_cores
     choice = find_hosts() if settings.measure_on == "ray" else None
     if choice is None:
         devices, references = devices_lib.resolve_with_references(*request)

@@ -110,7 +110,9 @@ def describe_invalid_device(device: Device) -> str:
     return ""
 
 
-def resolve(spec: str, *, concurrent: bool = False) -> tuple[Device, ...]:
+def resolve(
+    spec: str, *, concurrent: bool = False, share_cores: bool = False
+) -> tuple[Device, ...]:
     """Returns the devices that `spec` names, in the order of a placement's indices.
 
     Args:
@@ -120,6 +122,8 @@ def resolve(spec: str, *, concurrent: bool = False) -> tuple[Device, ...]:
         the CPU, and groups of them), or names of OpenVINO's devices, such as 'CPU,GPU.0'.
       concurrent: whether the devices are to work at the same time. The host devices of 'auto' are
         then alike, both in the faster precision.
+      share_cores: whether devices may share cores. If OpenVINO has one device and the process may
+        use two cores, 'auto' then is 'cores'.
 
     Raises:
       UserError: a device is unknown or named twice, `spec` describes hardware ('roofline:'), or
@@ -139,12 +143,14 @@ def resolve(spec: str, *, concurrent: bool = False) -> tuple[Device, ...]:
         )
     if spec == PRECISIONS:
         return _make_precisions(core)
-    if spec == CORES:
+    is_only_cpu = spec == "auto" and len(available) < 2
+    has_cores = len(processors.list_allowed_cores()) > 1
+    if spec == CORES or (is_only_cpu and share_cores and has_cores):
         return _make_cores(core)
     if spec.startswith("host:"):
         listed = spec.removeprefix("host:").split(",")
         return _make_host_devices([precision.strip() for precision in listed], core)
-    if spec == "host" or (spec == "auto" and len(available) < 2):
+    if spec == "host" or is_only_cpu:
         slowest, fastest = _host_precisions(core)[0], _host_precisions(core)[-1]
         are_alike = spec == "auto" and concurrent
         return _make_host_devices([fastest if are_alike else slowest, fastest], core)
@@ -238,7 +244,7 @@ def list_throughput_references(devices: Iterable[Device]) -> tuple[Device, ...]:
 
 
 def resolve_with_references(
-    spec: str, concurrent: bool, streams: bool
+    spec: str, concurrent: bool, streams: bool, share_cores: bool
 ) -> tuple[tuple[Device, ...], tuple[Device, ...]]:
     """Returns the devices of `resolve`, and those that placements on them are compared with.
 
@@ -246,8 +252,9 @@ def resolve_with_references(
       spec: as for `resolve`.
       concurrent: as for `resolve`.
       streams: whether requests come in a stream, for which OpenVINO has settings of its own.
+      share_cores: as for `resolve`.
     """
-    devices = resolve(spec, concurrent=concurrent)
+    devices = resolve(spec, concurrent=concurrent, share_cores=share_cores)
     references = list_references(devices)
     return devices, references + list_throughput_references(devices) if streams else references
 

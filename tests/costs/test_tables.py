@@ -130,7 +130,7 @@ def test_crossings_memory_and_types():
     np.testing.assert_allclose(costs.transfer_s_per_byte, [[0, 3e-9], [3e-9, 0]])
     assert costs.memory_bytes.tolist() == graph.weight_bytes.tolist() == [0, 1, 2]
     assert costs.capacity_bytes.tolist() == [np.inf, np.inf]
-    assert {array.dtype for array in costs[:-3]} == {np.dtype(np.float32)}
+    assert {array.dtype for array in costs[:-4]} == {np.dtype(np.float32)}
     assert costs.tensor_bytes is None
     assert costs.accelerator.dtype == np.int32
 
@@ -148,7 +148,7 @@ def test_coarse_costs_are_sums_over_members_and_the_cuts_of_the_edges_that_remai
         coarse.memory_bytes, [memory[0], memory[1] + memory[2], memory[3]]
     )
     np.testing.assert_array_equal(coarse.fusion_loss_s, costs.fusion_loss_s[[0, 3]])
-    assert {array.dtype for array in coarse[:-3]} == {np.dtype(np.float32)}
+    assert {array.dtype for array in coarse[:-4]} == {np.dtype(np.float32)}
 
 
 def test_costs_of_a_coarsening_have_its_sizes():

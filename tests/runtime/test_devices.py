@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 import json
 import os
 
@@ -66,7 +67,7 @@ def test_precisions_are_the_whole_cpu_in_each_precision():
     ],
 )
 def test_cores_are_all_halves_and_single_ones_in_the_default_precision(monkeypatch, cores, groups):
-    monkeypatch.setattr(devices, "_allowed_cores", lambda: cores)
+    monkeypatch.setattr(devices.processors, "list_allowed_cores", lambda: cores)
     found = devices.resolve("cores")
     assert [device.cores for device in found] == groups
     assert [device.num_threads for device in found] == [len(group) for group in groups]
@@ -84,7 +85,7 @@ def test_cores_are_all_halves_and_single_ones_in_the_default_precision(monkeypat
 
 
 def test_one_core_has_no_groups(monkeypatch):
-    monkeypatch.setattr(devices, "_allowed_cores", lambda: [0])
+    monkeypatch.setattr(devices.processors, "list_allowed_cores", lambda: [0])
     with pytest.raises(UserError, match="need at least two cores"):
         devices.resolve("cores")
 
@@ -134,6 +135,18 @@ def test_of_devices_that_work_at_once_auto_takes_two_alike():
     assert devices.resolve("host", concurrent=True) == devices.resolve("host")
 
 
+def test_auto_is_groups_of_cores_where_the_only_device_has_several(monkeypatch):
+    resolve = functools.partial(devices.resolve, concurrent=True, share_cores=True)
+    assert resolve("host") == devices.resolve("host")
+    if len(ov.Core().available_devices) > 1:
+        assert resolve("auto") == devices.resolve("auto")
+        return
+    if len(os.sched_getaffinity(0)) > 1:
+        assert resolve("auto") == devices.resolve("cores")
+    monkeypatch.setattr(devices.processors, "list_allowed_cores", lambda: [0])
+    assert resolve("auto") == devices.resolve("auto", concurrent=True)
+
+
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
@@ -181,8 +194,8 @@ def test_a_stream_is_compared_with_the_hint_for_throughput_in_every_precision():
     plain, streaming = devices.list_references(host), devices.list_throughput_references(host)
     assert [d.precision for d in streaming] == [d.precision for d in plain]
     assert [d.label for d in streaming] == [f"CPU [{d.precision}, THROUGHPUT]" for d in plain]
-    assert devices.resolve_with_references("host", True, True) == (host, plain + streaming)
-    assert devices.resolve_with_references("host", True, False) == (host, plain)
+    assert devices.resolve_with_references("host", True, True, False) == (host, plain + streaming)
+    assert devices.resolve_with_references("host", True, False, True) == (host, plain)
     assert all(map(devices.is_throughput_reference, streaming))
     assert not any(map(devices.is_throughput_reference, (*host, *plain)))
 

@@ -1,6 +1,7 @@
 """The `advise` task: whether placing is worth it, by objective, before any search."""
 
 import dataclasses
+import functools
 import math
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ def run(
             settings, backend=backend or settings.backend, objective=objective
         )
 
+    # Throughput, one of the objectives, is not defined for devices that share cores.
+    find_target = functools.partial(target_lib.find_target, share_cores=False)
     loading.check_settings(settings)
     if settings.costs:
         raise UserError(
@@ -44,7 +47,7 @@ def run(
     if settings.devices.strip() == devices.CORES:
         objectives = {"concurrent": ("makespan",)}
     first = next(iter(objectives))
-    if not target_lib.find_target(configure(first, objectives[first][0])).present:
+    if not find_target(configure(first, objectives[first][0])).present:
         objectives = {"": tuple(simulators.OBJECTIVES)}
     workdirs.claim(workdir, display, [settings.graph])
     runs.write_json(workdir / "environment.json", outputs.environment())
@@ -52,7 +55,7 @@ def run(
     for backend, names in objectives.items():
         # All objectives of a backend share one profile.
         shared = configure(backend, names[0])
-        target = target_lib.find_target(shared)
+        target = find_target(shared)
         with target_lib.open_target(target, shared, workdir, display) as (
             target,
             costs,
@@ -62,7 +65,7 @@ def run(
             for name in names:
                 configured = configure(backend, name)
                 problem = loading.make_search_problem(target.net, costs, target.names, name)
-                references = target_lib.find_target(configured).references
+                references = find_target(configured).references
                 with display.phase(f"estimating the possible gain under {name}"):
                     results.append(
                         advice.estimate(

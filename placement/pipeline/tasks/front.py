@@ -43,7 +43,8 @@ def run(
     # The axes are about devices that work at the same time.
     settings = dataclasses.replace(settings, backend="concurrent", objective=_LATENCY)
     loading.check_settings(settings)
-    target = target_lib.find_target(settings)
+    # Load, one of the axes, is not defined for devices that share cores.
+    target = target_lib.find_target(settings, share_cores=False)
     workdirs.claim(workdir, display, [settings.graph])
     with (
         faults.raise_at_end() as task_faults,
@@ -148,7 +149,7 @@ def _measure(
     for key, objective in (("latency", _LATENCY), ("stream", _STREAM)):
         candidates = {f"single:{d.name}": Candidate(None, (d,)) for d in target.present}
         configured = dataclasses.replace(settings, objective=objective)
-        references = target_lib.find_target(configured).references
+        references = target_lib.find_target(configured, share_cores=False).references
         candidates |= {e.method: e.candidates[0] for e in rows_lib.references(references)}
         for point in points:
             if point["knee"]:
