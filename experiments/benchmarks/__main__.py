@@ -13,6 +13,7 @@
     python -m experiments.benchmarks parts [POLICY ...]
     python -m experiments.benchmarks proposals
     python -m experiments.benchmarks relocation
+    python -m experiments.benchmarks servers
 
 The module of the same name describes each benchmark; `devices` is described in
 `experiments.benchmarks.jax_devices`, and `compile` in `experiments.benchmarks.compilation`.
@@ -33,6 +34,7 @@ from experiments.benchmarks import (
     relocation,
     scale,
     search,
+    servers,
     simulators,
     unseen,
 )
@@ -52,6 +54,7 @@ BENCHMARKS: dict[str, Callable[..., None]] = {
     "parts": parts.run,
     "proposals": proposals.run,
     "relocation": relocation.run,
+    "servers": servers.run,
 }
 _WITH_ARGUMENTS = ("search", "scale", "unseen", "gaps", "compile", "optimum", "parts")
 

@@ -364,6 +364,9 @@ TABLES = {
     "optimum": Table(
         "docs/SOLVERS.md", {"optimum": "experiments.benchmarks.optimum"}, readers.read_optimum_gaps
     ),
+    "servers": Table(
+        "docs/DEVICES.md", {"servers": "experiments.benchmarks.servers"}, readers.read_servers
+    ),
     "parts": Table("docs/REPRODUCTION.md", _PARTS, readers.read_parts),
     "learned_groups": Table(
         "docs/SEARCH.md", _PROPOSALS, partial(readers.read_proposals, table=0, header=HEADER)

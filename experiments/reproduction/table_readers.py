@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from experiments.benchmarks import gaps as gaps_lib
-from experiments.benchmarks import optimum, parts, proposals, unseen
+from experiments.benchmarks import optimum, parts, proposals, servers, unseen
 from experiments.benchmarks.cells import Cell
 from experiments.benchmarks.scale import Phase, format_exponent
 from experiments.reproduction import published as published_lib
@@ -273,6 +273,12 @@ def read_optimum_gaps(folder: Path) -> Grid:
     results = [optimum.Result(*result) for result in _read_printed(folder, "optimum")]
     header = ["operations", "devices", *(f"`{method}`" for method in optimum.METHODS)]
     return header, optimum.make_rows(results)
+
+
+def read_servers(folder: Path) -> Grid:
+    """Reads the simulated latencies on groups of cores of servers."""
+    results = [servers.Result(*result) for result in _read_printed(folder, "servers")]
+    return list(servers.HEADER), servers.make_rows(results)
 
 
 def read_parts(folder: Path) -> Grid:
