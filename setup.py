@@ -84,6 +84,8 @@ setup(
             "py.typed",
             "reporting/page/*",
             "methods/pretrained/*",
+            "suite/best/*",
+            "suite/problems/*",
             "runtime/deployment/loader.cpp",
         ]
     },

@@ -26,6 +26,7 @@ _ALLOWED = {
     "policies": _CORE | {"simulators", "instance"},
     "environments": _CORE | {"simulators", "instance", "policies"},
     "solvers": _CORE | {"simulators", "instance"},
+    "suite": _CORE | {"files", "simulators", "instance"},
     "learning": _CORE | {"simulators", "instance", "policies", "solvers"},
     "search": _CORE | {"simulators", "instance", "analysis", "solvers"},
     # Where the core meets packages, programs and files: `runtime.scotch`, the shipped policy.
@@ -48,7 +49,7 @@ _ROOMS = {
     "deployment": {"models", "execution", "measurement"},
     "cluster": {"models", "execution", "measurement"},
 }
-_PURE = set(_ALLOWED) - {"files", "methods", "runtime", "reporting", "pipeline", "cli"}
+_PURE = set(_ALLOWED) - {"files", "methods", "runtime", "reporting", "pipeline", "suite", "cli"}
 # Clocks, files, processes, global state: what a pure function has no use for.
 _IMPURE = {
     "asyncio",

@@ -118,6 +118,7 @@ NOT_RUN = {
     'placement place model.onnx --input-shapes "images:1,3,224,224;ids:1,128"': "an example",
     "host left out: lab3: processor Intel(R) Core(TM) Ultra 7 155H, not Intel(R) Core(TM) Ultra 7"
     " 258V": "an example",
+    "python -m experiments.suite list": "tests of the command run it",
     "python -m experiments.examples.ppo": "tests of the examples run them",
     "cd runs/mine/deploy": "a test of the loader compiles and runs it",
     "refused on the devices here:": "an example",

@@ -1,9 +1,11 @@
 """The methods in one file: they improve on single devices, and use no policy of the package."""
 
 import ast
+import json
 from pathlib import Path
 
 import jax
+import matplotlib as mpl
 import numpy as np
 import pytest
 
@@ -60,3 +62,17 @@ def test_training_prints_its_progress(example, problem, capsys):
     placement = example.train(problem, 0.01)
     assert placement.shape == (problem.graph.num_ops,)
     assert "of the best single device" in capsys.readouterr().out
+
+
+def test_the_notebook_runs_from_top_to_bottom(capsys):
+    mpl.use("agg")
+    notebook = json.loads(Path(ppo.__file__).with_name("environments.ipynb").read_text())
+    cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    limit = "TIME_LIMIT_S = 60.0"
+    assert sum(limit in cell for cell in cells) == 1
+    variables: dict[str, object] = {}
+    for cell in cells:
+        exec(compile(cell.replace(limit, "TIME_LIMIT_S = 0.01"), "notebook", "exec"), variables)
+    out = capsys.readouterr().out
+    assert "best of 256 random placements" in out
+    assert "best placement:" in out

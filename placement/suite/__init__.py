@@ -1,0 +1,68 @@
+"""Frozen placement problems, with the best known value of each and a proven bound.
+
+A problem is a file in `problems/` with a graph, its costs and the objective. It never changes: a
+checksum is compared when it is loaded, and `VERSION` rises if files are replaced. The splits
+`training`, `validation` and `test` have different families of networks, and no set of devices of
+`training` is in another split.
+
+`placement.suite.archive` has the best known placements, and `placement.suite.submission` checks
+the placements of a method.
+"""
+
+from typing import NamedTuple
+
+from placement import arguments
+from placement.instance import Instance
+from placement.suite import archive, problem_file
+from placement.suite.archive import Best
+
+VERSION = 1
+SPLITS = ("training", "validation", "test")
+
+
+class Entry(NamedTuple):
+    """A problem in the index."""
+
+    name: str
+    split: str
+    family: str
+    graph: str  # the text that the graph was built from, see `placement.zoo`; or a workload's name
+    devices: str  # the text that the devices and costs were described by
+    objective: str
+    num_ops: int
+    num_devices: int
+    sha256: str  # of the file
+
+
+def list_entries(split: str = "") -> list[Entry]:
+    """Lists the problems of a split, of all splits by default.
+
+    Raises:
+      UserError: there is no such split.
+    """
+    if split:
+        arguments.check_choice("split", split, SPLITS)
+    entries = [Entry(**record) for record in problem_file.read_index()]
+    return [entry for entry in entries if split in ("", entry.split)]
+
+
+def load(name: str) -> Instance:
+    """Loads a problem.
+
+    Raises:
+      UserError: there is no such problem, or its file has changed.
+    """
+    entries = {entry.name: entry for entry in list_entries()}
+    arguments.check_choice("problem", name, tuple(entries))
+    return problem_file.load(problem_file.locate(name), entries[name].sha256)
+
+
+def best_known(name: str) -> Best:
+    """Returns the best known solution of a problem.
+
+    Raises:
+      UserError: there is no such problem.
+    """
+    known = archive.read()
+    arguments.check_choice("problem", name, tuple(known))
+    return known[name]

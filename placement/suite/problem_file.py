@@ -1,0 +1,112 @@
+"""Files of placement problems: NumPy archives that any program can read.
+
+The arrays of `placement.types.OpGraph` are under `graph.FIELD`, those of `CostModel` under
+`costs.FIELD`, and all that is text or nested under `text`: the bytes of a JSON object. Fields
+without a value are missing.
+"""
+
+import dataclasses
+import hashlib
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from placement import files
+from placement.errors import UserError
+from placement.instance import Instance
+from placement.types import CostModel, OpGraph, Problem, SegmentCosts, TensorBytes
+
+FOLDER = Path(__file__).parent / "problems"
+INDEX = "index.json"
+_TEXTS = ("name", "op_names", "op_types", "output_shapes", "member_types")
+_NESTED: dict[str, Any] = {"tensor_bytes": TensorBytes, "segment_costs": SegmentCosts}
+_REMEDY = "install the package again"
+_SCHEMA = [
+    {
+        **dict.fromkeys(("name", "split", "family", "graph", "devices", "objective"), str),
+        **{"num_ops": int, "num_devices": int, "sha256": str},
+    }
+]
+
+
+def locate(name: str) -> Path:
+    """Returns the file of a problem of the suite."""
+    return FOLDER / f"{name}.npz"
+
+
+def read_index() -> list[dict[str, Any]]:
+    """Returns the records of all problems of the suite."""
+    records: list[dict[str, Any]] = files.read_json(FOLDER / INDEX, _SCHEMA, remedy=_REMEDY)
+    return records
+
+
+def save(problem: Problem, path: Path) -> str:
+    """Writes a problem, which must have no order of its own.
+
+    Returns:
+      The SHA-256 of the file.
+    """
+    if problem.order is not None:
+        raise ValueError("files of problems have no order of priority")
+    graph, arrays = problem.graph, dict[str, np.ndarray]()
+    text = {"devices": problem.devices, "objective": problem.objective}
+    for field in dataclasses.fields(graph):
+        value = getattr(graph, field.name)
+        if field.name in _TEXTS:
+            text[field.name] = value
+        else:
+            arrays[f"graph.{field.name}"] = value
+    for name, value in problem.costs._asdict().items():
+        if name in _NESTED:
+            parts = value._asdict() if value is not None else {}
+            arrays |= {f"costs.{name}.{part}": np.asarray(a) for part, a in parts.items()}
+        elif value is not None:
+            arrays[f"costs.{name}"] = np.asarray(value)
+    arrays["text"] = np.frombuffer(json.dumps(text).encode(), np.uint8)
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **arrays)
+    content = buffer.getvalue()
+    files.write_bytes(path, content)
+    return hashlib.sha256(content).hexdigest()
+
+
+def load(path: Path, sha256: str) -> Instance:
+    """Reads a problem.
+
+    Args:
+      path: from `save`.
+      sha256: of the file.
+
+    Raises:
+      UserError: the file is missing, or not the one that was saved.
+    """
+    content = files.read_bytes(path, remedy=_REMEDY)
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise UserError(f"{str(path)!r} is not the file that the index names; {_REMEDY}")
+    with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+        arrays = dict(archive)
+    text = json.loads(arrays.pop("text").tobytes())
+    devices, objective = tuple(text.pop("devices")), text.pop("objective")
+    fields: dict[str, Any] = {
+        name.removeprefix("graph."): array
+        for name, array in arrays.items()
+        if name.startswith("graph.")
+    }
+    for name in _TEXTS:
+        value = text.pop(name)
+        is_nested = name in ("output_shapes", "member_types")
+        fields[name] = tuple(map(tuple, value)) if is_nested else value
+    fields |= {name: tuple(fields[name]) for name in ("op_names", "op_types")}
+    graph = OpGraph(**fields)
+    costs: dict[str, Any] = {
+        field: arrays[f"costs.{field}"] for field in CostModel._fields if f"costs.{field}" in arrays
+    }
+    for field, make in _NESTED.items():
+        prefix = f"costs.{field}."
+        parts = {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
+        if parts:
+            costs[field] = make(**parts)
+    return Instance(graph, CostModel(**costs), objective, devices)
