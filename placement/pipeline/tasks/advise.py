@@ -17,6 +17,7 @@ from placement.pipeline.settings import Settings
 from placement.reporting import runs, units, wrapped_text
 from placement.reporting.tables import grids
 from placement.runtime import devices
+from placement.runtime.models import variants
 
 
 def run(
@@ -32,6 +33,9 @@ def run(
             settings, backend=backend or settings.backend, objective=objective
         )
 
+    has_several_shapes = len(variants.parse_weighted_shapes(settings.input_shapes)) > 1
+    if has_several_shapes:
+        settings = configure("hetero", "serial")
     loading.check_settings(settings)
     if settings.costs:
         raise UserError(
@@ -39,7 +43,8 @@ def run(
             "out"
         )
     objectives = {name: backend.objectives for name, backend in loading.BACKENDS.items()}
-    if settings.devices.strip() == devices.PRECISIONS:  # they never compute at the same time
+    # Devices that never compute at the same time, or latencies that have to be sums.
+    if settings.devices.strip() == devices.PRECISIONS or has_several_shapes:
         objectives = {"hetero": objectives["hetero"]}
     if settings.devices.strip() == devices.CORES:
         objectives = {"concurrent": ("makespan",)}

@@ -136,6 +136,8 @@ def run_methods(
         "compute_s": _cpu_s() - cpu_started_s,
         "wall_s": time.monotonic() - started_s,
     }
+    if len(target.net.variants) > 1:
+        summary["shapes"] = [variant.shapes._asdict() for variant in target.net.variants]
     if target.unsupported:
         summary["unsupported"] = list(target.unsupported)
     if target.divisions and best is not None:
