@@ -191,12 +191,8 @@ def load_network(settings: Settings) -> Network:
                 f"{settings.objective!r}; give --config.objective=makespan"
             )
         return build_graph_network(name) if workload is None else _make_workload_network(workload)
-    if graph_labels.file(name) is None:
-        source = zoo.build(name, weights=step is None)
-    else:
-        source = frontend.load(name)
     variants = variants_lib.prepare_variants(
-        source,
+        _read_source(name, weights=step is None),
         variants_lib.parse_weighted_shapes(settings.input_shapes),
         lambda model: inputs(settings, model).samples[0],
     )
@@ -228,6 +224,13 @@ def load_network(settings: Settings) -> Network:
     return Network(None, trained.graph, coarsening, extraction.estimated)
 
 
+def _read_source(graph: str, *, weights: bool = True) -> Any:  # ov.Model
+    """Builds a network of the zoo, with or without weights, or reads a model's file."""
+    if graph_labels.file(graph) is None:
+        return zoo.build(graph, weights=weights)
+    return frontend.load(graph)
+
+
 def _sum_variants(variants: Sequence[Variant], label: str, *, constants: bool) -> OpGraph:
     """Returns the graph of a model with several input shapes.
 
@@ -245,11 +248,28 @@ def _sum_variants(variants: Sequence[Variant], label: str, *, constants: bool) -
 
 def load_dynamic(settings: Settings) -> Any:  # ov.Model | None
     """Returns the model with its dynamic inputs, all operations named; None if it is static."""
-    if graph_labels.file(settings.graph) is None:
-        return None
-    model = frontend.name_operations(frontend.load(settings.graph))
+    source = _read_source(settings.graph)
+    model = frontend.name_operations(source)
     is_dynamic = any(port.get_partial_shape().is_dynamic for port in model.inputs)
     return model if is_dynamic else None
+
+
+def refuse_stateful_stream(settings: Settings, net: Network) -> None:
+    """Refuses to place a model with a state for a stream of requests.
+
+    Raises:
+      UserError: the objective is `max_load`, and the model keeps a state.
+    """
+    if (
+        settings.objective == "max_load"
+        and net.model is not None
+        and colocation.is_stateful(net.model)
+    ):
+        raise UserError(
+            f"graph={settings.graph!r} keeps a state from one inference to the next, which the "
+            "simultaneous requests of objective='max_load' would mix; give "
+            "--config.objective=serial or makespan"
+        )
 
 
 def coarsen_kernels(net: Network, costs: CostModel) -> Network:

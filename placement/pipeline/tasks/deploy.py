@@ -28,7 +28,7 @@ from placement.runtime.deployment import preflight, shapes
 from placement.runtime.deployment.preflight import PlacementFile
 from placement.runtime.devices import Device
 from placement.runtime.errors import summarise_error
-from placement.runtime.models import colocation, fingerprint, outputs
+from placement.runtime.models import fingerprint, outputs
 from placement.runtime.models.fingerprint import quote_names
 from placement.runtime.models.inputs import Inputs
 
@@ -92,9 +92,7 @@ def run(
         rows = decision_lib.measure(placed, measurer, seconds=settings.measure_s, say=phase.note)
     decision = _decide(placed, rows)
     artifact = _make_artifact(net, placed, all_devices, decision)
-    dynamic = loading.load_dynamic(settings)
-    if dynamic is not None and not colocation.is_stateful(dynamic):
-        artifact = artifact._replace(dynamic=dynamic)
+    artifact = artifact._replace(dynamic=loading.load_dynamic(settings))
     record = _make_record(settings, workdir, artifact, placed, rows, decision)
     record["checks"]["inputs"] = inputs.description
     record["divisions"] = runs.read_divisions(_find_placement(settings, workdir))

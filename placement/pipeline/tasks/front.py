@@ -51,6 +51,7 @@ def run(
     settings = dataclasses.replace(settings, backend="concurrent", objective=_LATENCY)
     loading.check_settings(settings)
     target = target_lib.find_target(settings)
+    loading.refuse_stateful_stream(dataclasses.replace(settings, objective=_STREAM), target.net)
     workdirs.claim(workdir, display, [settings.graph])
     with (
         faults.raise_at_end() as task_faults,

@@ -173,6 +173,7 @@ def _prepare(
         if "zero_shot" in methods:
             pretrained.check_zero_shot(policy_method)
     target = target_lib.find_target(settings)
+    loading.refuse_stateful_stream(settings, target.net)
     order = method_runs.runnable(methods, extra, target, settings, display)
     if settings.budget < target.num_devices:
         raise UserError(
