@@ -21,7 +21,7 @@ def _setting(default: T, summary: str) -> T:
 class Settings:
     """The settings of one run, converted once from a configuration or from arguments."""
 
-    # A network of the zoo (inception_v3, resnet50, two_stream, bert_base, rnnlm, nmt), also in
+    # A network of the zoo (inception_v3, resnet50, two_stream, bert_base, decoder, rnnlm, nmt), in
     # other sizes ('resnet:depth=18,size=96', 'bert:layers=4'); a model file (.xml, .onnx, .tflite,
     # .pb) or the folder of a TensorFlow SavedModel; a workload of Tarnawski et al. (.json), which
     # has its own devices and costs; or a synthetic graph, such as

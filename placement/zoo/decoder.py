@@ -39,7 +39,7 @@ def decoder(
     first inference takes a prompt, and every later one a single token. The number has a variable of
     its own so that positions do not depend on a cache, which would tie the embedding to a layer.
     Every layer makes its own mask from the size of its cache for the same reason.
-    44 operations and 58 edges, plus 98 and 91 for each layer.
+    44 operations and 45 edges, plus 98 and 104 for each layer.
 
     Args:
       layers: layers of the decoder.

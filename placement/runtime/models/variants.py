@@ -104,7 +104,7 @@ def prepare_variants(
         _check_operations(variants[0], variant)
     if len(variants) > 1 and colocation.has_growing_state(variants[0].model):
         initial = _read_initial_values(variants[0].model)
-        state = {variable: constant.get_data() for variable, (_, constant) in initial.items()}
+        state = {variable: content for variable, (_, content) in initial.items()}
         for variant in variants:
             _set_initial_values(variant, state)
             if variant is not variants[-1]:
@@ -127,8 +127,8 @@ def _check_operations(first: Variant, variant: Variant) -> None:
         )
 
 
-def _read_initial_values(model: ov.Model) -> dict[str, tuple[ov.Node, ov.Node]]:
-    """Returns, for each variable, its ReadValue and the Constant that it starts with.
+def _read_initial_values(model: ov.Model) -> dict[str, tuple[ov.Node, np.ndarray]]:
+    """Returns, for each variable, its ReadValue and the content that it starts with.
 
     Raises:
       UserError: a variable starts with another value than a constant.
@@ -138,13 +138,17 @@ def _read_initial_values(model: ov.Model) -> dict[str, tuple[ov.Node, ov.Node]]:
         if op.get_type_name() != "ReadValue":
             continue
         variable = op.get_attributes()["variable_id"]
-        sources = [value.get_node() for value in op.input_values()]
-        if [source.get_type_name() for source in sources] != ["Constant"]:
+        source = op.input_value(0).get_node() if op.inputs() else None
+        constant = source
+        if source is not None and source.get_type_name() == "Convert":  # stored in fewer bits
+            constant = source.input_value(0).get_node()
+        if source is None or constant is None or constant.get_type_name() != "Constant":
             raise UserError(
                 f"variable {variable!r} does not start with a constant, so that its content cannot "
                 "be carried from one shape to the next; place the model for one shape"
             )
-        values[variable] = op, sources[0]
+        dtype = source.get_output_element_type(0).to_dtype()
+        values[variable] = op, constant.get_data().astype(dtype)
     return values
 
 
@@ -156,7 +160,7 @@ def _set_initial_values(variant: Variant, state: Mapping[str, np.ndarray]) -> No
     """
     for variable, (read, initial) in _read_initial_values(variant.model).items():
         content = state[variable]
-        start_shape = list(initial.get_output_shape(0))
+        start_shape = list(initial.shape)
         # Only an axis that starts empty may grow.
         grown_shape = [
             size or grown for size, grown in zip(start_shape, content.shape, strict=True)
@@ -167,8 +171,8 @@ def _set_initial_values(variant: Variant, state: Mapping[str, np.ndarray]) -> No
                 f"{list(content.shape)}, but with {variant.shapes.input_shapes!r} it starts with "
                 f"{start_shape}; give shapes of one session, such as {_SESSION_EXAMPLE}"
             )
-        dtype = initial.get_output_element_type(0).to_dtype()
-        constant = opset13.constant(content.astype(dtype), name=f"{read.get_friendly_name()}/start")
+        name = f"{read.get_friendly_name()}/start"
+        constant = opset13.constant(content.astype(initial.dtype), name=name)
         read.input(0).replace_source_output(constant.output(0))
 
 

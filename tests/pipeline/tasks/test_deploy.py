@@ -15,6 +15,7 @@ from openvino import opset13 as ops
 
 import placement
 from configs import smoke
+from experiments.examples import generate
 from placement import files
 from placement.errors import UserError
 from placement.pipeline.settings import Settings
@@ -488,3 +489,29 @@ def test_other_tasks_know_several_shapes(task_name: str, code: int, tmp_path: Pa
     else:
         assert "--config.objective=serial" in out
         assert "makespan" not in out
+
+
+def test_a_decoder_is_placed_and_deployed_for_prompts_and_single_tokens(tmp_path: Path) -> None:
+    graph = "--config.graph=decoder:layers=1,hidden=32,heads=2,vocabulary=200,context=64"
+    flags = [graph, "--config.measure_s=0.1", "--config.input_shapes=ids:1,8@1|ids:1,1@30"]
+    code, out, err = run(tmp_path / "run", *flags, *_QUICK, "--config.devices=host")
+    assert code == 0, err
+    assert "input shapes: 1 x ids:1,8, 30 x ids:1,1;" in out
+    code, _, err = run(tmp_path / "run", "--task=deploy", *flags)
+    assert code == 0, err
+    text = (tmp_path / "run/deploy/deploy.md").read_text()
+    assert re.search(r"- other shapes: \[1, 16\] off by \S+; \[1, 9\] off by \S+\n", text)
+    deployed, plain = generate.compare(tmp_path / "run/deploy", prompt_length=8, num_tokens=30)
+    assert deployed.tokens == plain.tokens
+    assert len(set(plain.tokens)) > 15
+
+
+@pytest.mark.parametrize("task_name", ["place", "front"])
+def test_a_model_with_a_state_is_not_placed_for_a_stream(task_name: str, tmp_path: Path) -> None:
+    graph = "--config.graph=decoder:layers=1,hidden=32,heads=2,vocabulary=200,context=64"
+    flags = [f"--task={task_name}", graph, "--config.input_shapes=ids:1,8", *_QUICK]
+    stream = ["--config.backend=concurrent", "--config.objective=max_load"]
+    code, _, err = run(tmp_path / "run", *flags, *stream, "--config.devices=host")
+    assert code == 2
+    assert "keeps a state from one inference to the next" in err
+    assert "give --config.objective=serial or makespan" in err

@@ -24,7 +24,8 @@ def prepare(model: ov.Model, text: str) -> tuple[variants.Variant, ...]:
 def growing_sum(*, start: ov.Node | None = None) -> ov.Model:
     """A variable to which each inference appends its rows; the output is the sum of all rows."""
     rows = ops.parameter([-1, 2], np.float32, name="rows")
-    parameters = [rows, start] if start else [rows]
+    is_input = start is not None and start.get_type_name() == "Parameter"
+    parameters = [rows, start] if is_input else [rows]
     empty = ops.constant(np.zeros((0, 2), np.float32), name="empty")
     read = ops.read_value(start or empty, "kept", ov.Type.f32, ov.PartialShape([-1, 2]))
     read.set_friendly_name("read")
@@ -105,6 +106,14 @@ def test_a_growing_state_is_carried_from_shape_to_shape():
     np.testing.assert_allclose(totals, np.repeat(expected, 2, axis=0), rtol=1e-5)
     names = [{op.get_friendly_name() for op in v.model.get_ops()} for v in (first, second, third)]
     assert names[0] == names[1] == names[2]
+
+
+def test_a_start_that_is_stored_in_fewer_bits_is_carried_too():
+    stored = ops.constant(np.zeros((0, 2), np.float16), name="stored")
+    model = growing_sum(start=ops.convert(stored, "f32", name="unpack"))
+    _, second = prepare(model, "rows:4,2|rows:1,2")
+    (read,) = (op for op in second.model.get_ops() if op.get_type_name() == "ReadValue")
+    assert list(read.input(0).get_shape()) == [4, 2]
 
 
 def test_a_single_shape_keeps_its_initial_state():
