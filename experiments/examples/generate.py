@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import openvino as ov
 
 import placement
-from placement.runtime.devices import reference_device
+from placement.runtime import devices
+from placement.runtime.deployment import shapes
+from placement.runtime.models import frontend
 
 PROMPT_LENGTH, NUM_TOKENS = 32, 200
 SEED = 0
@@ -53,8 +54,10 @@ def compare(folder: Path, prompt_length: int, num_tokens: int) -> tuple[Generati
 
     Both generate two tokens before, so that nothing is compiled in the measured time.
     """
-    device, core = reference_device(), ov.Core()
-    compiled = core.compile_model(folder / "dynamic.xml", device.name, dict(device.properties))
+    device = devices.reference_device()
+    model = frontend.load(str(folder / shapes.DYNAMIC_FILE))
+    core = devices.open_core([device])
+    compiled = core.compile_model(model, device.name, dict(device.properties))
     request = compiled.create_infer_request()
     vocabulary = compiled.output(0).get_partial_shape()[-1].get_length()
     prompt = np.random.default_rng(SEED).integers(0, vocabulary, (1, prompt_length))
