@@ -7,6 +7,7 @@ another one might be faster there.
 """
 
 import hashlib
+import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -148,26 +149,32 @@ def check(
     variants: Variants,
     placed: Shapes,
     infer: Callable[[list[np.ndarray]], list[np.ndarray]],
+    *,
+    required: Sequence[Shapes] = (),
     reset_state: Callable[[], None] | None = None,
 ) -> list[ShapeCheck]:
-    """Compares outputs for shapes that were not placed with those of the plain f32 CPU.
+    """Compares outputs for other shapes than the placed ones with those of the plain f32 CPU.
 
-    A stateful model first runs with the placed shapes, so that the comparison includes the state
-    that moves from shape to shape. The plain CPU then runs the dynamic model.
+    A stateful model first runs with the placed shapes each time, so that the comparison includes
+    the state that moves from shape to shape. The plain CPU then runs the dynamic model.
 
     Args:
       variants: of the deployed model.
       placed: the shapes that were placed.
       infer: the deployed network's.
+      required: shapes to check first.
       reset_state: the deployed network's; None if the model has no state.
 
     Returns:
-      One entry for each of at most two shapes that the model accepts.
+      One entry for each of the required shapes and of at most two others, if the model accepts
+      them.
     """
     checks: list[ShapeCheck] = []
     config = {"INFERENCE_PRECISION_HINT": "f32"}
-    for shapes in propose_shapes(variants.partial_shapes, placed):
-        if len(checks) == 2:
+    proposed = propose_shapes(variants.partial_shapes, placed)
+    others = (shapes for shapes in proposed if shapes not in required)
+    for shapes in itertools.chain(required, others):
+        if len(checks) == len(required) + 2:
             break
         session = [shapes] if reset_state is None else [placed, shapes]
         try:
