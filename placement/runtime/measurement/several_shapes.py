@@ -125,9 +125,9 @@ class ShapesMeasurer(contextlib.AbstractContextManager["ShapesMeasurer"]):
     def _add_outcomes(self, answers: Sequence[Sequence[_Outcome]]) -> list[_Outcome]:
         """Adds up the outcomes of candidates; `answers` has those of all candidates by shape."""
         outcomes: list[_Outcome] = []
-        for by_shape in zip(*answers, strict=True):
+        for shape_outcomes in zip(*answers, strict=True):
             measured: list[Measurement] = []
-            for shapes, outcome in zip(self._shapes, by_shape, strict=True):
+            for shapes, outcome in zip(self._shapes, shape_outcomes, strict=True):
                 if isinstance(outcome, Failure):
                     cause = f"with {shapes.input_shapes}: {outcome.cause}"
                     outcomes.append(Failure(outcome.stage, cause))
