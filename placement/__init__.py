@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from placement.pipeline.python_api import Comparison, Placed
+    from placement.pipeline.python_api import Comparison, InputShapes, Placed
     from placement.policies.base import Recipe
     from placement.runtime.deployment.artifact import Network
     from placement.runtime.models.from_python import Converted
@@ -99,7 +99,7 @@ def place(
     *,
     example_inputs: Any = None,
     devices: "str | Sequence[str]" = "auto",
-    input_shapes: "str | Mapping[str, Sequence[int]]" = "",
+    input_shapes: "InputShapes" = "",
     method: str = "search",
     workdir: Any = None,  # str or os.PathLike
     **keys: bool | int | float | str,
@@ -111,7 +111,9 @@ def place(
         returns; or what it takes, such as a `torch.nn.Module`.
       example_inputs: the inputs of a module or function, as for `graph_from`.
       devices: such as 'auto', 'host', 'CPU,GPU.0' or ['CPU', 'GPU.0'].
-      input_shapes: the shapes of dynamic inputs, such as {'images': (1, 3, 224, 224)}.
+      input_shapes: the shapes of dynamic inputs, such as {'images': (1, 3, 224, 224)}; or a list of
+        several such shapes and their weights, [({'images': (1, 3, 224, 224)}, 9), ...], whose
+        weighted sum of latencies is minimised (backend='hetero', objective='serial').
       method: such as 'lns' or 'hsdag:variant=paper'.
       workdir: the run directory; None makes a temporary one.
       keys: other fields of `placement.pipeline.settings.Settings`, such as `time_limit_s`. Devices

@@ -28,6 +28,9 @@ from placement.runtime.models import from_python
 if TYPE_CHECKING:
     import pandas
 
+# The setting's text, the shape of each input, or several of these with weights.
+InputShapes = str | Mapping[str, Sequence[int]] | Sequence[tuple[Mapping[str, Sequence[int]], int]]
+
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Placed:
@@ -123,20 +126,17 @@ def place(
     *,
     example_inputs: Any,
     devices: str | Sequence[str],
-    input_shapes: str | Mapping[str, Sequence[int]],
+    input_shapes: InputShapes,
     workdir: str | os.PathLike[str] | None,
     **keys: Value,
 ) -> Placed:
     """Places a model; see `placement.place`."""
     folder = Path(workdir or tempfile.mkdtemp(prefix="placement-"))
-    if not isinstance(input_shapes, str):  # as the setting has them: 'images:1,3,224,224;ids:1,128'
-        pairs = ((name, ",".join(map(str, sizes))) for name, sizes in input_shapes.items())
-        input_shapes = ";".join(f"{name}:{sizes}" for name, sizes in pairs)
     with _run_directory(folder) as display:
         keys |= {
             "graph": _graph(model, example_inputs, folder / "model.xml"),
             "devices": devices if isinstance(devices, str) else ",".join(devices),
-            "input_shapes": input_shapes,
+            "input_shapes": _format_shapes(input_shapes),
         }
         settings = Settings.from_mapping(keys, **QUICKSTART)
         summary = place_task.run(settings, folder, display)
@@ -168,6 +168,16 @@ def compare(
         summary = compare_task.run(settings, folder, display)
     rows = tuple(comparison.records(summary["rows"]))
     return Comparison(rows, summary["statistics"], summary, folder)
+
+
+def _format_shapes(shapes: InputShapes) -> str:
+    """Returns shapes as the setting has them, such as 'x:1,3@9|x:8,3@1'."""
+    if isinstance(shapes, str):
+        return shapes
+    if isinstance(shapes, Mapping):
+        pairs = ((name, ",".join(map(str, sizes))) for name, sizes in shapes.items())
+        return ";".join(f"{name}:{sizes}" for name, sizes in pairs)
+    return "|".join(f"{_format_shapes(entry)}@{weight}" for entry, weight in shapes)
 
 
 def _graph(model: Any, example_inputs: Any, file: Path) -> str:

@@ -21,13 +21,15 @@ def _setting(default: T, summary: str) -> T:
 class Settings:
     """The settings of one run, converted once from a configuration or from arguments."""
 
-    # A network of the zoo (inception_v3, resnet50, two_stream, bert_base, rnnlm, nmt), also in
+    # A network of the zoo (inception_v3, resnet50, two_stream, bert_base, decoder, rnnlm, nmt), in
     # other sizes ('resnet:depth=18,size=96', 'bert:layers=4'); a model file (.xml, .onnx, .tflite,
     # .pb) or the folder of a TensorFlow SavedModel; a workload of Tarnawski et al. (.json), which
     # has its own devices and costs; or a synthetic graph, such as
     # 'synthetic:family=layered,ops=1000,seed=0'. The argument training=1 makes one training step
     # of a network (`placement.graphs.training`).
     graph: str = _setting("inception_v3", "a network, the path of a model, or synthetic:ops=N")
+    # Several shapes with weights, such as 'x:1,3,224,224@9|x:8,3,224,224@1', are placed for the
+    # weighted sum of their latencies (docs/SHAPES.md).
     input_shapes: str = _setting("", "shapes of dynamic inputs: images:1,3,224,224;ids:1,128")
     # For inputs that only accept some numbers: one value for all elements, one value each, or a
     # range to draw from. All other inputs are drawn at random from the seed, several times, and

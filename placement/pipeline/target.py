@@ -32,6 +32,7 @@ from placement.runtime.measurement.conditions import Conditions
 from placement.runtime.measurement.local import LocalMeasurer
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Profile, Reasons, Transfers
+from placement.runtime.measurement.several_shapes import ShapesMeasurer
 from placement.runtime.models.outputs import OutputCheck
 from placement.types import CostModel
 
@@ -191,6 +192,9 @@ def open_target(
     if net.estimated:
         counts = ", ".join(f"{count} {kind}" for kind, count in sorted(net.estimated.items()))
         display.say(f"FLOPs estimated from the bytes moved: {counts}")
+    if len(net.variants) > 1:
+        listed = ", ".join(variant.shapes.describe() for variant in net.variants)
+        display.say(f"input shapes: {listed}; every latency is the sum over these inferences")
     display.say("devices: " + "; ".join(target.labels))
     if target.costs is not None:
         display.say("the devices are described, not present: nothing is measured")
@@ -312,19 +316,38 @@ def open_accurate(
 
 
 @contextlib.contextmanager
+def open_local_measurer(
+    net: loading.Network,
+    devices: tuple[devices_lib.Device, ...],
+    settings: Settings,
+    display: progress.Display,
+) -> Iterator[Measurer]:
+    """Opens a measurer of a model on devices of this machine, with all of its input shapes."""
+    with contextlib.ExitStack() as stack:
+        measurers = [
+            stack.enter_context(
+                LocalMeasurer(v.model, devices, inputs=loading.inputs(settings, v.model))
+            )
+            for v in net.variants
+        ]
+        measurer: LocalMeasurer | ShapesMeasurer = measurers[0]
+        if len(measurers) > 1:
+            measurer = ShapesMeasurer(measurers, [variant.shapes for variant in net.variants])
+        stack.enter_context(display.show_worker(measurer))
+        yield measurer
+
+
+@contextlib.contextmanager
 def _open_measurer(
     target: Target, settings: Settings, display: progress.Display
 ) -> Iterator[Measurer]:
     """Opens a measurer on the present devices of this machine or of hosts."""
     model = target.net.model
-    inputs = loading.inputs(settings, model)
     if target.hosts is None:
-        with (
-            LocalMeasurer(model, target.present, inputs=inputs) as local,
-            display.show_worker(local),
-        ):
+        with open_local_measurer(target.net, target.present, settings, display) as local:
             yield local
         return
+    inputs = loading.inputs(settings, model)
     print_hosts(target.hosts, display)
     names = target.hosts.hosts
     with ClusterMeasurer(model, target.present, names, inputs=inputs, say=display.warn) as cluster:
@@ -414,7 +437,9 @@ def _profile(
         remaining_s = max(0.0, start_s + limit_s - time.monotonic())
         if settings.backend == "hetero":
             fits = measurer.ask(Transfers(devices, remaining_s))
-            saved = tables.to_json(profiles, transfers.make_matrices(fits, len(profiles)))
+            num_inferences = sum(variant.shapes.weight for variant in net.variants)
+            matrices = transfers.make_matrices(fits, len(profiles), num_inferences)
+            saved = tables.to_json(profiles, matrices)
         else:
             groups = coarsen.list_member_names(net.graph, net.coarsening.assignment)
             is_supported = np.array(

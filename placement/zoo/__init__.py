@@ -15,6 +15,7 @@ from placement import arguments
 from placement.errors import UserError
 from placement.zoo import layers
 from placement.zoo.bert import bert, bert_base
+from placement.zoo.decoder import decoder
 from placement.zoo.inception_v3 import inception_v3
 from placement.zoo.nmt import nmt
 from placement.zoo.resnet import resnet, resnet50, two_stream
@@ -24,6 +25,7 @@ from placement.zoo.rnnlm import rnnlm
 _BUILDERS: dict[str, Callable[..., ov.Model]] = {
     "bert": bert,
     "bert_base": bert_base,
+    "decoder": decoder,
     "inception_v3": inception_v3,
     "nmt": nmt,
     "resnet": resnet,

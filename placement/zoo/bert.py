@@ -58,7 +58,7 @@ def bert(
         parts.parameter(name, (batch, length), ov.Type.i64)
         for name in ("input_ids", "attention_mask", "token_type_ids")
     )
-    words = _embedding(input_ids, "embeddings/word", (vocabulary, hidden), _WORD_STD)
+    words = parts.embedding(input_ids, "embeddings/word", (vocabulary, hidden), std=_WORD_STD)
     x = _embeddings(words, token_type_ids)
     mask = _additive_mask(attention_mask)
     for layer in range(layers):
@@ -81,22 +81,15 @@ def bert_base() -> ov.Model:
     return model
 
 
-def _embedding(ids: ov.Node, name: str, shape: tuple[int, int], std: float) -> ov.Node:
-    """Looks up rows of a table of `shape` [rows, hidden]: int64 [B, S] -> [B, S, hidden]."""
-    table = parts.noise(f"{name}/weight", shape, std=std)
-    index = ops.convert(ids, "i32", name=f"{name}/ids")
-    return ops.gather(table, index, parts.integers(f"{name}/axis", 0), name=f"{name}/gather")
-
-
 def _embeddings(words: ov.Node, token_type_ids: ov.Node) -> ov.Node:
     """Adds token types and positions, and normalises: [B, S, hidden] -> the same shape."""
     _, length, hidden = words.shape
     table = (_TOKEN_TYPES, hidden)
-    types = _embedding(token_type_ids, "embeddings/token_type", table, _SHARED_STD)
+    types = parts.embedding(token_type_ids, "embeddings/token_type", table, std=_SHARED_STD)
     positions = parts.noise("embeddings/position/weight", (1, length, hidden), std=_SHARED_STD)
     total = ops.add(words, types, name="embeddings/token_type/add")
     total = ops.add(total, positions, name="embeddings/position/add")
-    return _layer_norm(total, "embeddings/norm")
+    return parts.layer_norm(total, "embeddings/norm", epsilon=_NORM_EPSILON)
 
 
 def _additive_mask(attention_mask: ov.Node) -> ov.Node:
@@ -108,17 +101,6 @@ def _additive_mask(attention_mask: ov.Node) -> ov.Node:
     inverted = ops.subtract(parts.scalar("mask/one", 1.0), x, name="mask/invert")
     hidden = ops.convert(inverted, "boolean", name="mask/to_boolean")
     return ops.select(hidden, parts.scalar("mask/lowest", -65504.0), inverted, name="mask/fill")
-
-
-def _layer_norm(x: ov.Node, name: str) -> ov.Node:
-    """Normalises over the last axis: shape unchanged."""
-    axes = parts.integers(f"{name}/axes", [-1])
-    x = ops.mvn(x, axes, True, _NORM_EPSILON, "inside_sqrt", name=f"{name}/mvn")
-    shape = (1, 1, x.shape[-1])
-    scale = parts.noise(f"{name}/scale", shape, std=0.1, mean=1.0)
-    x = ops.multiply(x, scale, name=f"{name}/multiply")
-    shift = parts.noise(f"{name}/shift", shape, std=0.02)
-    return ops.add(x, shift, name=f"{name}/add")
 
 
 def _split(x: ov.Node, heads: int, name: str) -> ov.Node:
@@ -153,11 +135,12 @@ def _encoder_layer(x: ov.Node, mask: ov.Node, heads: int, name: str) -> ov.Node:
     y = _attention(x, mask, heads, f"{name}/attention")
     y = parts.dense(y, f"{name}/attention/output", hidden, gain=_ATTENTION_GAIN)
     x = ops.add(y, x, name=f"{name}/attention/residual")
-    x = _layer_norm(x, f"{name}/attention/norm")
+    x = parts.layer_norm(x, f"{name}/attention/norm", epsilon=_NORM_EPSILON)
     y = parts.dense(x, f"{name}/intermediate", _FEED_FORWARD * hidden)
     y = ops.gelu(y, "erf", name=f"{name}/intermediate/gelu")
     y = parts.dense(y, f"{name}/output", hidden)
-    return _layer_norm(ops.add(y, x, name=f"{name}/output/residual"), f"{name}/output/norm")
+    x = ops.add(y, x, name=f"{name}/output/residual")
+    return parts.layer_norm(x, f"{name}/output/norm", epsilon=_NORM_EPSILON)
 
 
 def _pooler(x: ov.Node) -> ov.Node:

@@ -237,11 +237,40 @@ def avg_pool(x: Value, name: str) -> ov.Node:
 
 def dense(x: Value, name: str, features: int, *, gain: float = 1.0) -> ov.Node:
     """Builds MatMul and bias, LeCun's scaling times `gain`: [..., C] -> [..., features]."""
-    shape = (features, x.shape[-1])
+    shape = (features, last_size(x))
     weight = filters(f"{name}/weight", shape, std=gain / math.sqrt(shape[1]), mirrored=False)
     product = ops.matmul(x, weight, False, True, name=f"{name}/matmul")
-    offset = noise(f"{name}/bias", [1] * (len(x.shape) - 1) + [features], std=_DENSE_BIAS_STD)
+    bias_shape = [1] * (len(_partial_shape(x)) - 1) + [features]
+    offset = noise(f"{name}/bias", bias_shape, std=_DENSE_BIAS_STD)
     return ops.add(product, offset, name=f"{name}/bias_add")
+
+
+def embedding(ids: ov.Node, name: str, shape: tuple[int, int], *, std: float) -> ov.Node:
+    """Looks up rows of a table of `shape` [rows, C]: int64 [...] -> float32 [..., C]."""
+    table = noise(f"{name}/weight", shape, std=std)
+    index = ops.convert(ids, "i32", name=f"{name}/ids")
+    return ops.gather(table, index, integers(f"{name}/axis", 0), name=f"{name}/gather")
+
+
+def layer_norm(x: ov.Node, name: str, *, epsilon: float) -> ov.Node:
+    """Normalises [B, S, C] over the last axis, by MVN, scale and shift; the shape is unchanged."""
+    axes = integers(f"{name}/axes", [-1])
+    x = ops.mvn(x, axes, True, epsilon, "inside_sqrt", name=f"{name}/mvn")
+    shape = (1, 1, last_size(x))
+    scale = noise(f"{name}/scale", shape, std=0.1, mean=1.0)
+    x = ops.multiply(x, scale, name=f"{name}/multiply")
+    shift = noise(f"{name}/shift", shape, std=0.02)
+    return ops.add(x, shift, name=f"{name}/add")
+
+
+def last_size(x: Value) -> int:
+    """Returns the length of the last axis; other axes may be dynamic."""
+    return int(_partial_shape(x)[-1].get_length())
+
+
+def _partial_shape(x: Value) -> ov.PartialShape:
+    output = x.output(0) if isinstance(x, ov.Node) else x
+    return output.get_partial_shape()
 
 
 def classifier(x: Value, *, classes: int, gain: float, prefix: str = "") -> ov.Node:

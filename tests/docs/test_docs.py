@@ -79,6 +79,11 @@ OTHERWISE = {
         *("--config.graph=model.onnx", "--config.devices=auto", _PROFILED),
         "--config.budget=4",
     ),
+    "runs/decoder": (
+        "--config.graph=decoder:layers=1,hidden=32,heads=2,vocabulary=200,context=64",
+        "--config.input_shapes=ids:1,8@1|ids:1,1@30",
+        *("--config.budget=10", "--config.time_limit_s=0.5", "--config.measure_s=0.1"),
+    ),
     "runs/advise": ("--config.graph=model.onnx", "--config.devices=auto"),
     "runs/front": (
         *("--config.graph=model.onnx", "--config.devices=auto", _PROFILED),
@@ -122,6 +127,7 @@ NOT_RUN = {
     "python -m experiments.examples.ppo": "tests of the examples run them",
     "cd runs/mine/deploy": "a test of the loader compiles and runs it",
     "refused on the devices here:": "an example",
+    "placement place model.onnx --backend hetero --objective serial \\": "an example",
     'placement place dyn.xml --input-shapes "image:4,3,32,32" --devices host': "an example",
     "server_cpu: 0.181 of the peak, 367 us to launch": "held by a test of the benchmark",
     "compute_s = launch_s + max(flops / flop_per_s[class], moved_bytes / bytes_per_s)": "a formula",

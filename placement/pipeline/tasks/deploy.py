@@ -10,12 +10,13 @@ stay. After a kill at any moment the next command cleans up the folder next to t
 """
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from placement import files
 from placement.errors import UserError
-from placement.pipeline import loading, workdirs
+from placement.pipeline import loading, target, workdirs
 from placement.pipeline.console import progress
 from placement.pipeline.settings import Settings
 from placement.pipeline.tasks import front
@@ -28,10 +29,10 @@ from placement.runtime.deployment import preflight, shapes
 from placement.runtime.deployment.preflight import PlacementFile
 from placement.runtime.devices import Device
 from placement.runtime.errors import summarise_error
-from placement.runtime.measurement.local import LocalMeasurer
-from placement.runtime.models import colocation, fingerprint, outputs
+from placement.runtime.models import fingerprint, outputs
 from placement.runtime.models.fingerprint import quote_names
 from placement.runtime.models.inputs import Inputs
+from placement.runtime.models.variants import Variant
 
 FOLDER, NEW_FOLDER = "deploy", ".deploy.new"  # the latter while it is written
 
@@ -88,15 +89,12 @@ def run(
     inputs = loading.inputs(settings, net.model)
     with (
         display.phase("measuring") as phase,
-        LocalMeasurer(net.model, all_devices, inputs=inputs) as measurer,
-        display.show_worker(measurer),
+        target.open_local_measurer(net, all_devices, settings, display) as measurer,
     ):
         rows = decision_lib.measure(placed, measurer, seconds=settings.measure_s, say=phase.note)
     decision = _decide(placed, rows)
     artifact = _make_artifact(net, placed, all_devices, decision)
-    dynamic = loading.load_dynamic(settings)
-    if dynamic is not None and not colocation.is_stateful(dynamic):
-        artifact = artifact._replace(dynamic=dynamic)
+    artifact = artifact._replace(dynamic=loading.load_dynamic(settings))
     record = _make_record(settings, workdir, artifact, placed, rows, decision)
     record["checks"]["inputs"] = inputs.description
     record["divisions"] = runs.read_divisions(_find_placement(settings, workdir))
@@ -105,7 +103,7 @@ def run(
             for culprit in division["culprits"]:
                 culprit["run_on"] = [decision.single_device]
     with display.phase("writing the deployed folder, and loading it"):
-        _write(workdir, artifact, record, inputs)
+        _write(workdir, artifact, record, inputs, net.variants[1:])
     if nan := record["checks"].get("NaN"):
         display.warn(nan)
     shown = printable.data(record)
@@ -261,9 +259,20 @@ def _check_folders(workdir: Path) -> None:
 
 
 def _write(
-    workdir: Path, artifact: artifact_lib.Artifact, record: dict[str, Any], inputs: Inputs
+    workdir: Path,
+    artifact: artifact_lib.Artifact,
+    record: dict[str, Any],
+    inputs: Inputs,
+    further_variants: Sequence[Variant],
 ) -> None:
     """Writes a new folder, checks it, and puts it in the final place.
+
+    Args:
+      workdir: the run directory.
+      artifact: the content of the folder.
+      record: the record of the deployment, which receives the checks.
+      inputs: the inputs to check outputs with.
+      further_variants: the model with the further shapes that it was placed for.
 
     Raises:
       UserError: the model cannot be saved, or its outputs are wrong or all NaN.
@@ -295,7 +304,11 @@ def _write(
                     "nothing else is known of them"
                 )
         if artifact.dynamic is not None:
-            checks["other shapes"] = _check_shapes(new, tolerance)
+            further_shapes = [
+                tuple(tuple(port.get_shape()) for port in variant.model.inputs)
+                for variant in further_variants
+            ]
+            checks["other shapes"] = _check_shapes(new, tolerance, further_shapes)
         record["files"] = {
             name: text
             for name, text in _DESCRIPTIONS.items()
@@ -310,15 +323,15 @@ def _write(
         _remove(new, final)
 
 
-def _check_shapes(folder: Path, tolerance: float) -> str:
-    """Runs a written folder with shapes that were not placed, and describes the results.
+def _check_shapes(folder: Path, tolerance: float, further_shapes: Sequence[shapes.Shapes]) -> str:
+    """Runs a written folder with further placed shapes and others, and describes the results.
 
     Raises:
       UserError: outputs are wrong.
     """
     lines = []
     with artifact_lib.load(folder, concurrent=False) as network:
-        for tested_shapes, comparison, refusal in network.check_other_shapes():
+        for tested_shapes, comparison, refusal in network.check_other_shapes(further_shapes):
             listed = ", ".join(str(list(shape)) for shape in tested_shapes)
             if comparison is None:
                 lines.append(f"{listed} refused: {refusal}")

@@ -17,6 +17,7 @@ import numpy as np
 from rich.table import Table
 
 from placement import files
+from placement.errors import UserError
 from placement.pipeline import loading, workdirs
 from placement.pipeline import target as target_lib
 from placement.pipeline.console import faults, metrics, progress
@@ -28,6 +29,7 @@ from placement.reporting.figures import scatter_plots
 from placement.reporting.tables import grids
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Candidate, Measure, Measurement
+from placement.runtime.models import variants
 from placement.search import front as front_lib
 from placement.solvers.limits import SearchLimits
 
@@ -40,11 +42,17 @@ def run(
     settings: Settings, workdir: Path, display: progress.Display = progress.DEFAULT_DISPLAY
 ) -> dict[str, Any]:
     """Searches for the front, and measures its knees."""
+    if len(variants.parse_weighted_shapes(settings.input_shapes)) > 1:
+        raise UserError(
+            f"--task=front takes one input shape; given input_shapes={settings.input_shapes!r}: "
+            "give one of them, or use --task=place"
+        )
     # The axes are about devices that work at the same time.
     settings = dataclasses.replace(settings, backend="concurrent", objective=_LATENCY)
     loading.check_settings(settings)
     # Load, one of the axes, is not defined for devices that share cores.
     target = target_lib.find_target(settings, share_cores=False)
+    loading.refuse_stateful_stream(dataclasses.replace(settings, objective=_STREAM), target.net)
     workdirs.claim(workdir, display, [settings.graph])
     with (
         faults.raise_at_end() as task_faults,

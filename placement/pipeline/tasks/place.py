@@ -136,6 +136,8 @@ def run_methods(
         "compute_s": _cpu_s() - cpu_started_s,
         "wall_s": time.monotonic() - started_s,
     }
+    if len(target.net.variants) > 1:
+        summary["shapes"] = [variant.shapes._asdict() for variant in target.net.variants]
     if target.unsupported:
         summary["unsupported"] = list(target.unsupported)
     if target.divisions and best is not None:
@@ -171,6 +173,7 @@ def _prepare(
         if "zero_shot" in methods:
             pretrained.check_zero_shot(policy_method)
     target = target_lib.find_target(settings)
+    loading.refuse_stateful_stream(settings, target.net)
     order = method_runs.runnable(methods, extra, target, settings, display)
     if settings.budget < target.num_devices:
         raise UserError(

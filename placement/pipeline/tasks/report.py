@@ -24,6 +24,7 @@ from placement.reporting.tables import (
     divisions,
     learning_curves,
     results,
+    shapes,
     unsupported,
 )
 
@@ -96,6 +97,8 @@ def write_report(
     figure_files = figures.draw_run(summary, workdir, run_details, console, task_faults)
     with task_faults.during("writing report.html"):
         notes = {}
+        if summary.get("shapes"):
+            notes[shapes.TITLE] = shapes.markdown(printable.markdown(summary))
         if summary.get("unsupported"):
             notes[unsupported.TITLE] = unsupported.markdown(
                 printable.markdown(summary["unsupported"])

@@ -60,6 +60,7 @@ class Network(contextlib.AbstractContextManager["Network"]):
         self._runner: service.Runner = (
             compiled if isinstance(compiled, Executor) else compiled.create_infer_request()
         )
+        self._last_runner = self._runner  # holds the state of the model, if it has one
         self._variants = variants
         self._placed_shapes: Shapes = tuple(tuple(port.get_shape()) for port in model.inputs)
         self._workers = workers
@@ -78,6 +79,9 @@ class Network(contextlib.AbstractContextManager["Network"]):
     def infer(self, inputs: Sequence[np.ndarray] | Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """Returns the model's outputs, in order.
 
+        If the model has a state and the shapes change, the state moves to the model that is
+        compiled for the new shapes.
+
         Args:
           inputs: an array for each input of the model, in order or by any of its names.
 
@@ -94,6 +98,9 @@ class Network(contextlib.AbstractContextManager["Network"]):
             runner = self._runner
             if self._variants is not None and shapes != self._placed_shapes:
                 runner = self._variants.runner(shapes)
+            if self._is_stateful and runner is not self._last_runner:
+                service.copy_state(self._last_runner, runner)
+                self._last_runner = runner
             outputs = service.run(runner, tensors)
         self._log.add(time.perf_counter() - begin_s)
         return outputs
@@ -139,12 +146,24 @@ class Network(contextlib.AbstractContextManager["Network"]):
         with self._infer_lock:
             self._check_open()
             self._runner.reset_state()
+            self._last_runner = self._runner
 
-    def check_other_shapes(self) -> list[ShapeCheck]:
-        """Compares outputs for shapes that were not placed with those of the plain f32 CPU."""
+    def check_other_shapes(self, required: Sequence[Shapes] = ()) -> list[ShapeCheck]:
+        """Compares outputs for other shapes with those of the plain f32 CPU.
+
+        Args:
+          required: shapes to check besides two that are near the placed ones.
+        """
         if self._variants is None:
             return []
-        return check(self._variants, self._placed_shapes, self.infer)
+        reset_state = self.reset_state if self._is_stateful else None
+        return check(
+            self._variants,
+            self._placed_shapes,
+            self.infer,
+            required=required,
+            reset_state=reset_state,
+        )
 
     def close(self) -> None:
         """Ends all threads after the running inference and all submitted ones.

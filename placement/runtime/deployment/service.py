@@ -123,3 +123,10 @@ def run(runner: Runner, tensors: Sequence[ov.Tensor]) -> Outputs:
         runner.set_input_tensor(index, tensor)
     runner.infer()
     return [np.array(tensor.data) for tensor in runner.output_tensors]
+
+
+def copy_state(source: Runner, target: Runner) -> None:
+    """Gives every variable of a model the content that it has in another request."""
+    states = {state.name: state.state for state in source.query_state()}
+    for state in target.query_state():
+        state.state = states[state.name]

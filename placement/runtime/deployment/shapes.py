@@ -7,6 +7,7 @@ another one might be faster there.
 """
 
 import hashlib
+import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -74,14 +75,14 @@ class Variants:
                 f"{str(folder / DYNAMIC_FILE)!r} or its weights have changed since they were "
                 f"written; {_REMEDY}"
             )
-        self._model = frontend.load(str(folder / DYNAMIC_FILE))
+        self.model = frontend.load(str(folder / DYNAMIC_FILE))
         self._compile = compile_model
         self._runners: OrderedDict[Shapes, service.Runner] = OrderedDict()
 
     @property
     def partial_shapes(self) -> list[ov.PartialShape]:
         """The shapes that each input accepts."""
-        return [port.get_partial_shape() for port in self._model.inputs]
+        return [port.get_partial_shape() for port in self.model.inputs]
 
     def prepare(self, shapes: Shapes) -> ov.Model:
         """Returns the static model for these shapes.
@@ -89,13 +90,13 @@ class Variants:
         Raises:
           UserError: the model does not accept them.
         """
-        ports = zip(self._model.inputs, shapes, strict=True)
+        ports = zip(self.model.inputs, shapes, strict=True)
         text = ";".join(
             f"{frontend.input_names(port.get_node())[0]}:{','.join(map(str, shape))}"
             for port, shape in ports
             if port.get_partial_shape().is_dynamic
         )
-        return frontend.prepare(self._model, text)
+        return frontend.prepare(self.model, text)
 
     def runner(self, shapes: Shapes) -> service.Runner:
         """Returns a request of the variant for these shapes; the first call compiles it.
@@ -145,32 +146,54 @@ def _clip(size: int, dimension: ov.Dimension) -> int:
 
 
 def check(
-    variants: Variants, placed: Shapes, infer: Callable[[list[np.ndarray]], list[np.ndarray]]
+    variants: Variants,
+    placed: Shapes,
+    infer: Callable[[list[np.ndarray]], list[np.ndarray]],
+    *,
+    required: Sequence[Shapes] = (),
+    reset_state: Callable[[], None] | None = None,
 ) -> list[ShapeCheck]:
-    """Compares outputs for shapes that were not placed with those of the plain f32 CPU.
+    """Compares outputs for other shapes than the placed ones with those of the plain f32 CPU.
+
+    A stateful model first runs with the placed shapes each time, so that the comparison includes
+    the state that moves from shape to shape. The plain CPU then runs the dynamic model.
 
     Args:
       variants: of the deployed model.
       placed: the shapes that were placed.
       infer: the deployed network's.
+      required: shapes to check first.
+      reset_state: the deployed network's; None if the model has no state.
 
     Returns:
-      One entry for each of at most two shapes that the model accepts.
+      One entry for each of the required shapes and of at most two others, if the model accepts
+      them.
     """
     checks: list[ShapeCheck] = []
-    for shapes in propose_shapes(variants.partial_shapes, placed):
-        if len(checks) == 2:
+    config = {"INFERENCE_PRECISION_HINT": "f32"}
+    proposed = propose_shapes(variants.partial_shapes, placed)
+    others = (shapes for shapes in proposed if shapes not in required)
+    for shapes in itertools.chain(required, others):
+        if len(checks) == len(required) + 2:
             break
+        session = [shapes] if reset_state is None else [placed, shapes]
         try:
-            model = variants.prepare(shapes)
-            arrays = frontend.example_inputs(model, seed=0)
-            config = {"INFERENCE_PRECISION_HINT": "f32"}
-            plain = ov.Core().compile_model(model, "CPU", config)
-            expected = [np.array(array) for array in plain(arrays).values()]
+            models = [variants.prepare(entry) for entry in session]
+            arrays = [frontend.example_inputs(model, seed=0) for model in models]
+            plain_model = models[0] if reset_state is None else variants.model
+            plain = ov.Core().compile_model(plain_model, "CPU", config).create_infer_request()
+            expected = [
+                output
+                for entry in arrays
+                for output in service.run(plain, [ov.Tensor(array) for array in entry])
+            ]
         except (UserError, RuntimeError):  # the model itself does not work with these shapes
             continue
         try:
-            checks.append(ShapeCheck(shapes, outputs.compare(expected, infer(arrays)), ""))
+            if reset_state is not None:
+                reset_state()
+            deployed = [output for entry in arrays for output in infer(entry)]
+            checks.append(ShapeCheck(shapes, outputs.compare(expected, deployed), ""))
         except UserError as error:
             checks.append(ShapeCheck(shapes, None, str(error)))
     return checks

@@ -18,7 +18,7 @@ import threading
 import time
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import openvino as ov
 
@@ -235,6 +235,10 @@ class InferRequest:
         """Sets every variable of the model to its initial value."""
         for infer_request in self._infer_requests:
             infer_request.reset_state()
+
+    def query_state(self) -> list[Any]:  # of `VariableState`, which OpenVINO does not export
+        """Returns the variables of the model."""
+        return [state for request in self._infer_requests for state in request.query_state()]
 
     def set_input_tensor(self, index: int, tensor: ov.Tensor) -> None:
         """Sets an input of the model wherever a part reads it; its memory is shared, not copied."""

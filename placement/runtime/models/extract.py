@@ -22,7 +22,13 @@ class Extraction(NamedTuple):
     estimated: dict[str, int]
 
 
-def op_graph(model: ov.Model, *, name: str, constants: bool = True) -> Extraction:
+def op_graph(
+    model: ov.Model,
+    *,
+    name: str,
+    constants: bool = True,
+    colocated: Iterable[frozenset[str]] = (),
+) -> Extraction:
     """Returns the graph of a model's operations, in the order of `model.get_ordered_ops()`.
 
     Every input of every operation becomes an edge with the size of the tensor read. Inputs that
@@ -40,6 +46,7 @@ def op_graph(model: ov.Model, *, name: str, constants: bool = True) -> Extractio
       constants: True lists every operation, and each Constant has its own bytes. False leaves out
         constants and operations on constants alone; the bytes of a Constant then belong to the
         first listed operation that reads it, directly or through such operations.
+      colocated: names of operations that must share a device besides those of `colocation`.
 
     Raises:
       InvalidGraphError: two operations have the same name.
@@ -80,7 +87,7 @@ def op_graph(model: ov.Model, *, name: str, constants: bool = True) -> Extractio
         flop_counts[i] = count
 
     device_groups = np.arange(len(nodes))  # operations with equal numbers share a device
-    for group in colocation.colocated_groups(model):
+    for group in colocation.colocated_groups(model, colocated):
         device_groups[list(group)] = min(group)
     device_groups = device_groups[owners]
     for i, node in enumerate(nodes):

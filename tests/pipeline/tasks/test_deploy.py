@@ -15,6 +15,7 @@ from openvino import opset13 as ops
 
 import placement
 from configs import smoke
+from experiments.examples import generate
 from placement import files
 from placement.errors import UserError
 from placement.pipeline.settings import Settings
@@ -448,3 +449,70 @@ def test_a_deployed_dynamic_model_is_checked_for_other_shapes(tmp_path: Path) ->
     assert "the model with its dynamic inputs" in text
     with placement.load(tmp_path / "run/deploy") as network:
         assert network.infer([np.ones((9, 8), np.float32)])[0].shape == (9, 2, 4)
+
+
+def test_a_model_is_placed_and_deployed_for_several_shapes(tmp_path: Path) -> None:
+    file = tmp_path / "dynamic.xml"
+    ov.save_model(test_shapes.dynamic(), file, compress_to_fp16=False)
+    shapes = "--config.input_shapes=x:4,8@9|x:16,8@1"
+    flags = [f"--config.graph={file}", "--config.measure_s=0.2", shapes]
+    code, out, err = run(tmp_path / "run", *flags, *_QUICK, "--config.devices=host")
+    assert code == 0, err
+    assert "input shapes: 9 x x:4,8, 1 x x:16,8; every latency is the sum" in out
+    assert "9 x x:4,8: " in out.split("Use ")[-1]
+    summary = runs.read_summary(tmp_path / "run")
+    assert [shape["weight"] for shape in summary["shapes"]] == [9, 1]
+    for row in summary["rows"]:
+        small_s, large_s = row["shapes_s"]
+        assert row["measured_s"]["median"] == pytest.approx(9 * small_s + large_s)
+    assert "## Latency by input shape" in (tmp_path / "run/report.md").read_text()
+    assert "Latency by input shape" in (tmp_path / "run/report.html").read_text()
+    code, _, err = run(tmp_path / "run", "--task=deploy", *flags)
+    assert code == 0, err
+    x = np.random.default_rng(0).standard_normal((16, 8)).astype(np.float32)
+    with placement.load(tmp_path / "run/deploy") as network:
+        (y,) = network.infer([x])
+    np.testing.assert_allclose(y, test_shapes.plain(x), atol=0.1 * test_shapes.plain(x).std())
+
+
+@pytest.mark.parametrize(("task_name", "code"), [("advise", 0), ("front", 2)])
+def test_other_tasks_know_several_shapes(task_name: str, code: int, tmp_path: Path) -> None:
+    file = tmp_path / "dynamic.xml"
+    ov.save_model(test_shapes.dynamic(), file, compress_to_fp16=False)
+    flags = [f"--task={task_name}", f"--config.graph={file}", "--config.time_limit_s=0.1"]
+    flags += ["--config.input_shapes=x:4,8@9|x:16,8", "--config.devices=host"]
+    result, out, err = run(tmp_path / "run", *flags, "--config.measure_s=0.1")
+    assert result == code, err
+    if code:
+        assert "--task=front takes one input shape" in err
+        assert "\n" not in err.strip()
+    else:
+        assert "--config.objective=serial" in out
+        assert "makespan" not in out
+
+
+def test_a_decoder_is_placed_and_deployed_for_prompts_and_single_tokens(tmp_path: Path) -> None:
+    graph = "--config.graph=decoder:layers=1,hidden=32,heads=2,vocabulary=200,context=64"
+    flags = [graph, "--config.measure_s=0.1", "--config.input_shapes=ids:1,8@1|ids:1,1@30"]
+    code, out, err = run(tmp_path / "run", *flags, *_QUICK, "--config.devices=host")
+    assert code == 0, err
+    assert "input shapes: 1 x ids:1,8, 30 x ids:1,1;" in out
+    code, _, err = run(tmp_path / "run", "--task=deploy", *flags)
+    assert code == 0, err
+    text = (tmp_path / "run/deploy/deploy.md").read_text()
+    # The second placed shape comes first.
+    assert re.search(r"- other shapes: \[1, 1\] off by \S+; \[1, 16\] off by", text)
+    deployed, plain = generate.compare(tmp_path / "run/deploy", prompt_length=8, num_tokens=30)
+    assert deployed.tokens == plain.tokens
+    assert len(set(plain.tokens)) > 15
+
+
+@pytest.mark.parametrize("task_name", ["place", "front"])
+def test_a_model_with_a_state_is_not_placed_for_a_stream(task_name: str, tmp_path: Path) -> None:
+    graph = "--config.graph=decoder:layers=1,hidden=32,heads=2,vocabulary=200,context=64"
+    flags = [f"--task={task_name}", graph, "--config.input_shapes=ids:1,8", *_QUICK]
+    stream = ["--config.backend=concurrent", "--config.objective=max_load"]
+    code, _, err = run(tmp_path / "run", *flags, *stream, "--config.devices=host")
+    assert code == 2
+    assert "keeps a state from one inference to the next" in err
+    assert "give --config.objective=serial or makespan" in err

@@ -120,7 +120,7 @@ def test_a_variant_with_other_operations_is_refused(tmp_path):
         next(op for op in model.get_ops() if op.get_friendly_name() == "left").set_friendly_name(
             "other"
         )
-        network._variants._model = model
+        network._variants.model = model
         with pytest.raises(UserError, match=r"does not fit these shapes: .*no device for 'other'"):
             network.infer([np.ones((2, 8), np.float32)])
 

@@ -297,7 +297,8 @@ def test_prepare_folds_inside_bodies_too_and_keeps_their_weights():
     assert "Convert" in _types(branch.get_function(0))
 
 
-@pytest.mark.parametrize("name", zoo.names())
+# The decoder is dynamic, so that its shape has to be given and is folded.
+@pytest.mark.parametrize("name", sorted({*zoo.names()} - {"decoder"}))
 def test_prepare_leaves_the_zoo_as_it_is(name):
     model = zoo.build(name, weights=False)
     prepared = frontend.prepare(model)
