@@ -29,6 +29,8 @@ from placement.runtime.measurement.request import Measurement
 from placement.types import Evaluate
 
 _TRIVIAL = ("single", "hetero", "random")  # every table has them, and they search nothing
+# Every table of devices with limits of memory has the usual ways to split a model, too.
+_MEMORY_BASELINES = ("fill_in_order", "split_by_memory", method_runs.HETERO_PIPELINE)
 
 
 def run(
@@ -136,6 +138,9 @@ def run_methods(
         "compute_s": _cpu_s() - cpu_started_s,
         "wall_s": time.monotonic() - started_s,
     }
+    if best is not None and len(problem.full.memory_limits.devices):
+        placed = best.placed_problem(problem).coarse
+        summary["memory"] = outputs.describe_memory(placed, best.placements[0])
     if target.unsupported:
         summary["unsupported"] = list(target.unsupported)
     if target.divisions and best is not None:
@@ -171,6 +176,8 @@ def _prepare(
         if "zero_shot" in methods:
             pretrained.check_zero_shot(policy_method)
     target = target_lib.find_target(settings)
+    if extra and any(device.capacity_bytes is not None for device in target.present):
+        extra += tuple(method for method in _MEMORY_BASELINES if method not in methods)
     order = method_runs.runnable(methods, extra, target, settings, display)
     if settings.budget < target.num_devices:
         raise UserError(
@@ -217,14 +224,15 @@ def _advise(context: method_runs.Context, order: tuple[str, ...]) -> tuple[str, 
     for line in advised.lines():
         display.say(line)
     runs.write_json(context.workdir / advice.FILE, advised.to_json())
-    searches = [method for method in order if method not in _TRIVIAL]
+    trivial = (*_TRIVIAL, *_MEMORY_BASELINES)
+    searches = [method for method in order if method not in trivial]
     if not (advised.is_hopeless and searches):
         return order
     if settings.search_anyway:
         display.say(f"{searches[0]} runs anyway, because search_anyway is set.")
         return order
     display.say(f"{searches[0]} is not run. To run it anyway: --config.search_anyway=True")
-    return tuple(method for method in order if method in _TRIVIAL)
+    return tuple(method for method in order if method in trivial)
 
 
 def _finish_rows(

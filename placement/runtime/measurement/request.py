@@ -272,6 +272,8 @@ class HeteroChoice(Request[dict[str, str]]):
     """Asks for HETERO's own placement, when nothing is labelled: operation name -> device name."""
 
     devices: tuple[Device, ...]
+    # Whether HETERO splits the model by the devices' memory (MODEL_DISTRIBUTION_POLICY).
+    split_by_memory: bool = False
 
 
 def median_interval(samples: np.ndarray) -> Interval:

@@ -1,0 +1,123 @@
+"""Devices with limits of memory from the command line, on the real CPU plug-in."""
+
+import json
+import re
+
+import numpy as np
+import openvino as ov
+import pytest
+
+import placement
+from tests.experiments.command import run
+from tests.runtime import small
+
+_CONCURRENT = ("--config.backend=concurrent", "--config.objective=makespan")
+
+
+@pytest.fixture(scope="module")
+def model_file(tmp_path_factory):
+    """Returns a model of six products with weights of 262,144 bytes each."""
+    path = tmp_path_factory.mktemp("model") / "residual.xml"
+    ov.save_model(small.residual(), path, compress_to_fp16=False)
+    return path
+
+
+def _flags(model_file, devices, *flags):
+    return [
+        f"--config.graph={model_file}",
+        f"--config.devices={devices}",
+        "--config.measure_s=0.2",
+        "--config.time_limit_s=5",
+        "--config.search_anyway=true",
+        "--config.method=search",
+        *flags,
+    ]
+
+
+@pytest.mark.parametrize("flags", [_CONCURRENT, ()])
+def test_a_model_that_no_device_holds_is_placed_on_both_and_deployed(model_file, tmp_path, flags):
+    size = (model_file.with_suffix(".bin")).stat().st_size
+    limit = f"{round(0.6 * size)}B"
+    flags = _flags(model_file, f"host:f32:memory={limit},f32:memory={limit}", *flags)
+    code, out, err = run(tmp_path, *flags)
+    assert code == 0, err
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    rows = {row["method"]: row for row in summary["rows"]}
+    for name in ("single:CPU_F32_0", "single:CPU_F32_1", "hetero", "hetero_pipeline"):
+        needs = r"failed: out of memory: CPU_F32_[01] needs [\d.]+ \wB of [\d.]+ \wB"
+        assert re.fullmatch(needs, rows[name]["status"]), rows[name]["status"]
+        assert rows[name]["measured_s"] is None
+    for name in ("search", "fill_in_order", "split_by_memory"):
+        assert rows[name]["measured_s"] is not None, rows[name]["status"]
+        assert rows[name]["num_devices"] == 2
+    assert "No single device has enough memory. Use " in " ".join(out.split())
+    for memory in summary["memory"].values():
+        assert 0 < memory["placement_bytes"] <= memory["capacity_bytes"] < memory["model_bytes"]
+    assert "- memory of the best placement: CPU_F32_0 " in (tmp_path / "report.md").read_text()
+
+    # The limits are known from the run, unless others are given.
+    auto = [flag for flag in flags if not flag.startswith("--config.devices")]
+    code, _, err = run(tmp_path, "--task=deploy", *auto)
+    assert code == 0, err
+    record = json.loads((tmp_path / "deploy" / "deploy.json").read_text())
+    singles = {row["name"]: row for row in record["rows"] if row["form"] == "single"}
+    assert len(singles) == 2
+    for row in singles.values():
+        assert row["status"].startswith("out of memory: needs ")
+    assert record["deployed"] not in singles
+    model = ov.Core().read_model(model_file)
+    x = np.random.default_rng(0).standard_normal(list(model.inputs[0].shape)).astype(np.float32)
+    with placement.load(tmp_path / "deploy") as network:
+        outputs = network.infer([x])
+    for output, expected in zip(outputs, small.expected(model, [x]), strict=True):
+        np.testing.assert_allclose(output, expected, rtol=1e-3, atol=1e-3 * np.ptp(expected))
+
+    code, _, err = run(
+        tmp_path, "--task=deploy", *auto, "--config.devices=host:f32,f32:memory=100KB"
+    )
+    assert code == 2
+    assert "the placement is out of memory: CPU_F32_1 needs " in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_limits_that_hold_the_model_on_no_devices_are_said(model_file, tmp_path):
+    code, _, err = run(tmp_path, *_flags(model_file, "host:memory=100KB", *_CONCURRENT))
+    assert code == 0, err
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    rows = {row["method"]: row for row in summary["rows"]}
+    assert re.search("infeasible: operations occupy .* bytes", rows["search"]["status"])
+    assert summary["rows"][0]["measured_s"] is None
+    assert not (tmp_path / "placement.json").exists()
+
+
+def test_a_wrong_limit_is_one_line(model_file, tmp_path):
+    code, _, err = run(tmp_path, *_flags(model_file, "host:memory=much"))
+    assert code == 2
+    assert "'much' in devices 'host:memory=much' is no size of a memory; give a number" in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_saved_costs_keep_the_limits(model_file, tmp_path):
+    flags = _flags(model_file, "host:f32,f32:memory=1MB", *_CONCURRENT)
+    code, _, err = run(tmp_path / "first", *flags)
+    assert code == 0, err
+    saved = json.loads((tmp_path / "first" / "profile.json").read_text())
+    assert saved["capacity_bytes"] == [None, 1_000_000]
+    code, _, err = run(
+        tmp_path / "second",
+        f"--config.graph={model_file}",
+        f"--config.costs={tmp_path / 'first' / 'profile.json'}",
+        "--config.evaluate=simulate",
+        "--config.method=search",
+        *_CONCURRENT,
+    )
+    assert code == 0, err
+    rows = json.loads((tmp_path / "second" / "summary.json").read_text())["rows"]
+    status = {row["method"]: row["status"] for row in rows}
+    assert status["single:CPU_F32_1"].startswith("failed: out of memory: CPU_F32_1 needs ")
+    assert status["single:CPU_F32_0"] == "finished"
+    # Other limits need no new profile.
+    code, _, err = run(tmp_path / "first", *_flags(model_file, "host:f32,f32", *_CONCURRENT))
+    assert code == 0, err
+    unlimited = json.loads((tmp_path / "first" / "profile.json").read_text())
+    assert unlimited == {key: value for key, value in saved.items() if key != "capacity_bytes"}
