@@ -430,18 +430,16 @@ def _make_row(context: Context, method: str, solution: Solution, *, is_full: boo
     predicted_s = tuple(float(value) for value in problem.simulate(placements))
     if math.isinf(solution.value_s):  # the method found none; the placement is only for show
         predicted_s = (math.inf,) * len(placements)
-    elif math.isinf(predicted_s[0]) and problem.coarse.exceeds_memory(placements[0]):
-        solution = solution._replace(status=Status.FAILED, reason=OUT_OF_MEMORY)
+    elif not all(map(math.isfinite, predicted_s)):
+        fits = [not problem.coarse.exceeds_memory(placement) for placement in placements]
+        if any(fits):
+            placements = placements[fits]
+            candidates = list(itertools.compress(candidates, fits))
+            predicted_s = tuple(itertools.compress(predicted_s, fits))
+        else:
+            solution = solution._replace(status=Status.FAILED, reason=OUT_OF_MEMORY)
     if solution.reason == OUT_OF_MEMORY:
         reason = describe_excess(problem.coarse, placements[0])
         solution = solution._replace(reason=f"{OUT_OF_MEMORY}: {reason}")
-    elif math.isfinite(predicted_s[0]):  # of the others in the elite some may need more memory
-        fits = [
-            math.isfinite(value) or not problem.coarse.exceeds_memory(placement)
-            for value, placement in zip(predicted_s, placements, strict=True)
-        ]
-        placements = placements[fits]
-        candidates = list(itertools.compress(candidates, fits))
-        predicted_s = tuple(itertools.compress(predicted_s, fits))
     solution = solution._replace(placement=placements[0], value_s=predicted_s[0], elite=placements)
     return Row(method, solution, tuple(candidates), predicted_s, is_full=is_full)

@@ -8,6 +8,8 @@ import openvino as ov
 import pytest
 
 import placement
+from placement.runtime.measurement.local import LocalMeasurer
+from placement.runtime.measurement.request import OUT_OF_MEMORY, Failure
 from tests.experiments.command import run
 from tests.runtime import small
 
@@ -121,3 +123,62 @@ def test_saved_costs_keep_the_limits(model_file, tmp_path):
     assert code == 0, err
     unlimited = json.loads((tmp_path / "first" / "profile.json").read_text())
     assert unlimited == {key: value for key, value in saved.items() if key != "capacity_bytes"}
+
+
+def exhaust_the_first_device():
+    """Makes CPU_F32_0 fail as a full GPU does where it gets more than three of six products."""
+    measure_chunks = LocalMeasurer.measure_chunks
+    cause = "out of memory during 'compile': [CPU_F32_0] Exceeded max size of memory"
+
+    def is_full(candidate):
+        if candidate.affinity is None:
+            return candidate.devices[0].name == "CPU_F32_0"
+        placed = [op for op, name in candidate.affinity.items() if name == "CPU_F32_0"]
+        return sum(op.startswith("product_") for op in placed) > 3
+
+    def measure_within_memory(self, request):
+        full = {i for i, c in enumerate(request.candidates) if is_full(c)}
+        for outcomes in measure_chunks(self, request):
+            yield {
+                i: Failure(OUT_OF_MEMORY, cause) if i in full else outcome
+                for i, outcome in outcomes.items()
+            }
+
+    LocalMeasurer.measure_chunks = measure_within_memory
+
+
+@pytest.mark.parametrize("limit", ["", ":memory=100MB"])
+def test_a_device_that_runs_out_of_memory_gets_a_lower_limit_and_the_search_goes_on(
+    model_file, tmp_path, limit
+):
+    # The second device holds a part of the model only, so that both are needed.
+    flags = _flags(model_file, f"host:f32{limit},f32:memory=1MB", *_CONCURRENT)
+    code, out, err = run(tmp_path, *flags, broken=exhaust_the_first_device)
+    assert code == 0, err
+    text = " ".join((out + err).split())
+    assert "CPU_F32_0 ran out of memory where the placement of single:CPU_F32_0 needs 1.5" in text
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    rows = {row["method"]: row for row in summary["rows"]}
+    assert rows["single:CPU_F32_0"]["status"].startswith("failed: out of memory: CPU_F32_0 needs")
+    assert rows["search"]["measured_s"] is not None, rows["search"]["status"]
+    memory = summary["memory"]["CPU_F32_0"]
+    assert memory["placement_bytes"] <= memory["capacity_bytes"] < memory["model_bytes"]
+    placed = json.loads((tmp_path / "placement.json").read_text())["placement"]
+    on_first = [op for op, name in placed.items() if name == "CPU_F32_0"]
+    assert 2 <= sum(op.startswith("product_") for op in on_first) <= 3
+
+
+def test_a_search_on_devices_starts_from_a_placement_that_fits(model_file, tmp_path):
+    size = (model_file.with_suffix(".bin")).stat().st_size
+    flags = _flags(model_file, f"host:memory={round(0.6 * size)}B", *_CONCURRENT)
+    code, _, err = run(tmp_path, *flags, "--config.evaluate=measure", "--config.budget=6")
+    assert code == 0, err
+    rows = json.loads((tmp_path / "summary.json").read_text())["rows"]
+    (row,) = (row for row in rows if row["method"] == "search")
+    assert row["measured_s"] is not None, row["status"]
+    code, _, err = run(
+        tmp_path,
+        *_flags(model_file, "host:memory=100KB", *_CONCURRENT, "--config.evaluate=measure"),
+    )
+    assert code == 2
+    assert "neither fits" in err
