@@ -29,7 +29,7 @@ def _flags(model_file, devices, *flags):
         f"--config.graph={model_file}",
         f"--config.devices={devices}",
         "--config.measure_s=0.2",
-        "--config.time_limit_s=5",
+        "--config.time_limit_s=2",
         "--config.search_anyway=true",
         "--config.method=search",
         *flags,
