@@ -49,6 +49,29 @@ def split_arguments(text: str, kind: str = "graph") -> tuple[str, dict[str, str]
     return name, arguments
 
 
+_SIZE_UNITS = {"b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+
+
+def parse_bytes(text: str, context: str) -> int:
+    """Converts a size such as '6GB', '40MB' or '1.5GiB' to bytes.
+
+    Args:
+      text: a positive number and its unit; KB, MB and GB are decimal, KiB, MiB and GiB binary.
+      context: the text that contains the size, for the error.
+
+    Raises:
+      UserError: the text is no size, or less than a byte.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmg]i?b|b)", text.strip().lower(), re.ASCII)
+    num_bytes = int(float(match[1]) * _SIZE_UNITS[match[2]]) if match else 0
+    if num_bytes < 1:
+        raise UserError(
+            f"{text!r} in {context} is no size of a memory; give a number above 0 with a unit "
+            "(KB, MB, GB, KiB, MiB, GiB), such as 6GB"
+        )
+    return num_bytes
+
+
 def check_choice(kind: str, value: str, valid: Collection[str], *, context: str = "") -> None:
     """Checks that a value is one of the valid ones.
 

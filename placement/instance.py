@@ -470,6 +470,34 @@ class Instance(Problem):
         simulate = simulators.get_objective(self.objective).simulate
         return bool(_exceeds_memory(simulate, self.padded_tables, self._pad(placement[None]))[0])
 
+    def peak_bytes(self, placement: np.ndarray) -> np.ndarray:
+        """Computes the bytes that a placement needs on each device, as the memory limits count.
+
+        Tensors count while they are alive, under the objectives whose schedule says when that is.
+        Parts of one accelerator need their memory together.
+
+        Args:
+          placement: int [N].
+
+        Returns:
+          float64 [D].
+        """
+        chex.assert_shape(placement, (self.graph.num_ops,))
+        chex.assert_type(placement, int)
+        columns = np.asarray(placement, np.int32)[:, None]
+        used = np.bincount(
+            placement, np.asarray(self.costs.memory_bytes, np.float64), len(self.devices)
+        )
+        if self.constant_copies is not None:
+            for device in range(len(self.devices)):
+                used[device] += float(_copied_bytes(self.constant_copies, columns, device)[0])
+        if self.costs.tensor_bytes is not None and self.objective in _TIMED_OBJECTIVES:
+            alive = residency.build_tables(
+                self.graph, self.costs.tensor_bytes, *self.links, self.tensor_blocks
+            )
+            used += np.asarray(_alive_bytes(alive, self.makespan_tables, columns))[:, 0]
+        return self.shares_memory @ used
+
     def fullest_bytes(self, placements: np.ndarray) -> np.ndarray:
         """Computes the bytes that operations always occupy on the fullest device, on the host.
 
@@ -511,6 +539,13 @@ def _evaluate(
     outcome = simulate(tables, placements)
     infeasible_s = outcome.penalised_s() if penalised else jnp.inf
     return jnp.where(outcome.feasible, outcome.latency_s, infeasible_s)
+
+
+@jax.jit
+def _alive_bytes(alive: residency.Tables, schedule: makespan.Tables, placement: Array) -> Array:
+    """Computes the peaks of tensors float32 [D, 1] under a placement int32 [N, 1]."""
+    times = makespan.compute_times(schedule, placement)
+    return residency.compute_peak_bytes(alive, placement, *times, jnp.ones(1, bool))
 
 
 _copied_bytes = jax.jit(simulators.ConstantCopies.used_bytes, static_argnums=2)

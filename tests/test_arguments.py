@@ -73,3 +73,28 @@ def test_an_error_names_the_text_that_contains_the_value():
     message = "unknown kind 'gpuu' in devices 'cpu,gpuu': did you mean 'gpu'? valid: cpu, gpu"
     assert str(error.value) == message
     arguments.check_choice("kind", "gpu", ("cpu", "gpu"))
+
+
+@pytest.mark.parametrize(
+    ("text", "num_bytes"),
+    [
+        ("6GB", 6_000_000_000),
+        ("1.5 MB", 1_500_000),
+        ("40mb", 40_000_000),
+        ("2KiB", 2048),
+        ("1GiB", 2**30),
+        ("17B", 17),
+    ],
+)
+def test_sizes_have_decimal_or_binary_units(text, num_bytes):
+    assert arguments.parse_bytes(text, "devices") == num_bytes
+
+
+@pytest.mark.parametrize("text", ["", "6", "GB", "-1GB", "0MB", "0.5B", "nanGB", "6TB", "1e9B"])
+def test_what_is_no_size_is_refused_with_a_valid_one(text):
+    with pytest.raises(UserError) as error:
+        arguments.parse_bytes(text, "devices 'CPU'")
+    assert str(error.value) == (
+        f"{text!r} in devices 'CPU' is no size of a memory; give a number above 0 with a unit "
+        "(KB, MB, GB, KiB, MiB, GiB), such as 6GB"
+    )

@@ -29,9 +29,10 @@ from typing import NamedTuple
 import numpy as np
 
 from placement import arguments
+from placement.costs import tables
 from placement.errors import UserError
 from placement.graphs import constants
-from placement.types import CostModel, OpGraph, TensorBytes
+from placement.types import CostModel, OpGraph
 
 PREFIX = "roofline:"
 
@@ -259,12 +260,6 @@ def cost_model(graph: OpGraph, names: tuple[str, ...]) -> CostModel:
     latency_s = np.array([spec.link_latency_s for spec in specs])
     s_per_byte = np.array([1 / spec.link_bytes_per_s for spec in specs])
     is_host = np.array([spec.host for spec in specs])
-    # A device keeps its weights, and what is computed from constants, in the memory that operations
-    # occupy; only a copy on another device occupies memory as a tensor.
-    is_variable = np.array([op_type == "Variable" for op_type in graph.op_types])
-    is_stored = constants.find_constants(graph)[0] | is_variable
-    copied_bytes = graph.edge_bytes.astype(np.float32)
-    produced_bytes = np.where(is_stored[graph.senders], np.float32(0), copied_bytes)
     return CostModel(
         compute_s=compute_s(graph, specs).astype(np.float32),
         transfer_latency_s=(off_diagonal * np.add.outer(latency_s, latency_s)).astype(np.float32),
@@ -276,7 +271,7 @@ def cost_model(graph: OpGraph, names: tuple[str, ...]) -> CostModel:
         memory_bytes=graph.weight_bytes.astype(np.float32),
         capacity_bytes=np.array([spec.capacity_bytes for spec in specs], np.float32),
         accelerator=np.where(is_host, -1, np.cumsum(~is_host) - 1).astype(np.int32),
-        tensor_bytes=TensorBytes(produced_bytes, copied_bytes),
+        tensor_bytes=tables.find_tensor_bytes(graph),
     )
 
 

@@ -1,12 +1,13 @@
 """Cost models from measured profiles, and the costs of a coarsened graph."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import chex
 import numpy as np
 
 from placement.errors import UserError
-from placement.graphs import dag
+from placement.graphs import constants, dag
 from placement.types import CostModel, OpGraph, SegmentCosts, TensorBytes
 
 # The share of submodels whose measured loss is below a launch by chance.
@@ -164,7 +165,7 @@ def cost_model(
 
     Returns:
       Costs with compute_s inf where a device does not support an operation. An operation occupies
-      the memory of its weights; capacities are unlimited.
+      the memory of its weights; capacities are unlimited (`limit_memory`).
 
     Raises:
       UserError: a device's kernels took no time, or run none of the graph's operations.
@@ -200,6 +201,48 @@ def cost_model(
         memory_bytes=graph.weight_bytes.astype(np.float32),
         capacity_bytes=np.full(len(profiles), np.inf, np.float32),
         accelerator=np.arange(len(profiles), dtype=np.int32),
+    )
+
+
+def find_tensor_bytes(graph: OpGraph) -> TensorBytes:
+    """Computes the memory of a graph's tensors: their bytes in the model.
+
+    Constants, what is computed from them, and variables of training are in the memory that
+    operations occupy; only a copy on another device occupies memory as a tensor.
+    """
+    is_variable = np.array([op_type == "Variable" for op_type in graph.op_types])
+    is_stored = constants.find_constants(graph)[0] | is_variable
+    copied_bytes = graph.edge_bytes.astype(np.float32)
+    return TensorBytes(
+        np.where(is_stored[graph.senders], np.float32(0), copied_bytes), copied_bytes
+    )
+
+
+def limit_memory(
+    costs: CostModel, graph: OpGraph, capacity_bytes: Sequence[float | None]
+) -> CostModel:
+    """Adds the devices' memory to profiled costs, and the memory of tensors and states.
+
+    The state that a ReadValue holds from one inference to the next stays in its device's memory.
+
+    Args:
+      costs: of `cost_model`.
+      graph: the graph of the costs.
+      capacity_bytes: of each device; None where it has no limit.
+
+    Returns:
+      The costs as they are if no device has a limit.
+    """
+    if all(num_bytes is None for num_bytes in capacity_bytes):
+        return costs
+    state_bytes = np.zeros(graph.num_ops)
+    np.maximum.at(state_bytes, graph.senders, graph.edge_bytes)
+    state_bytes[[op_type != "ReadValue" for op_type in graph.op_types]] = 0
+    capacities = [np.inf if num_bytes is None else num_bytes for num_bytes in capacity_bytes]
+    return costs._replace(
+        memory_bytes=(np.asarray(costs.memory_bytes) + state_bytes).astype(np.float32),
+        capacity_bytes=np.array(capacities, np.float32),
+        tensor_bytes=find_tensor_bytes(graph),
     )
 
 

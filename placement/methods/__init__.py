@@ -32,6 +32,7 @@ from placement.solvers.heuristics import (
     large_neighbourhood,
     list_scheduling,
     local_search,
+    memory_order,
     partition,
     trivial,
 )
@@ -295,6 +296,8 @@ METHODS: dict[str, Method] = {
     "search_untrained": Method("search", _search_untrained, _first_line(_search_untrained)),
     "single": _baseline(_find_single),
     "human_expert": _baseline(human_expert.human_expert),
+    "fill_in_order": _baseline(memory_order.fill_in_order),
+    "split_by_memory": _baseline(memory_order.split_by_memory),
     "zero_shot": _baseline(pretrained.find, seeded=True),
     "metis": _partitioner(partition.metis, _package("pymetis")),
     "kahip": _partitioner(partition.kahip, _package("kahip")),

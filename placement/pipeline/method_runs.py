@@ -1,6 +1,7 @@
 """Runs any method on a run's problem and returns the rows of its placements, not yet measured."""
 
 import contextlib
+import itertools
 import math
 import threading
 import time
@@ -15,6 +16,7 @@ import numpy as np
 from placement import arguments
 from placement import methods as methods_lib
 from placement.errors import UserError
+from placement.instance import Instance
 from placement.learning import trainer
 from placement.methods import learned, pretrained
 from placement.pipeline import learned_search, loading
@@ -23,14 +25,18 @@ from placement.pipeline.console import faults, metrics, progress
 from placement.pipeline.distributed import processes
 from placement.pipeline.results.rows import Row
 from placement.pipeline.settings import Settings
+from placement.reporting import units
 from placement.runtime.measurement.evaluate import MeasuredEvaluate
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Candidate, HeteroChoice
 from placement.search import thompson_sampling as measured_search
+from placement.solvers import base
 from placement.solvers.limits import Observe, SearchLimits
 from placement.types import OUT_OF_MEMORY, Evaluate, Solution, Status
 
 HETERO = "hetero"
+HETERO_PIPELINE = "hetero_pipeline"
+_OPENVINO = (HETERO, HETERO_PIPELINE)  # OpenVINO's own choices, which need its devices
 # `graph_cut` is exact and fast on all operations. Experts look at names; a coarse operation has
 # only that of one of its members.
 _ON_ALL_OPERATIONS = ("graph_cut", "human_expert")
@@ -84,7 +90,9 @@ class Context(NamedTuple):
 def names() -> tuple[str, ...]:
     """Returns the names of all methods, registered ones included."""
     learners = methods_lib.of_kind("learned")
-    return tuple(dict.fromkeys((*learners, "single", HETERO, "zero_shot", *methods_lib.METHODS)))
+    return tuple(
+        dict.fromkeys((*learners, "single", *_OPENVINO, "zero_shot", *methods_lib.METHODS))
+    )
 
 
 def run(method: str, context: Context, *, is_only_method: bool) -> list[Row]:
@@ -107,6 +115,8 @@ def run(method: str, context: Context, *, is_only_method: bool) -> list[Row]:
             ]
         if method == HETERO:
             return [openvino_hetero(context)]
+        if method == HETERO_PIPELINE:
+            return [openvino_pipeline(context)]
         if method == "zero_shot":
             return [_run_zero_shot(context)]
         if learned.is_learned(method):
@@ -141,15 +151,28 @@ def openvino_hetero(context: Context) -> Row:
 
     It runs as all placements do: under HETERO by itself, else by the backend.
     """
-    problem, measurer = context.problem.full, context.measurer
-    assert measurer is not None
-    device_of_op = measurer.ask(HeteroChoice(measurer.devices))
-    device_names = [device_of_op[name] for name in problem.graph.op_names]
-    placement = np.array([problem.devices.index(name) for name in device_names])
-    row = _make_row(context, HETERO, Solution(placement, evaluations=1), is_full=True)
+    row = _make_openvino_row(context, HETERO)
     if context.settings.backend != "hetero":
         return row
     return row._replace(candidates=(Candidate(None, context.target.present),))
+
+
+def openvino_pipeline(context: Context) -> Row:
+    """OpenVINO's own split by memory: HETERO with the policy PIPELINE_PARALLEL.
+
+    It runs as all placements do.
+    """
+    return _make_openvino_row(context, HETERO_PIPELINE)
+
+
+def _make_openvino_row(context: Context, method: str) -> Row:
+    problem, measurer = context.problem.full, context.measurer
+    assert measurer is not None
+    choice = HeteroChoice(measurer.devices, split_by_memory=method == HETERO_PIPELINE)
+    device_of_op = measurer.ask(choice)
+    device_names = [device_of_op[name] for name in problem.graph.op_names]
+    placement = np.array([problem.devices.index(name) for name in device_names])
+    return _make_row(context, method, Solution(placement, evaluations=1), is_full=True)
 
 
 def _run_zero_shot(context: Context) -> Row:
@@ -277,7 +300,7 @@ def check(method: str, objective: str) -> None:
     """
     if not learned.is_learned(method):
         arguments.check_choice("method", method, names())
-    if method != HETERO:
+    if method not in _OPENVINO:
         methods_lib.check(method, objective)
 
 
@@ -287,7 +310,7 @@ def _table_entry(method: str) -> methods_lib.Method:
 
 def is_seeded(method: str) -> bool:
     """Whether the seed may change a method's result."""
-    return method != HETERO and _table_entry(method).seeded
+    return method not in _OPENVINO and _table_entry(method).seeded
 
 
 def installed(methods: tuple[str, ...], display: progress.Display) -> tuple[str, ...]:
@@ -296,7 +319,7 @@ def installed(methods: tuple[str, ...], display: progress.Display) -> tuple[str,
     Raises:
       UserError: none is left.
     """
-    missing = {m: _table_entry(m).missing() for m in methods if m != HETERO}
+    missing = {m: _table_entry(m).missing() for m in methods if m not in _OPENVINO}
     reasons = {method: reason for method, reason in missing.items() if reason}
     if methods and len(reasons) == len(methods):
         method, reason = next(iter(reasons.items()))
@@ -323,7 +346,7 @@ def runnable(
     requested = installed(requested, display)
     for method in (*extra, *requested):
         reason: str | None = None
-        if method == HETERO:
+        if method in _OPENVINO:
             if not target.present:
                 reason = (
                     "it asks OpenVINO itself, and the devices are described; "
@@ -340,6 +363,18 @@ def runnable(
         else:
             methods.append(method)
     return tuple(methods)
+
+
+def describe_excess(problem: Instance, placement: np.ndarray) -> str:
+    """Says which devices a placement int32 [N] gives more than their memory, and how much more."""
+    capacity_bytes = np.asarray(problem.costs.capacity_bytes, np.float64)
+    return ", ".join(
+        f"{name} needs {units.size(used)} of {units.size(capacity)}"
+        for name, used, capacity in zip(
+            problem.devices, problem.peak_bytes(placement), capacity_bytes, strict=True
+        )
+        if used > capacity * (1 - base.ROUNDING)
+    )
 
 
 def _make_incumbent_row(context: Context, method: str, status: Status, reason: str = "") -> Row:
@@ -395,7 +430,16 @@ def _make_row(context: Context, method: str, solution: Solution, *, is_full: boo
     predicted_s = tuple(float(value) for value in problem.simulate(placements))
     if math.isinf(solution.value_s):  # the method found none; the placement is only for show
         predicted_s = (math.inf,) * len(placements)
-    elif math.isinf(predicted_s[0]) and problem.coarse.exceeds_memory(placements[0]):
-        solution = solution._replace(status=Status.FAILED, reason=OUT_OF_MEMORY)
+    elif not all(map(math.isfinite, predicted_s)):
+        fits = [not problem.coarse.exceeds_memory(placement) for placement in placements]
+        if any(fits):
+            placements = placements[fits]
+            candidates = list(itertools.compress(candidates, fits))
+            predicted_s = tuple(itertools.compress(predicted_s, fits))
+        else:
+            solution = solution._replace(status=Status.FAILED, reason=OUT_OF_MEMORY)
+    if solution.reason == OUT_OF_MEMORY:
+        reason = describe_excess(problem.coarse, placements[0])
+        solution = solution._replace(reason=f"{OUT_OF_MEMORY}: {reason}")
     solution = solution._replace(placement=placements[0], value_s=predicted_s[0], elite=placements)
     return Row(method, solution, tuple(candidates), predicted_s, is_full=is_full)

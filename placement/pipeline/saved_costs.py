@@ -1,5 +1,6 @@
 """Costs of devices in a profile.json: of the run directory, or of another run."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from placement import files
 from placement.costs import calibrate, tables
+from placement.runtime.devices import Device
 from placement.runtime.models import support
 from placement.types import CostModel, OpGraph
 
@@ -31,6 +33,8 @@ _SCHEMA = {
     "reasons": files.OptionalField([support.SCHEMA]),
     "transfers": files.OptionalField([_TRANSFER]),
     "cores": files.OptionalField([[int]]),  # that each device occupies, where they share some
+    # Of the memory of each device, where any has a limit.
+    "capacity_bytes": files.OptionalField([files.NUMBER]),
     "conditions": files.OptionalField({"limit_s": float, "left_out": [str], "busy": (str, None)}),
     "calibration": files.OptionalField(
         {"compute": [float], "cut": float, "fusion_loss_s": float} | _TRANSFER_MATRICES
@@ -74,6 +78,8 @@ def _validate(saved: dict[str, Any]) -> dict[str, Any]:
         shapes += [("calibration.compute", calibration.compute, (num_devices,))]
     if "cores" in saved and not (len(saved["cores"]) == num_devices and all(saved["cores"])):
         raise ValueError("cores does not have some for each device")
+    if len(saved.get("capacity_bytes", profiles)) != num_devices:
+        raise ValueError("capacity_bytes does not have one number for each device")
     for name, array, shape in shapes:
         if np.shape(array) != shape:
             raise ValueError(
@@ -87,9 +93,18 @@ def device_labels(saved: dict[str, Any]) -> tuple[str, ...]:
     return tuple(profile["device"] for profile in saved["profiles"])
 
 
+def with_capacities(saved: dict[str, Any], devices: Sequence[Device]) -> dict[str, Any]:
+    """Returns the costs with the limits of the devices' memory, instead of those they have."""
+    saved = {key: value for key, value in saved.items() if key != "capacity_bytes"}
+    if any(device.capacity_bytes is not None for device in devices):
+        saved["capacity_bytes"] = [device.capacity_bytes for device in devices]
+    return saved
+
+
 def cost_model(graph: OpGraph, saved: dict[str, Any]) -> CostModel:
     """Makes the cost model of a profile, with its calibration if it has one."""
     costs = tables.cost_model(graph, *tables.from_json(saved))
+    costs = tables.limit_memory(costs, graph, saved.get("capacity_bytes", ()))
     if "cores" in saved:
         all_cores = sorted({core for cores in saved["cores"] for core in cores})
         resources = [[core in cores for core in all_cores] for cores in saved["cores"]]

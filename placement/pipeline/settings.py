@@ -43,6 +43,7 @@ class Settings:
     max_error: float = _setting(0.0, "largest accepted output error, over the outputs' spread")
     # True: the full graph, as in HSDAG's paper. False: without constants and their conversions.
     constants: bool = _setting(True, "whether constants are operations of the graph")
+    # 'GPU.0:memory=6GB' limits the memory of a device (docs/MEMORY.md).
     # 'roofline:...' describes hardware that need not be present (kinds: docs/DEVICES.md).
     devices: str = _setting("auto", "auto, precisions, cores, host, CPU,GPU.0, or roofline:cpu,gpu")
     # '' profiles the devices. With evaluate=simulate the devices of a saved profile may be absent.

@@ -394,9 +394,9 @@ def get_profile(
                 "version of OpenVINO; leave them out to profile a host"
             )
         display.detail(f"costs read from {settings.costs}")
-        return saved
+        return saved_costs.with_capacities(saved, measurer.devices)
     path = workdir / saved_costs.FILE
-    saved = saved_costs.read(path) if path.exists() else {}
+    saved = earlier = saved_costs.read(path) if path.exists() else {}
     conditions = saved.get("conditions")  # None: the profile is of an earlier version
     is_complete = conditions is not None and (
         not conditions["left_out"] or settings.time_limit_s <= conditions["limit_s"]
@@ -405,6 +405,9 @@ def get_profile(
         display.detail(f"profiled before: {path}")
     else:
         saved = _profile(settings, net, measurer, display) | {"key": key}
+    # The limits of memory may be others than in the run that profiled.
+    saved = saved_costs.with_capacities(saved, measurer.devices)
+    if saved != earlier:
         runs.write_json(path, saved)
     for transfer in saved.get("transfers", ()):
         display.say(f"transfer {transfers.describe_fit(transfer)}")

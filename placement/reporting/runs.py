@@ -70,6 +70,10 @@ _SUMMARY = {
     "unsupported": files.OptionalField(
         [dict.fromkeys(("device", "name", "op_type", "inputs", "reason"), str)]
     ),
+    # By device, where any has a limit of memory.
+    "memory": files.OptionalField(
+        {str: {"placement_bytes": float, "model_bytes": float, "capacity_bytes": files.NUMBER}}
+    ),
     **dict.fromkeys(("compute_s", "wall_s"), files.OptionalField(files.NUMBER)),
 }
 _UNFIT = r"[^\w.=-]+"

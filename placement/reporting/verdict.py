@@ -15,7 +15,7 @@ import numpy as np
 
 from placement.reporting import summaries, units
 from placement.reporting.summaries import Row
-from placement.types import Status
+from placement.types import OUT_OF_MEMORY, Status
 
 # The 90th percentile of the simulator's errors on the networks of docs/CONCURRENT.md is 18% with
 # profiled costs and 23% with calibrated ones.
@@ -66,6 +66,7 @@ class Verdict(NamedTuple):
     rival: Contender | None
     is_measured: bool
     unit: units.Unit
+    needs_several_devices: bool = False  # whether no single device has enough memory
 
 
 def decide(rows: Sequence[Row], preferred: str = "") -> Verdict:
@@ -106,7 +107,12 @@ def decide(rows: Sequence[Row], preferred: str = "") -> Verdict:
     else:
         rival = best or single
     unit = summaries.unit(rows)
-    return Verdict(winner, best or single, rival, is_measured, unit)
+    out_of_memory = Status.FAILED.describe(OUT_OF_MEMORY)
+    single_rows = [row for row in rows if summaries.is_single(row)]
+    needs_several = bool(single_rows) and all(
+        row["status"].startswith(out_of_memory) for row in single_rows
+    )
+    return Verdict(winner, best or single, rival, is_measured, unit, needs_several)
 
 
 def sentence(verdict: Verdict, objective: str = "") -> str:
@@ -114,6 +120,9 @@ def sentence(verdict: Verdict, objective: str = "") -> str:
     winner, rival = verdict.winner, verdict.rival
     if winner is None:
         return "No placement has a usable latency; the column `status` says why."
+    if verdict.needs_several_devices:
+        text = sentence(verdict._replace(needs_several_devices=False), objective)
+        return f"No single device has enough memory. {text}".removesuffix(" No single device runs.")
     use = "Use" if verdict.is_measured else "In simulation, use"
     text = f"{use} {winner.name}: {_written(winner, verdict, objective)}."
     if rival is None:

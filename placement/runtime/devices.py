@@ -23,6 +23,9 @@ at most eight cores, each by itself, CPU_CORE_0 and so on. While a device comput
 with one of its cores does. So a placement chooses between parallelism within operations (CPU_ALL)
 and between operations (a core each). Only single cores are bound; of larger groups the system
 chooses the cores, so that only their number counts.
+
+A device may have a limit of memory: the user's ('GPU.0:memory=6GB'), or the size that OpenVINO
+reports for a GPU or an NPU. Placements that need more are infeasible.
 """
 
 import dataclasses
@@ -34,6 +37,7 @@ from typing import Any
 import openvino as ov
 import psutil
 
+from placement import arguments
 from placement.errors import UserError
 from placement.runtime import processors
 
@@ -44,12 +48,19 @@ _MAX_SINGLE_CORES = 8  # with more, single cores are no devices of their own
 _LEAST_HALVED = 4  # cores, so that a half has two
 _PRECISIONS = ("f32", "f16", "bf16")
 _THROUGHPUT = {"PERFORMANCE_HINT": "THROUGHPUT"}
+_MEMORY = ":memory="  # in the specification of devices, before the limit of one
+# OpenVINO's properties with the bytes of a device's memory.
+_MEMORY_PROPERTIES = ("GPU_DEVICE_TOTAL_MEM_SIZE", "NPU_DEVICE_TOTAL_MEM_SIZE")
 
 
 def _is_count(value: object, *, minimum: int = 1) -> bool:
     if not isinstance(value, int) or isinstance(value, bool):
         return False
     return minimum <= value < 2**31
+
+
+def _is_bytes(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 # Names of the properties that devices are compiled with -> tests of their values.
@@ -76,6 +87,7 @@ class Device:
     # The cores that the device occupies while it computes, ascending; other devices may occupy
     # them, too. () if it shares none.
     cores: tuple[int, ...] = ()
+    capacity_bytes: int | None = None  # memory that placements may occupy; None: no limit
 
 
 def describe_invalid_device(device: Device) -> str:
@@ -96,6 +108,7 @@ def describe_invalid_device(device: Device) -> str:
         "host": isinstance(device.host, bool),
         "cores": isinstance(device.cores, list | tuple)
         and all(_is_count(core, minimum=0) for core in device.cores),
+        "capacity_bytes": device.capacity_bytes is None or _is_bytes(device.capacity_bytes),
     }
     invalid_fields = [field for field, valid in is_valid.items() if not valid]
     if invalid_fields:
@@ -119,18 +132,63 @@ def resolve(
       spec: 'auto' (all of OpenVINO's devices if there are two or more, else host devices), 'host'
         (two devices made of the CPU, in f32 and in bf16), 'host:' with other precisions, such as
         'host:bf16,bf16', 'precisions' (the whole CPU in f32 and in bf16), 'cores' (all cores of
-        the CPU, and groups of them), or names of OpenVINO's devices, such as 'CPU,GPU.0'.
+        the CPU, and groups of them), or names of OpenVINO's devices, such as 'CPU,GPU.0'. A name
+        or precision may be followed by the device's limit of memory, as in 'CPU,GPU.0:memory=6GB'
+        and 'host:f32:memory=40MB,f32:memory=60MB'; that of 'host:memory=40MB' is each device's.
       concurrent: whether the devices are to work at the same time. The host devices of 'auto' are
         then alike, both in the faster precision.
       share_cores: whether devices may share cores. If OpenVINO has one device and the process may
         use two cores, 'auto' then is 'cores'.
 
     Raises:
-      UserError: a device is unknown or named twice, `spec` describes hardware ('roofline:'), or
-        the CPU has no second precision or no second core.
+      UserError: a device is unknown or named twice, `spec` describes hardware ('roofline:'), the
+        CPU has no second precision or no second core, or a limit of memory is no size, belongs to
+        no device, or is more than the device has.
     """
-    spec = spec.strip()
     core = ov.Core()
+    names, limits_bytes = _split_limits(spec)
+    devices = _resolve_names(names, concurrent, core)
+    if len(limits_bytes) == 1:
+        limits_bytes *= len(devices)
+    limited = []
+    for device, limit_bytes in zip(devices, limits_bytes, strict=True):
+        if limit_bytes is not None:
+            available_bytes = device.capacity_bytes
+            if available_bytes is not None and limit_bytes > available_bytes:
+                raise UserError(
+                    f"devices {spec!r} give {device.name} {limit_bytes} bytes of memory, but it "
+                    f"has {available_bytes}; give memory={available_bytes}B or less"
+                )
+            device = dataclasses.replace(device, capacity_bytes=limit_bytes)
+        limited.append(device)
+    return tuple(limited)
+
+
+def _split_limits(spec: str) -> tuple[str, list[int | None]]:
+    """Splits 'CPU,GPU.0:memory=6GB' into 'CPU,GPU.0' and the limits, None where there is none.
+
+    There is one limit for each entry of the list.
+
+    Raises:
+      UserError: a limit is no size, or belongs to no single device.
+    """
+    names, limits_bytes = [], list[int | None]()
+    for entry in spec.strip().split(","):
+        name, separator, text = entry.partition(_MEMORY)
+        if separator and name.strip() in ("", "auto", PRECISIONS, CORES):
+            raise UserError(
+                f"the limit of memory {entry.strip()!r} in devices {spec!r} is not that of one "
+                "device; give it after a device's name or 'host', such as "
+                "'CPU,GPU.0:memory=6GB' or 'host:memory=40MB'"
+            )
+        names.append(name)
+        limit_bytes = arguments.parse_bytes(text, f"devices {spec!r}") if separator else None
+        limits_bytes.append(limit_bytes)
+    return ",".join(names), limits_bytes
+
+
+def _resolve_names(spec: str, concurrent: bool, core: ov.Core) -> tuple[Device, ...]:
+    """Returns the devices of `resolve` without the user's limits of memory."""
     available = core.available_devices
     valid_specs = (
         "'auto', 'host', 'host:f32,f32', 'precisions', 'cores', or a comma list of the available "
@@ -454,7 +512,17 @@ def _make_device(core: ov.Core, name: str) -> Device:
         core=None,
         properties={"INFERENCE_PRECISION_HINT": precision, "PERFORMANCE_HINT": "LATENCY"},
         host=False,
+        capacity_bytes=_read_capacity(core, name),
     )
+
+
+def _read_capacity(core: ov.Core, name: str) -> int | None:
+    """Returns the bytes of a device's memory that OpenVINO reports; None if it reports none."""
+    supported = core.get_property(name, "SUPPORTED_PROPERTIES")
+    for key in _MEMORY_PROPERTIES:
+        if key in supported:
+            return int(core.get_property(name, key)) or None
+    return None
 
 
 def _cpu_properties(precision: str, num_threads: int) -> dict[str, Any]:

@@ -14,6 +14,11 @@ from placement.errors import UserError
 _OUT_OF_MEMORY_TEXTS = (
     *("bad_alloc", "Failed to allocate", "Cannot allocate memory"),
     "Resource temporarily unavailable",
+    # Of the GPU plug-in, and of OpenCL and Level Zero below the plug-ins of GPU and NPU. OpenCL
+    # reports CL_OUT_OF_RESOURCES for other faults too, after which no process can continue either.
+    *("Exceeded max size of memory object allocation", "CL_MEM_OBJECT_ALLOCATION_FAILURE"),
+    *("CL_OUT_OF_RESOURCES", "CL_OUT_OF_HOST_MEMORY"),
+    *("ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY", "ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY"),
 )
 
 # Beginnings of lines in OpenVINO's exceptions that state a place in its source, or nothing useful.

@@ -96,6 +96,7 @@ def search_devices(
     max_measured = min(MAX_MEASUREMENTS, limits.budget)
     can_run_all = np.isfinite(np.asarray(problem.costs.compute_s)).all(axis=0)
     singles = [np.full(problem.graph.num_ops, d) for d in np.flatnonzero(can_run_all)]
+    singles = [single for single in singles if not problem.exceeds_memory(single)]
     distinct = dict.fromkeys(tuple(row.tolist()) for row in [*singles, first])
     starts = np.array(list(distinct), np.int32)
     terms = tuple(latency_terms.prepare(problem, start, op_kinds) for start in starts)

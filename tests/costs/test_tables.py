@@ -1,3 +1,4 @@
+import dataclasses
 import json
 
 import jax
@@ -11,6 +12,7 @@ from placement.costs.tables import (
     coarse_costs,
     cost_model,
     from_json,
+    limit_memory,
     make_concurrent,
     submodels_from_json,
     submodels_to_json,
@@ -133,6 +135,20 @@ def test_crossings_memory_and_types():
     assert {array.dtype for array in costs[:-4]} == {np.dtype(np.float32)}
     assert costs.tensor_bytes is None
     assert costs.accelerator.dtype == np.int32
+
+
+def test_a_limit_of_memory_brings_the_memory_of_tensors_and_states():
+    op_types = ("Parameter", "ReadValue", "MatMul", "Assign")
+    graph = dataclasses.replace(helpers.chain(4), op_types=op_types)
+    costs = _model(graph, _profile([("op2", 1.0)]), _profile([("op2", 1.0)]))
+    assert limit_memory(costs, graph, ()) is costs
+    assert limit_memory(costs, graph, (None, None)) is costs
+    limited = limit_memory(costs, graph, (None, 100))
+    assert limited.capacity_bytes.tolist() == [np.inf, 100]
+    assert limited.memory_bytes.tolist() == [0, 21, 2, 3]  # the state has 20 bytes
+    assert limited.tensor_bytes.produced.tolist() == [10, 20, 30]
+    assert limited.tensor_bytes.copied.tolist() == [10, 20, 30]
+    assert {array.dtype for array in limited[:-4]} == {np.dtype(np.float32)}
 
 
 def test_coarse_costs_are_sums_over_members_and_the_cuts_of_the_edges_that_remain():

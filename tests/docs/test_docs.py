@@ -118,6 +118,9 @@ NOT_RUN = {
     "python -m experiments.main --config=configs/quickstart.py --config.graph=model.onnx \\": (
         "it is for processors with two cores"
     ),
+    "python -m experiments.main --config=configs/quickstart.py --config.graph=resnet50 \\": (
+        "it takes minutes; tests/pipeline/tasks/test_memory.py runs a smaller model"
+    ),
     "pip install -e '.[gpu]'": "it is for machines with a GPU",
     "tensorboard --logdir=runs/watched/tensorboard": "TensorBoard is not installed",
     'placement place model.onnx --input-shapes "images:1,3,224,224;ids:1,128"': "an example",

@@ -26,6 +26,7 @@ OTHERS = {
     ("docs/DEVICES.md", "sustained GB/s"): "data sheets",
     ("docs/DEVICES.md", "igpu"): "what tests of rooflines compare",
     ("docs/DEVICES.md", "mixed / f32"): "a processor with bf16, measured once",
+    ("docs/MEMORY.md", "measured ms"): "a busy processor, measured once",
 }
 # Graphs of the audit on which a placement gains more than 3% over the best single device.
 _WITH_ROOM = (

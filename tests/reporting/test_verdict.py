@@ -29,6 +29,23 @@ def test_the_plain_cpu_wins_where_it_is_faster_than_the_best_placement():
     )
 
 
+def test_the_verdict_says_that_no_single_device_has_enough_memory():
+    out_of_memory = "failed: out of memory: A needs 3 MB of 2 MB"
+    single = make_row("single:A", None, status=out_of_memory)
+    placed = make_row("search", 0.019, 0.020)
+    assert told(single, placed) == (
+        "No single device has enough memory. Use the placement of `search`: 20.00 ms."
+    )
+    cpu = make_row("reference:CPU", None, 0.040, reference=True)
+    assert told(single, placed, cpu) == (
+        "No single device has enough memory. Use the placement of `search`: 20.00 ms. The fastest "
+        "without placing, `CPU`, takes 40.00 ms."
+    )
+    fits = make_row("single:B", 0.030, 0.030, 1.0)
+    assert told(single, fits, placed).startswith("Use the placement of `search`: 20.00 ms.")
+    assert told(single) == "No placement has a usable latency; the column `status` says why."
+
+
 @pytest.mark.parametrize(
     ("search", "reference", "expected"),
     [

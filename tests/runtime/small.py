@@ -50,6 +50,19 @@ def diamond() -> ov.Model:
     return ov.Model([ops.result(bottom, name="y")], [source], "diamond")
 
 
+def residual(*, size: int = 256, length: int = 6) -> ov.Model:
+    """Blocks x + product(x) with matrices of size x size: almost all of its memory is weights."""
+    generator = np.random.default_rng(0)
+    source = ops.parameter([1, size], np.float32, name="x")
+    value = source
+    for i in range(length):
+        matrix = (generator.standard_normal((size, size)) / size**0.5).astype(np.float32)
+        constant = ops.constant(matrix, name=f"matrix_{i}")
+        product = ops.matmul(value, constant, False, False, name=f"product_{i}")
+        value = ops.add(value, product, name=f"sum_{i}")
+    return ov.Model([ops.result(value, name="y")], [source], "residual")
+
+
 def scaled() -> ov.Model:
     """Four numbers times a scalar input (times), and the scalar's square (square)."""
     source = ops.parameter([4], np.float32, name="x")

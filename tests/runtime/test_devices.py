@@ -2,6 +2,7 @@ import dataclasses
 import functools
 import json
 import os
+import re
 
 import openvino as ov
 import pytest
@@ -67,7 +68,7 @@ def test_precisions_are_the_whole_cpu_in_each_precision():
     ],
 )
 def test_cores_are_all_halves_and_single_ones_in_the_default_precision(monkeypatch, cores, groups):
-    monkeypatch.setattr(devices.processors, "list_allowed_cores", lambda: cores)
+    monkeypatch.setattr(processors, "list_allowed_cores", lambda: cores)
     found = devices.resolve("cores")
     assert [device.cores for device in found] == groups
     assert [device.num_threads for device in found] == [len(group) for group in groups]
@@ -85,7 +86,7 @@ def test_cores_are_all_halves_and_single_ones_in_the_default_precision(monkeypat
 
 
 def test_one_core_has_no_groups(monkeypatch):
-    monkeypatch.setattr(devices.processors, "list_allowed_cores", lambda: [0])
+    monkeypatch.setattr(processors, "list_allowed_cores", lambda: [0])
     with pytest.raises(UserError, match="need at least two cores"):
         devices.resolve("cores")
 
@@ -143,7 +144,7 @@ def test_auto_is_groups_of_cores_where_the_only_device_has_several(monkeypatch):
         return
     if len(os.sched_getaffinity(0)) > 1:
         assert resolve("auto") == devices.resolve("cores")
-    monkeypatch.setattr(devices.processors, "list_allowed_cores", lambda: [0])
+    monkeypatch.setattr(processors, "list_allowed_cores", lambda: [0])
     assert resolve("auto") == devices.resolve("auto", concurrent=True)
 
 
@@ -239,3 +240,71 @@ def test_machine_is_described_in_json():
     assert "FP32" in machine["devices"]["CPU"]["capabilities"]
     assert machine["cores"] >= 1
     assert len(machine["load_average"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("spec", "capacities"),
+    [
+        ("CPU:memory=6GB", [6_000_000_000]),
+        ("host:memory=40MB", [40_000_000, 40_000_000]),
+        ("host:f32,f32:memory=40MB", [None, 40_000_000]),
+        ("host:f32:memory=40MB, f32:memory=1GiB", [40_000_000, 2**30]),
+        ("host:f32,f32", [None, None]),
+    ],
+)
+def test_limits_of_memory_belong_to_the_devices_before_them(spec, capacities):
+    limited = devices.resolve(spec)
+    assert [device.capacity_bytes for device in limited] == capacities
+    without = devices.resolve(re.sub(r":memory=\w+", "", spec))
+    for device, plain in zip(limited, without, strict=True):
+        assert dataclasses.replace(device, capacity_bytes=None) == plain
+        assert devices.describe_invalid_device(device) == ""
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("cores:memory=1GB", "'cores:memory=1GB' in devices .* is not that of one device"),
+        ("auto:memory=1GB", "is not that of one device; give it after a device's name or 'host'"),
+        ("CPU:memory=6", "'6' in devices 'CPU:memory=6' is no size of a memory; give a number"),
+        ("CPU:memory=1GB:memory=2GB", "'1GB:memory=2GB' in devices"),
+        ("NPU.7:memory=1GB", "unknown device 'NPU.7'"),
+    ],
+)
+def test_limits_of_memory_that_are_none_are_refused(spec, message):
+    with pytest.raises(UserError, match=message) as error:
+        devices.resolve(spec)
+    assert "\n" not in str(error.value)
+
+
+class StubCore:
+    """An `ov.Core` with a CPU and a GPU that reports its memory."""
+
+    available_devices = ("CPU", "GPU")
+
+    def __init__(self, memory_bytes=12_000_000_000, key="GPU_DEVICE_TOTAL_MEM_SIZE"):
+        self.properties = {"FULL_DEVICE_NAME": "a GPU", key: memory_bytes}
+
+    def get_property(self, name, key):
+        if key == "SUPPORTED_PROPERTIES":
+            return list(self.properties) if name == "GPU" else []
+        if key == "INFERENCE_PRECISION_HINT":
+            return ov.Type.f16 if name == "GPU" else ov.Type.f32
+        assert name == "GPU"
+        return self.properties[key]
+
+
+@pytest.mark.parametrize("key", ["GPU_DEVICE_TOTAL_MEM_SIZE", "NPU_DEVICE_TOTAL_MEM_SIZE"])
+def test_openvino_reports_the_memory_of_a_device_and_the_user_may_lower_it(monkeypatch, key):
+    monkeypatch.setattr(devices.ov, "Core", lambda: StubCore(key=key))
+    assert [d.capacity_bytes for d in devices.resolve("CPU,GPU")] == [None, 12_000_000_000]
+    limited = devices.resolve("CPU,GPU:memory=6GB")
+    assert [device.capacity_bytes for device in limited] == [None, 6_000_000_000]
+    with pytest.raises(UserError, match="but it has 12000000000; give memory=12000000000B or less"):
+        devices.resolve("CPU,GPU:memory=13GB")
+
+
+def test_a_device_that_reports_no_memory_has_no_limit(monkeypatch):
+    for stub in (StubCore(0), StubCore(key="FULL_NAME")):
+        monkeypatch.setattr(devices.ov, "Core", lambda stub=stub: stub)
+        assert [device.capacity_bytes for device in devices.resolve("CPU,GPU")] == [None, None]

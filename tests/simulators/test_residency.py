@@ -197,3 +197,23 @@ def test_described_devices_hold_what_a_step_of_training_keeps():
     assert (alive.copied == graph.edge_bytes).all()
     assert (alive.produced == np.where(stored, 0, graph.edge_bytes)).all()
     assert any(stored)
+
+
+def test_the_peaks_of_a_placement_are_those_that_the_limits_compare():
+    rng, num_compared = np.random.default_rng(3), 0
+    for _ in range(8):
+        problem, placements = _drawn(rng, reference.SIZES[4])
+        placement = placements[0]
+        if not problem.allowed[np.arange(len(placement)), placement].all():
+            continue
+        num_compared += 1
+        peaks = problem.peak_bytes(placement)
+        for slack, exceeds in ((1.001, False), (0.999, True)):
+            capacity = (slack * peaks).astype(np.float32)
+            limited = problem._replace(costs=problem.costs._replace(capacity_bytes=capacity))
+            assert limited.exceeds_memory(placement) == exceeds
+            np.testing.assert_allclose(limited.peak_bytes(placement), peaks)
+    assert num_compared > 2
+    # Without a schedule only what operations always occupy counts.
+    serial = problem._replace(objective="serial")
+    assert serial.peak_bytes(placement).max() == serial.fullest_bytes(placement[None])[0]

@@ -110,7 +110,8 @@ def estimate(
     # The minimum cut places every operation; searches place merged ones.
     is_serial = problem.full.objective == "serial"
     placed = problem.full if is_serial else problem.coarse
-    singles_s = [placed.value_s(p) for p in methods.single_device_placements(placed)]
+    placements = methods.single_device_placements(placed)
+    singles_s = [placed.value_s(placement) for placement in placements]
     single, chain = int(np.argmin(singles_s)), math.nan
     if math.isfinite(singles_s[single]):
         op_s = np.asarray(placed.costs.compute_s, np.float64)[:, single]
@@ -125,7 +126,11 @@ def estimate(
         optimal = False
     latency_s = {f"single:{target.names[single]}": singles_s[single]}
     if measurer is not None:
-        candidates = {f"single:{d.name}": Candidate(None, (d,)) for d in target.present}
+        candidates = {
+            f"single:{device.name}": Candidate(None, (device,))
+            for device, placement in zip(target.present, placements, strict=True)
+            if not placed.exceeds_memory(placement)
+        }
         candidates |= {r.method: r.candidates[0] for r in rows.references(target.references)}
         seconds = min(_MEASURE_S, time_limit_s)
         outcomes = measurer.ask(Measure(list(candidates.values()), MIN_SAMPLES, seconds))

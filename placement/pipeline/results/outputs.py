@@ -9,14 +9,15 @@ import jax
 import numpy as np
 
 import placement
-from placement import files
+from placement import files, methods
 from placement.errors import UserError
+from placement.instance import Instance
 from placement.pipeline import loading
 from placement.pipeline import target as target_lib
 from placement.pipeline.console import progress
 from placement.pipeline.results.rows import Row
 from placement.pipeline.settings import Settings
-from placement.reporting import runs, summaries, verdict
+from placement.reporting import runs, summaries, units, verdict
 from placement.runtime import devices as devices_lib
 from placement.runtime.cluster import hosts
 from placement.runtime.models import fingerprint
@@ -107,6 +108,25 @@ def origin(target: target_lib.Target, objective: str, seed: int) -> dict[str, An
     return content
 
 
+def describe_memory(problem: Instance, placement: np.ndarray) -> dict[str, dict[str, float | None]]:
+    """Returns the memory that a placement int32 [N] and the whole model need on each device.
+
+    Deploying compares it with the memory of the devices there.
+    """
+    placement_bytes = problem.peak_bytes(placement)
+    capacity_bytes = np.asarray(problem.costs.capacity_bytes, np.float64)
+    return {
+        name: {
+            "placement_bytes": float(placement_bytes[device]),
+            "model_bytes": float(problem.peak_bytes(single)[device]),
+            "capacity_bytes": units.number(capacity_bytes[device]),
+        }
+        for device, (name, single) in enumerate(
+            zip(problem.devices, methods.single_device_placements(problem), strict=True)
+        )
+    }
+
+
 def write_placement(
     workdir: Path,
     summary: dict[str, Any],
@@ -122,6 +142,7 @@ def write_placement(
     placed = best.placed_problem(problem)
     affinity = loading.map_ops_to_devices(placed, best.placements[0])
     provenance = origin(target, summary["objective"], summary["seed"]) | {"row": row}
+    provenance["memory"] = describe_memory(placed.coarse, best.placements[0])
     content: dict[str, Any] = {"method": row["method"], "placement": affinity}
     if "divisions" in summary:
         content["divisions"] = summary["divisions"]

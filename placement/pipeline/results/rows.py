@@ -11,7 +11,7 @@ from placement.reporting import units
 from placement.runtime import devices as devices_lib
 from placement.runtime.measurement.request import Candidate, Failure, Measurement
 from placement.solvers import base
-from placement.types import Array, Solution, Status
+from placement.types import OUT_OF_MEMORY, Array, Solution, Status
 
 Outcome = Measurement | Failure | None  # None: not measured
 
@@ -41,6 +41,11 @@ class Row(NamedTuple):
         """int32 [K, M], the most promising first."""
         assert self.solution.elite is not None
         return self.solution.elite
+
+    @property
+    def is_out_of_memory(self) -> bool:
+        """Whether the placement needs more memory than its devices have, so never runs."""
+        return self.solution.reason.startswith(OUT_OF_MEMORY)
 
     @property
     def is_single(self) -> bool:

@@ -24,11 +24,12 @@ def measure(
 ) -> list[Row]:
     """Measures every row beside the fastest single device (`measurement.baseline`).
 
-    A row with several candidates is first narrowed down to the fastest of them. That measurement is
-    not used again, since the fastest of several noisy measurements is too fast. Rows of the same
-    placement on the same devices are one candidate and share its outcome, so that no placement is
-    faster than itself. A row that gives one device everything is that single device, also where a
-    search or HETERO chose it.
+    Rows that are out of memory are not measured. Without a single device that has enough memory
+    there are no ratios. A row with several candidates is first narrowed down to the fastest of
+    them. That measurement is not used again, since the fastest of several noisy measurements is too
+    fast. Rows of the same placement on the same devices are one candidate and share its outcome, so
+    that no placement is faster than itself. A row that gives one device everything is that single
+    device, also where a search or HETERO chose it.
 
     Args:
       measurer: of the devices.
@@ -49,16 +50,18 @@ def measure(
         rows[i] = row._replace(candidates=tuple(device_candidates.get(d, c) for d, c in pairs))
     singles: list[Candidate] = []
     for row in sorted((r for r in rows if r.is_single), key=lambda row: row.solution.value_s):
-        if row.candidates[0] not in singles:
+        if not row.is_out_of_memory and row.candidates[0] not in singles:
             singles.append(row.candidates[0])
     num_ambiguous = sum(len(row.candidates) > 1 for row in rows)
     multi_device: list[Candidate] = []
     for i, row in enumerate(rows):
+        if row.is_out_of_memory:
+            continue
         count = 1
         if len(row.candidates) > 1:
             count += len(row.candidates)
             share_s = seconds / (3 * num_ambiguous)
-            row = _narrow_to_fastest(measurer, row, singles[0], share_s, compile_s)
+            row = _narrow_to_fastest(measurer, row, singles[:1], share_s, compile_s)
         rows[i] = row = row._replace(measurements=row.measurements + count)
         if row.candidates[0] not in singles + multi_device:
             multi_device.append(row.candidates[0])
@@ -72,7 +75,12 @@ def measure(
         compile_s=max(compile_s, _COMPILE_S * len(singles + multi_device)),
     )
     candidates, outcomes = singles + multi_device, measured.singles + measured.candidates
-    return [row._replace(outcome=outcomes[candidates.index(row.candidates[0])]) for row in rows]
+    return [
+        row
+        if row.is_out_of_memory
+        else row._replace(outcome=outcomes[candidates.index(row.candidates[0])])
+        for row in rows
+    ]
 
 
 def _num_segments(candidate: Candidate) -> int:
@@ -80,14 +88,17 @@ def _num_segments(candidate: Candidate) -> int:
 
 
 def _narrow_to_fastest(
-    measurer: Measurer, row: Row, single: Candidate, seconds: float, compile_s: float
+    measurer: Measurer, row: Row, singles: list[Candidate], seconds: float, compile_s: float
 ) -> Row:
-    """Keeps a row's fastest candidate, with its prediction; the first if all failed."""
+    """Keeps a row's fastest candidate, with its prediction; the first if all failed.
+
+    `singles` has the single device that is the baseline; [] if there is none.
+    """
     order = sorted(range(len(row.candidates)), key=lambda i: _num_segments(row.candidates[i]))
-    candidates = [single, *(row.candidates[i] for i in order)]
+    candidates = [*singles, *(row.candidates[i] for i in order)]
     compile_s = max(compile_s, _COMPILE_S * len(candidates))
     request = Measure(candidates, _MIN_ROUNDS, seconds, compile_s=compile_s)
-    outcomes = dict(zip(order, measurer.ask(request)[1:], strict=True))
+    outcomes = dict(zip(order, measurer.ask(request)[len(singles) :], strict=True))
     return row.select(min(sorted(outcomes), key=lambda i: baseline.ratio_or_latency(outcomes[i])))
 
 
@@ -98,7 +109,7 @@ def _only_device(placement: np.ndarray) -> int | None:
 
 def nothing_ran(rows: Sequence[Row]) -> NothingRanError | None:
     """Returns the error of a run whose every placement failed; it counts each cause."""
-    outcomes = [row.outcome for row in rows if not row.is_reference]
+    outcomes = [row.outcome for row in rows if not (row.is_reference or row.is_out_of_memory)]
     failures = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
     if not outcomes or len(failures) < len(outcomes):
         return None

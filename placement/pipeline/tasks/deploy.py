@@ -85,6 +85,7 @@ def run(
     preflight.check_model(placed, net.model, net.graph.name)
     all_devices = preflight.find_devices(placed, settings.devices)
     used = [device for device in all_devices if device.name in placed.used_devices]
+    preflight.check_memory(placed, used)
     preflight.check_support(devices.open_core(used), net.model, placed.affinity, used)
     inputs = loading.inputs(settings, net.model)
     with (

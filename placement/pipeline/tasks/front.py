@@ -117,6 +117,7 @@ def _write(
     for row, point in zip(result.archive.placement, points, strict=True):
         candidate = loading.make_candidate(problem, row, target.present, settings.backend)
         provenance = outputs.origin(target, _LATENCY, settings.seed) | {"row": point}
+        provenance["memory"] = outputs.describe_memory(problem.coarse, row)
         placed: dict[str, Any] = {
             "method": "front",
             "placement": loading.map_ops_to_devices(problem, row),

@@ -56,6 +56,7 @@ def method_sections() -> dict[str, dict[str, str]]:
         },
         "without a search": {
             method_runs.HETERO: _first_line(method_runs.openvino_hetero),
+            method_runs.HETERO_PIPELINE: _first_line(method_runs.openvino_pipeline),
             **{name: _line(method) for name, method in methods.of_kind("baseline").items()},
         },
     }

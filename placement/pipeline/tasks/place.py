@@ -10,10 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from placement import arguments
+from placement import methods as methods_lib
 from placement.errors import UserError
 from placement.methods import pretrained
-from placement.pipeline import loading, method_runs, workdirs
+from placement.pipeline import learned_limits, loading, method_runs, workdirs
 from placement.pipeline import target as target_lib
 from placement.pipeline.console import faults, progress
 from placement.pipeline.results import advice, bounds, explain, outputs, verify
@@ -29,6 +32,9 @@ from placement.runtime.measurement.request import Measurement
 from placement.types import Evaluate
 
 _TRIVIAL = ("single", "hetero", "random")  # every table has them, and they search nothing
+_MAX_REPEATS = 8  # of searches after a device ran out of memory
+# Every table of devices with limits of memory has the usual ways to split a model, too.
+_MEMORY_BASELINES = ("fill_in_order", "split_by_memory", method_runs.HETERO_PIPELINE)
 
 
 def run(
@@ -115,6 +121,8 @@ def run_methods(
                     rest = ", ".join(order[number:]) or "no method"
                     display.warn(f"interrupted in {method}; left out: {rest}")
                     break
+        context, rows = _measure_rows(context, rows)
+        problem = context.problem
         table, best = _finish_rows(context, rows, bounds_file or workdir / bounds.FILE)
         # Whether every method ended by itself, and everything that was to be measured was.
         is_complete = not context.stop.is_set() and len(fault_log) == num_faults
@@ -138,6 +146,9 @@ def run_methods(
     }
     if len(target.net.variants) > 1:
         summary["shapes"] = [variant.shapes._asdict() for variant in target.net.variants]
+    if best is not None and len(problem.full.memory_limits.devices):
+        placed = best.placed_problem(problem).coarse
+        summary["memory"] = outputs.describe_memory(placed, best.placements[0])
     if target.unsupported:
         summary["unsupported"] = list(target.unsupported)
     if target.divisions and best is not None:
@@ -174,6 +185,8 @@ def _prepare(
             pretrained.check_zero_shot(policy_method)
     target = target_lib.find_target(settings)
     loading.refuse_stateful_stream(settings, target.net)
+    if extra and any(device.capacity_bytes is not None for device in target.present):
+        extra += tuple(method for method in _MEMORY_BASELINES if method not in methods)
     order = method_runs.runnable(methods, extra, target, settings, display)
     if settings.budget < target.num_devices:
         raise UserError(
@@ -196,9 +209,22 @@ def _make_evaluate(
     assert measurer is not None
     cache = evaluate_lib.MeasurementCache(workdir / "measurements.jsonl")
     display.detail(f"placements measured before: {len(cache)}")
+    coarse = problem.coarse
+    baseline = np.zeros(coarse.graph.num_ops, np.int32)  # everything on the first device
+    if coarse.exceeds_memory(baseline):
+        solution = methods_lib.solve(coarse, "fill_in_order")
+        if not np.isfinite(solution.value_s):
+            raise UserError(
+                "evaluate='measure' compares placements with everything on the first device, or "
+                "with fill_in_order where that needs too much memory, and neither fits "
+                f"({solution.status_text}); give the devices more memory, or "
+                "--config.evaluate=simulate+verify"
+            )
+        assert solution.placement is not None
+        baseline = solution.placement
     measured = evaluate_lib.MeasuredEvaluate(
         measurer,
-        problem.coarse.graph.num_ops,
+        baseline,
         lambda placement: loading.make_candidate(
             problem, placement, measurer.devices, settings.backend
         ),
@@ -220,31 +246,26 @@ def _advise(context: method_runs.Context, order: tuple[str, ...]) -> tuple[str, 
     for line in advised.lines():
         display.say(line)
     runs.write_json(context.workdir / advice.FILE, advised.to_json())
-    searches = [method for method in order if method not in _TRIVIAL]
+    trivial = (*_TRIVIAL, *_MEMORY_BASELINES)
+    searches = [method for method in order if method not in trivial]
     if not (advised.is_hopeless and searches):
         return order
     if settings.search_anyway:
         display.say(f"{searches[0]} runs anyway, because search_anyway is set.")
         return order
     display.say(f"{searches[0]} is not run. To run it anyway: --config.search_anyway=True")
-    return tuple(method for method in order if method in _TRIVIAL)
+    return tuple(method for method in order if method in trivial)
 
 
 def _finish_rows(
     context: method_runs.Context, rows: list[Row], bounds_file: Path
 ) -> tuple[list[dict[str, Any]], Row | None]:
-    """Measures the rows beside the references, and adds bounds and loads.
+    """Adds bounds and loads to measured rows.
 
     Returns:
       The rows of the table; the row with the best placement, None where nothing can run.
     """
     fault_log = context.fault_log
-    if context.measurer is not None and context.settings.evaluate != "simulate":
-        rows = [*rows, *rows_lib.references(context.target.references)]
-        with fault_log.during("measuring"):
-            rows = _measure(context, context.measurer, rows)
-            if error := verify.nothing_ran(rows):
-                raise error
     with context.display.phase("bounding"), fault_log.during("bounding"):
         rows = bounds.add_bounds(rows, context.problem, bounds_file, context.target.net.optimum)
     with fault_log.during("working out loads"):
@@ -255,6 +276,49 @@ def _finish_rows(
     winner = verdict.decide(table).placement
     best = winner and next(i for i, row in enumerate(table) if row is winner.row)
     return table, None if best is None else rows[best]
+
+
+def _measure_rows(
+    context: method_runs.Context, rows: list[Row]
+) -> tuple[method_runs.Context, list[Row]]:
+    """Measures the rows beside the references, where the settings say so.
+
+    Where a device runs out of memory, its limit is lowered. The methods whose placements failed
+    search again within the new limits, and all rows are measured again.
+
+    Returns:
+      The context with the limits learned; the rows.
+    """
+    measurer, display, fault_log = context.measurer, context.display, context.fault_log
+    if measurer is None or context.settings.evaluate == "simulate":
+        return context, rows
+    rows = [*rows, *rows_lib.references(context.target.references)]
+    net = context.target.net
+    with fault_log.during("measuring"):
+        rows = _measure(context, measurer, rows)
+        for _ in range(_MAX_REPEATS):
+            failed = [row for row in rows if learned_limits.ran_out_of_memory(row)]
+            if not failed or context.stop.is_set():
+                break
+            problem, sentences = learned_limits.learn(net, context.problem, rows)
+            if not sentences:
+                break
+            for line in sentences:
+                display.warn(line)
+            context = context._replace(problem=problem)
+            if context.settings.evaluate == "simulate+verify":
+                context = context._replace(evaluate=problem.simulate)
+            methods = dict.fromkeys("single" if row.is_single else row.method for row in failed)
+            repeated = {
+                row.method: row
+                for method in methods
+                for row in method_runs.run(method, context, is_only_method=False)
+            }
+            rows = [repeated.get(row.method, row)._replace(outcome=None) for row in rows]
+            rows = _measure(context, measurer, rows)
+        if error := verify.nothing_ran(rows):
+            raise error
+    return context, rows
 
 
 def _measure(context: method_runs.Context, measurer: Measurer, rows: list[Row]) -> list[Row]:

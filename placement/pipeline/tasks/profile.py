@@ -212,7 +212,7 @@ def _measure(
     """
     evaluate = evaluate_lib.MeasuredEvaluate(
         measurer,
-        problem.coarse.graph.num_ops,
+        np.zeros(problem.coarse.graph.num_ops, np.int32),
         lambda placement: loading.make_candidate(
             problem, placement, measurer.devices, settings.backend
         ),

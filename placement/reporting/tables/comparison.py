@@ -131,7 +131,9 @@ def _cell(rows: list[Row], seconds: Callable[[Row], float | None]) -> Cell:
     search_s = float(np.mean([row["search_s"] for row in rows]))
     bound_s = float(np.min([units.or_nan(row.get("bound_s")) for row in rows]))
     out_of_memory = Status.FAILED.describe(OUT_OF_MEMORY)
-    exceeds = math.isinf(max(values)) and any(row.get("status") == out_of_memory for row in rows)
+    exceeds = math.isinf(max(values)) and any(
+        (row.get("status") or "").startswith(out_of_memory) for row in rows
+    )
     return Cell(grids.estimate(values), tuple(values), search_s, bound_s, exceeds)
 
 

@@ -129,6 +129,8 @@ def report_markdown(summary: Summary) -> str:
     if units.number(graph.get("optimum_s")) is not None:
         optimum = units.duration(graph["optimum_s"])
         facts.append(f"- optimum: {optimum}, known from the graph's generator; bounds are the same")
+    if summary.get("memory"):
+        facts.append(f"- memory of the best placement: {_memory(summary)}")
     if units.number(summary.get("wall_s")) is not None:
         facts.append(f"- time taken: {summary['wall_s']:.1f} s")
     parts = [
@@ -239,11 +241,23 @@ def _notes(summary: Summary) -> list[str]:
     for row in summary["rows"]:
         if _strip_cause(row) != row:
             lines.append(f"{row['method']} {_one_line(row['status'])[:_LONGEST_CAUSE]}")
+    if summary.get("memory"):
+        lines.append(f"memory of the best placement: {_memory(summary)}")
     if has_host(summary):
         lines.append(
             "host: the devices are cores of one processor; the numbers say nothing about GPUs."
         )
     return lines
+
+
+def _memory(summary: Summary) -> str:
+    """Says how much memory of each device the best placement needs."""
+    texts = []
+    for name, memory in summary["memory"].items():
+        capacity_bytes = units.number(memory["capacity_bytes"])
+        limit = "(no limit)" if capacity_bytes is None else f"of {units.size(capacity_bytes)}"
+        texts.append(f"{name} {units.size(memory['placement_bytes'])} {limit}")
+    return ", ".join(texts)
 
 
 def verdict(summary: Summary) -> str:

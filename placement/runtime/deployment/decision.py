@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from placement.errors import UserError
 from placement.runtime import devices
+from placement.runtime.deployment import preflight
 from placement.runtime.deployment.description import CONCURRENT, HETERO, SINGLE
 from placement.runtime.deployment.preflight import PlacementFile
 from placement.runtime.devices import Device
@@ -55,6 +56,8 @@ def measure(
 ) -> list[Row]:
     """Measures every single device, the forms of the placement, and the reference devices.
 
+    A device with too little memory for the whole model is not measured alone.
+
     Args:
       placed: the placement.
       measurer: measures the placed model on all devices that could be used.
@@ -76,10 +79,12 @@ def measure(
             concurrent = Candidate(placed.affinity, used, placed.segments)
             forms["placement, concurrent"] = CONCURRENT, concurrent
     references = devices.list_references(measurer.devices)
+    excess = {d: preflight.describe_excess(placed, d, whole_model=True) for d in measurer.devices}
+    large_enough = [device for device in measurer.devices if not excess[device]]
     say("the placement and the single devices")
     measured = baseline.measure(
         measurer,
-        [Candidate(None, (device,)) for device in measurer.devices],
+        [Candidate(None, (device,)) for device in large_enough],
         [
             *(candidate for _, candidate in forms.values()),
             *(Candidate(None, (device,)) for device in references),
@@ -96,10 +101,14 @@ def measure(
         return Row(name, form, outcome.latency, ratio, *errors, "ok")
 
     singles = sorted(
-        zip(measurer.devices, measured.singles, strict=True),
+        zip(large_enough, measured.singles, strict=True),
         key=lambda single: baseline.ratio_or_latency(single[1]),
     )
     rows = [row(f"single:{device.name}", SINGLE, outcome) for device, outcome in singles]
+    for device, cause in excess.items():
+        if cause:
+            status = f"out of memory: {cause}"
+            rows.append(Row(f"single:{device.name}", SINGLE, None, None, None, None, status))
     form_outcomes = measured.candidates[: len(forms)]
     for (name, (form, _)), outcome in zip(forms.items(), form_outcomes, strict=True):
         rows.append(row(name, form, outcome))

@@ -32,7 +32,8 @@ _SECTION = "placement"
 _VERSION = 4  # files of another version are refused
 _UNSEALED = "0" * 64  # stands in place of the digest while the digest is computed
 _SEAL = re.compile(rb'<digest value="([0-9a-f]{64})" />')
-_DEVICE_FIELDS = {field.name for field in dataclasses.fields(Device)}
+# Limits of memory are those of the machine that deploys, and no part of a deployed model.
+_DEVICE_FIELDS = {field.name for field in dataclasses.fields(Device)} - {"capacity_bytes"}
 
 
 class Description(NamedTuple):
@@ -88,7 +89,12 @@ def write(model: ov.Model, description: Description, notes: Mapping[str, str]) -
         "register": json.dumps(host_device_names(description.devices)),
         "affinity": json.dumps(description.affinity),
         "segments": json.dumps(description.segments),
-        "devices": json.dumps([dataclasses.asdict(device) for device in description.devices]),
+        "devices": json.dumps(
+            [
+                {field: getattr(device, field) for field in sorted(_DEVICE_FIELDS)}
+                for device in description.devices
+            ]
+        ),
         "dynamic": description.dynamic,
         "digest": _UNSEALED,
     }

@@ -6,8 +6,10 @@ supports its operations. A failed check is refused in one line. Then
 users will load it (`compare_outputs`).
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +34,9 @@ _SCHEMA = {
     "provenance": {
         "devices": {str: {"label": str, "properties": {str: object}}},
         "graph": {"name": str},
+        "memory": files.OptionalField(
+            {str: {"placement_bytes": float, "model_bytes": float, "capacity_bytes": files.NUMBER}}
+        ),
         "model": files.OptionalField(({"ops": {str: str}, "weights": {str: object}}, None)),
     },
 }
@@ -48,6 +53,9 @@ class PlacementFile(NamedTuple):
     graph: str  # its name
     model: fingerprint.Fingerprint | None  # None in a file of an earlier version
     f32: frozenset[str] = frozenset()  # devices that computed in f32, whatever they choose
+    # By device: the memory that the placement needs on it, that the whole model needs there, and
+    # that it had. Empty in a file of an earlier version.
+    memory: Mapping[str, Mapping[str, float | None]] = MappingProxyType({})
 
     @property
     def used_devices(self) -> frozenset[str]:
@@ -89,6 +97,7 @@ def read(path: Path) -> PlacementFile:
             provenance["graph"]["name"],
             provenance.get("model"),
             frozenset(name for name, precision in precisions.items() if precision == "f32"),
+            provenance.get("memory", {}),
         )
 
     remedy = "run --task=place with this --workdir again"
@@ -103,7 +112,7 @@ def find_devices(placed: PlacementFile, spec: str) -> tuple[Device, ...]:
     Args:
       placed: the placement.
       spec: see `devices.resolve`; but 'auto' selects the devices that the placement could choose
-        from and that are present.
+        from and that are present, with the limits of memory that they had.
 
     Raises:
       UserError: a device that the placement uses is not among them.
@@ -113,7 +122,8 @@ def find_devices(placed: PlacementFile, spec: str) -> tuple[Device, ...]:
         host_devices = devices.resolve(placed.host) if placed.host else ()
         host = {device.name: device for device in host_devices}
         names = [name for name in placed.devices if name in present or name in host]
-        selected = tuple(host[n] if n in host else devices.resolve(n)[0] for n in names)
+        resolved = [host[n] if n in host else devices.resolve(n)[0] for n in names]
+        selected = tuple(_with_recorded_capacity(placed, device) for device in resolved)
         problem = f"not present: here are {', '.join([*present, *host])}"
     else:
         selected = devices.resolve(spec)
@@ -136,6 +146,47 @@ def find_devices(placed: PlacementFile, spec: str) -> tuple[Device, ...]:
             "this machine: --task=place"
         )
     return selected
+
+
+def _with_recorded_capacity(placed: PlacementFile, device: Device) -> Device:
+    capacity_bytes = placed.memory.get(device.name, {}).get("capacity_bytes")
+    if capacity_bytes is None:
+        return device
+    return dataclasses.replace(device, capacity_bytes=int(capacity_bytes))
+
+
+def describe_excess(placed: PlacementFile, device: Device, *, whole_model: bool) -> str:
+    """Says how much memory a device lacks, such as 'needs 8.1 MB of 6.0 MB'; '' if it has enough.
+
+    Args:
+      placed: the placement.
+      device: its name is that of the placement.
+      whole_model: whether the device is to run everything, or what the placement gives it.
+    """
+    if device.capacity_bytes is None:
+        return ""
+    needs = placed.memory.get(device.name)
+    if needs is None:
+        return f"has {device.capacity_bytes} bytes, and placement.json does not say what it needs"
+    needed_bytes = needs["model_bytes" if whole_model else "placement_bytes"]
+    assert needed_bytes is not None
+    if needed_bytes <= device.capacity_bytes:
+        return ""
+    return f"needs {needed_bytes / 1e6:.1f} MB of {device.capacity_bytes / 1e6:.1f} MB"
+
+
+def check_memory(placed: PlacementFile, used_devices: Sequence[Device]) -> None:
+    """Refuses a placement that needs more memory than a device has.
+
+    Raises:
+      UserError: it does.
+    """
+    for device in used_devices:
+        if excess := describe_excess(placed, device, whole_model=False):
+            raise UserError(
+                f"the placement is out of memory: {device.name} {excess}; place the model on these "
+                "devices again: --task=place with the same --config.devices"
+            )
 
 
 def check_model(placed: PlacementFile, model: ov.Model, name: str) -> None:

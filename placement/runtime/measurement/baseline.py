@@ -10,15 +10,24 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from placement.runtime.measurement.measurer import Measurer
-from placement.runtime.measurement.request import Candidate, Failure, Measure, Measurement
+from placement.runtime.measurement.request import (
+    Candidate,
+    Failure,
+    Interval,
+    Measure,
+    Measurement,
+)
 
 Outcome = Measurement | Failure
 
 
 class Outcomes(NamedTuple):
-    """The outcomes of all candidates; ratios are to the best single device, whose ratio is 1."""
+    """The outcomes of all candidates; ratios are to the best single device, whose ratio is 1.
 
-    best: int  # index of the fastest single device; 0 if all failed
+    Without single devices the ratios are nan.
+    """
+
+    best: int  # index of the fastest single device; 0 if there is none or all failed
     singles: tuple[Outcome, ...]
     candidates: tuple[Outcome, ...]  # of the candidates that are no single device
 
@@ -36,7 +45,7 @@ def measure(
 
     Args:
       measurer: measures the model.
-      singles: single devices, at least one.
+      singles: single devices, those with enough memory.
       candidates: the candidates to compare with them.
       min_rounds: fewest inferences of each candidate.
       seconds: time for timing.
@@ -44,9 +53,20 @@ def measure(
     """
     num_singles = len(singles)
     request = Measure(
-        [*singles, *candidates], min_rounds, seconds, compile_s=compile_s, num_baselines=num_singles
+        [*singles, *candidates],
+        min_rounds,
+        seconds,
+        compile_s=compile_s,
+        num_baselines=max(1, num_singles),
     )
     outcomes = measurer.ask(request)
+    if not singles:
+        no_ratio = Interval(math.nan, math.nan, math.nan, 0)
+        unpaired_outcomes = (
+            outcome._replace(ratio=no_ratio) if isinstance(outcome, Measurement) else outcome
+            for outcome in outcomes
+        )
+        return Outcomes(0, (), tuple(unpaired_outcomes))
     measured_singles = [o for o in outcomes[:num_singles] if isinstance(o, Measurement)]
 
     def least_ratio(single: int) -> float:

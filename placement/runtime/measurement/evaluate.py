@@ -2,8 +2,8 @@
 
 Latencies of different times cannot be compared, because the machine drifts by more than placements
 differ. The ratio to a baseline measured in the same rounds can. So the cache stores ratios, and the
-seconds of a placement are its ratio times one latency of the baseline, the first in the cache. The
-baseline has every operation on the first device.
+seconds of a placement are its ratio times one latency of the baseline, the first in the cache.
+Ratios to different baselines are different records.
 """
 
 import hashlib
@@ -109,7 +109,7 @@ class MeasuredEvaluate:
     def __init__(
         self,
         measurer: Measurer,
-        num_ops: int,
+        baseline: np.ndarray,
         candidate: Callable[[np.ndarray], Candidate],
         cache: MeasurementCache,
         *,
@@ -122,7 +122,8 @@ class MeasuredEvaluate:
 
         Args:
           measurer: measures the model; stays open while this object is in use.
-          num_ops: N.
+          baseline: int32 [N], the placement that all are compared with, such as everything on the
+            first device.
           candidate: maps a placement int32 [N] to the candidate to measure.
           cache: shared by all measurements of this model.
           min_rounds: fewest inferences of each new placement.
@@ -134,14 +135,16 @@ class MeasuredEvaluate:
         """
         self.num_measurements = 0
         self._measurer = measurer
-        self._num_ops = num_ops
+        self._num_ops = len(baseline)
         self._candidate = candidate
         self._cache = cache
         self._min_rounds = min_rounds
         self._time_limit_s = time_limit_s
         self._compile_s = max(compile_s, _MIN_COMPILE_S)
         self._accept_wrong = accept_wrong
-        self._baseline = candidate(np.zeros(num_ops, np.int32))
+        self._baseline = candidate(baseline)
+        # The records of ratios to everything on the first device have the plain key.
+        self._key_suffix = "@" + cache_key(measurer, self._baseline) if baseline.any() else ""
 
     def __call__(self, placements: Array, repeats: Array | None = None) -> np.ndarray:
         """Returns the seconds of placements [B, N] and of `repeats` [K, N], float32 [B + K].
@@ -158,11 +161,11 @@ class MeasuredEvaluate:
         assert placements.shape[1] == self._num_ops
 
         def with_keys(rows: Array) -> list[tuple[str, Candidate]]:
-            return [(cache_key(self._measurer, c), c) for c in map(self._candidate, rows)]
+            return [(self._key(candidate), candidate) for candidate in map(self._candidate, rows)]
 
         requested = with_keys(placements)
         repeated = [] if repeats is None else with_keys(repeats)
-        baseline_key = cache_key(self._measurer, self._baseline)
+        baseline_key = self._key(self._baseline)
         new = {
             k: candidate
             for k, candidate in requested
@@ -184,12 +187,15 @@ class MeasuredEvaluate:
 
     def outputs_wrong(self, placement: np.ndarray) -> bool:
         """Returns whether the outputs of a timed placement int32 [N] differ from the reference."""
-        record = self._cache.get(cache_key(self._measurer, self._candidate(placement)))
+        record = self._cache.get(self._key(self._candidate(placement)))
         return record is not None and record.get("wrong", False)
 
     def is_known(self, placement: np.ndarray) -> bool:
         """Returns whether a placement int32 [N] was timed or failed, so that the cache has it."""
-        return self._cache.get(cache_key(self._measurer, self._candidate(placement))) is not None
+        return self._cache.get(self._key(self._candidate(placement))) is not None
+
+    def _key(self, candidate: Candidate) -> str:
+        return cache_key(self._measurer, candidate) + self._key_suffix
 
     def _measure(self, baseline_key: str, candidates: dict[str, Candidate]) -> None:
         keys = (baseline_key, *candidates)

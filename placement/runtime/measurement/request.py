@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from placement.costs.transfers import TransferFit
 
 MIN_SAMPLES = 6  # the median of fewer samples has no 95% interval
+OUT_OF_MEMORY = "memory"  # the stage of a failure of a device that ran out of memory
 TIME_LIMIT = "time limit"  # the stage of a failure that a longer time limit may avoid
 
 Answer = TypeVar("Answer", covariant=True)
@@ -64,8 +65,8 @@ class Candidate(NamedTuple):
 class Failure(NamedTuple):
     """The outcome of a candidate that did not run, or computed wrong outputs."""
 
-    # 'compile', 'request', 'infer', 'wrong output', 'threads', 'timeout', 'memory', 'crash' or
-    # `TIME_LIMIT`
+    # 'compile', 'request', 'infer', 'wrong output', 'threads', 'timeout', 'crash',
+    # `OUT_OF_MEMORY` or `TIME_LIMIT`
     stage: str
     cause: str  # one line
 
@@ -275,6 +276,8 @@ class HeteroChoice(Request[dict[str, str]]):
     """Asks for HETERO's own placement, when nothing is labelled: operation name -> device name."""
 
     devices: tuple[Device, ...]
+    # Whether HETERO splits the model by the devices' memory (MODEL_DISTRIBUTION_POLICY).
+    split_by_memory: bool = False
 
 
 def median_interval(samples: np.ndarray) -> Interval:

@@ -10,7 +10,7 @@ from placement.pipeline.results import verify
 from placement.pipeline.results.rows import Row
 from placement.reporting import verdict
 from placement.runtime.measurement.request import Candidate, Failure, Interval, Measurement
-from placement.types import Solution
+from placement.types import OUT_OF_MEMORY, Solution, Status
 
 LOAD = {"max_load_s": 2.0, "memory_bytes": 64.0}
 
@@ -183,3 +183,27 @@ def test_placements_of_few_segments_are_compiled_before_those_of_many() -> None:
     assert [c.affinity["op"] for c in asked[-1].candidates] == ["single", "second", "first"]
     assert asked[-1].compile_s == 60.0
     assert [row.outcome.ratio.median for row in measured] == [1.0, 1.1, 0.9]
+
+
+def test_rows_that_are_out_of_memory_are_not_measured():
+    reason = f"{OUT_OF_MEMORY}: A needs 3 MB of 2 MB"
+    single = make_row("single:A", 0, single=math.inf)
+    failed = single.solution._replace(status=Status.FAILED, reason=reason)
+    single = single._replace(solution=failed)
+    placed = make_row("search", first=0.5, second=0.6)
+    asked = []
+
+    class Recorded(GivenOutcomes):
+        def ask(self, request):
+            asked.extend(candidate.affinity["op"] for candidate in request.candidates)
+            return super().ask(request)
+
+    measured_single, measured = verify.measure(Recorded(), [single, placed], 1.0)
+    assert set(asked) == {"first", "second"}
+    assert measured_single.outcome is None
+    record, placed_record = rows_lib.to_json([measured_single, measured])
+    assert record["status"] == f"failed: {reason}"
+    assert record["measured_s"] is None
+    assert placed_record["measured_s"]["median"] == 0.9  # of its two placements the faster
+    assert placed_record["versus_best_single_device"] is None
+    assert verify.nothing_ran([measured_single, measured]) is None

@@ -123,7 +123,9 @@ def evaluating(model, measurer, cache) -> evaluate.MeasuredEvaluate:
         where = {f"{kind}_{i}": names[d] for i, d in enumerate(placement) for kind in KINDS}
         return Candidate(small.everywhere(model, names[0], **where), measurer.devices)
 
-    return evaluate.MeasuredEvaluate(measurer, 4, candidate, cache, min_rounds=6, time_limit_s=0.0)
+    return evaluate.MeasuredEvaluate(
+        measurer, np.zeros(4, np.int32), candidate, cache, min_rounds=6, time_limit_s=0.0
+    )
 
 
 def measures(node: Any) -> bool:

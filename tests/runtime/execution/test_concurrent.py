@@ -202,7 +202,7 @@ def test_evaluate_measures_placements_that_run_at_once(measurer, model):
         return at_once(model, (first, second, total))
 
     run = evaluate.MeasuredEvaluate(
-        measurer, 2, candidate, evaluate.MeasurementCache(), min_rounds=6
+        measurer, np.zeros(2, np.int32), candidate, evaluate.MeasurementCache(), min_rounds=6
     )
     seconds = run(np.array([[0, 0], [0, 1], [1, 0], [0, 1]]))
     assert np.isfinite(seconds).all()

@@ -51,3 +51,13 @@ def test_a_device_that_fails_is_the_baseline_only_if_all_fail():
     assert isinstance(mixed, Measurement)
     assert math.isnan(mixed.ratio.median)
     assert baseline.ratio_or_latency(mixed) == 0.25  # its latency
+
+
+def test_without_a_single_device_there_are_no_ratios():
+    timed = Timed(A=1.0, B=None)
+    found = baseline.measure(timed, [], [A, B], min_rounds=6, seconds=1.0)
+    first, second = found.candidates
+    assert found.singles == ()
+    assert math.isnan(first.ratio.median)
+    assert baseline.ratio_or_latency(first) == 1.0  # its latency
+    assert isinstance(second, Failure)

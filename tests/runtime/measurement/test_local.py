@@ -285,7 +285,9 @@ def evaluator(
         devices = [HOST[device].name for device in placement]
         return Candidate(dict(zip(names, devices, strict=True)), HOST)
 
-    return evaluate.MeasuredEvaluate(opened, len(names), candidate, cache, min_rounds=6, **how)
+    return evaluate.MeasuredEvaluate(
+        opened, np.zeros(len(names), np.int32), candidate, cache, min_rounds=6, **how
+    )
 
 
 def test_evaluate_measures_a_placement_once(measurer, model, tmp_path):

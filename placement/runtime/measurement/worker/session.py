@@ -235,5 +235,8 @@ class Session:
 
     def _own_choice(self, request: HeteroChoice) -> _Result:
         names = ",".join(device.name for device in request.devices)
-        placement = self._loaded.core.query_model(self._loaded.model, f"HETERO:{names}")
+        policy = (
+            {"MODEL_DISTRIBUTION_POLICY": "PIPELINE_PARALLEL"} if request.split_by_memory else {}
+        )
+        placement = self._loaded.core.query_model(self._loaded.model, f"HETERO:{names}", policy)
         return _Result(dict(placement))

@@ -1,0 +1,184 @@
+"""Devices with limits of memory from the command line, on the real CPU plug-in."""
+
+import json
+import re
+
+import numpy as np
+import openvino as ov
+import pytest
+
+import placement
+from placement.runtime.measurement.local import LocalMeasurer
+from placement.runtime.measurement.request import OUT_OF_MEMORY, Failure
+from tests.experiments.command import run
+from tests.runtime import small
+
+_CONCURRENT = ("--config.backend=concurrent", "--config.objective=makespan")
+
+
+@pytest.fixture(scope="module")
+def model_file(tmp_path_factory):
+    """Returns a model of six products with weights of 262,144 bytes each."""
+    path = tmp_path_factory.mktemp("model") / "residual.xml"
+    ov.save_model(small.residual(), path, compress_to_fp16=False)
+    return path
+
+
+def _flags(model_file, devices, *flags):
+    return [
+        f"--config.graph={model_file}",
+        f"--config.devices={devices}",
+        "--config.measure_s=0.2",
+        "--config.time_limit_s=2",
+        "--config.search_anyway=true",
+        "--config.method=search",
+        *flags,
+    ]
+
+
+@pytest.mark.parametrize("flags", [_CONCURRENT, ()])
+def test_a_model_that_no_device_holds_is_placed_on_both_and_deployed(model_file, tmp_path, flags):
+    size = (model_file.with_suffix(".bin")).stat().st_size
+    limit = f"{round(0.6 * size)}B"
+    flags = _flags(model_file, f"host:f32:memory={limit},f32:memory={limit}", *flags)
+    code, out, err = run(tmp_path, *flags)
+    assert code == 0, err
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    rows = {row["method"]: row for row in summary["rows"]}
+    for name in ("single:CPU_F32_0", "single:CPU_F32_1", "hetero", "hetero_pipeline"):
+        needs = r"failed: out of memory: CPU_F32_[01] needs [\d.]+ \wB of [\d.]+ \wB"
+        assert re.fullmatch(needs, rows[name]["status"]), rows[name]["status"]
+        assert rows[name]["measured_s"] is None
+    for name in ("search", "fill_in_order", "split_by_memory"):
+        assert rows[name]["measured_s"] is not None, rows[name]["status"]
+        assert rows[name]["num_devices"] == 2
+    assert "No single device has enough memory. Use " in " ".join(out.split())
+    for memory in summary["memory"].values():
+        assert 0 < memory["placement_bytes"] <= memory["capacity_bytes"] < memory["model_bytes"]
+    assert "- memory of the best placement: CPU_F32_0 " in (tmp_path / "report.md").read_text()
+
+    # The limits are known from the run, unless others are given.
+    auto = [flag for flag in flags if not flag.startswith("--config.devices")]
+    code, _, err = run(tmp_path, "--task=deploy", *auto)
+    assert code == 0, err
+    record = json.loads((tmp_path / "deploy" / "deploy.json").read_text())
+    singles = {row["name"]: row for row in record["rows"] if row["form"] == "single"}
+    assert len(singles) == 2
+    for row in singles.values():
+        assert row["status"].startswith("out of memory: needs ")
+    assert record["deployed"] not in singles
+    model = ov.Core().read_model(model_file)
+    x = np.random.default_rng(0).standard_normal(list(model.inputs[0].shape)).astype(np.float32)
+    with placement.load(tmp_path / "deploy") as network:
+        outputs = network.infer([x])
+    for output, expected in zip(outputs, small.expected(model, [x]), strict=True):
+        np.testing.assert_allclose(output, expected, rtol=1e-3, atol=1e-3 * np.ptp(expected))
+
+    code, _, err = run(
+        tmp_path, "--task=deploy", *auto, "--config.devices=host:f32,f32:memory=100KB"
+    )
+    assert code == 2
+    assert "the placement is out of memory: CPU_F32_1 needs " in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_limits_that_hold_the_model_on_no_devices_are_said(model_file, tmp_path):
+    code, _, err = run(tmp_path, *_flags(model_file, "host:memory=100KB", *_CONCURRENT))
+    assert code == 0, err
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    rows = {row["method"]: row for row in summary["rows"]}
+    assert re.search("infeasible: operations occupy .* bytes", rows["search"]["status"])
+    assert summary["rows"][0]["measured_s"] is None
+    assert not (tmp_path / "placement.json").exists()
+
+
+def test_a_wrong_limit_is_one_line(model_file, tmp_path):
+    code, _, err = run(tmp_path, *_flags(model_file, "host:memory=much"))
+    assert code == 2
+    assert "'much' in devices 'host:memory=much' is no size of a memory; give a number" in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_saved_costs_keep_the_limits(model_file, tmp_path):
+    flags = _flags(model_file, "host:f32,f32:memory=1MB", *_CONCURRENT)
+    code, _, err = run(tmp_path / "first", *flags)
+    assert code == 0, err
+    saved = json.loads((tmp_path / "first" / "profile.json").read_text())
+    assert saved["capacity_bytes"] == [None, 1_000_000]
+    code, _, err = run(
+        tmp_path / "second",
+        f"--config.graph={model_file}",
+        f"--config.costs={tmp_path / 'first' / 'profile.json'}",
+        "--config.evaluate=simulate",
+        "--config.method=search",
+        *_CONCURRENT,
+    )
+    assert code == 0, err
+    rows = json.loads((tmp_path / "second" / "summary.json").read_text())["rows"]
+    status = {row["method"]: row["status"] for row in rows}
+    assert status["single:CPU_F32_1"].startswith("failed: out of memory: CPU_F32_1 needs ")
+    assert status["single:CPU_F32_0"] == "finished"
+    # Other limits need no new profile.
+    code, _, err = run(tmp_path / "first", *_flags(model_file, "host:f32,f32", *_CONCURRENT))
+    assert code == 0, err
+    unlimited = json.loads((tmp_path / "first" / "profile.json").read_text())
+    assert unlimited == {key: value for key, value in saved.items() if key != "capacity_bytes"}
+
+
+def exhaust_the_first_device():
+    """Makes CPU_F32_0 fail as a full GPU does where it gets more than three of six products."""
+    measure_chunks = LocalMeasurer.measure_chunks
+    cause = "out of memory during 'compile': [CPU_F32_0] Exceeded max size of memory"
+
+    def is_full(candidate):
+        if candidate.affinity is None:
+            return candidate.devices[0].name == "CPU_F32_0"
+        placed = [op for op, name in candidate.affinity.items() if name == "CPU_F32_0"]
+        return sum(op.startswith("product_") for op in placed) > 3
+
+    def measure_within_memory(self, request):
+        full = {i for i, c in enumerate(request.candidates) if is_full(c)}
+        for outcomes in measure_chunks(self, request):
+            yield {
+                i: Failure(OUT_OF_MEMORY, cause) if i in full else outcome
+                for i, outcome in outcomes.items()
+            }
+
+    LocalMeasurer.measure_chunks = measure_within_memory
+
+
+@pytest.mark.parametrize("limit", ["", ":memory=100MB"])
+def test_a_device_that_runs_out_of_memory_gets_a_lower_limit_and_the_search_goes_on(
+    model_file, tmp_path, limit
+):
+    # The second device holds a part of the model only, so that both are needed.
+    flags = _flags(model_file, f"host:f32{limit},f32:memory=1MB", *_CONCURRENT)
+    code, out, err = run(tmp_path, *flags, broken=exhaust_the_first_device)
+    assert code == 0, err
+    text = " ".join((out + err).split())
+    assert "CPU_F32_0 ran out of memory where the placement of single:CPU_F32_0 needs 1.5" in text
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    rows = {row["method"]: row for row in summary["rows"]}
+    assert rows["single:CPU_F32_0"]["status"].startswith("failed: out of memory: CPU_F32_0 needs")
+    assert rows["search"]["measured_s"] is not None, rows["search"]["status"]
+    memory = summary["memory"]["CPU_F32_0"]
+    assert memory["placement_bytes"] <= memory["capacity_bytes"] < memory["model_bytes"]
+    placed = json.loads((tmp_path / "placement.json").read_text())["placement"]
+    on_first = [op for op, name in placed.items() if name == "CPU_F32_0"]
+    assert 2 <= sum(op.startswith("product_") for op in on_first) <= 3
+
+
+def test_a_search_on_devices_starts_from_a_placement_that_fits(model_file, tmp_path):
+    size = (model_file.with_suffix(".bin")).stat().st_size
+    flags = _flags(model_file, f"host:memory={round(0.6 * size)}B", *_CONCURRENT)
+    code, _, err = run(tmp_path, *flags, "--config.evaluate=measure", "--config.budget=6")
+    assert code == 0, err
+    rows = json.loads((tmp_path / "summary.json").read_text())["rows"]
+    (row,) = (row for row in rows if row["method"] == "search")
+    assert row["measured_s"] is not None, row["status"]
+    code, _, err = run(
+        tmp_path,
+        *_flags(model_file, "host:memory=100KB", *_CONCURRENT, "--config.evaluate=measure"),
+    )
+    assert code == 2
+    assert "neither fits" in err

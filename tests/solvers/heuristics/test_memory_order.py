@@ -1,0 +1,86 @@
+"""Placements by memory alone, worked out by hand on a chain."""
+
+import numpy as np
+import pytest
+
+from placement import methods
+from placement.simulators import residency
+from placement.types import Status, TensorBytes
+from tests import helpers
+
+
+def _problem(memory, capacity, objective="serial", **changes):
+    graph = helpers.chain(len(memory))
+    costs = helpers.unit_costs(
+        graph,
+        len(capacity),
+        memory_bytes=np.array(memory, np.float32),
+        capacity_bytes=np.array(capacity, np.float32),
+        **changes,
+    )
+    return helpers.as_problem(graph, costs, objective)
+
+
+def _place(problem, method):
+    return methods.solve(problem, method).placement.tolist()
+
+
+@pytest.mark.parametrize("objective", ["serial", "makespan", "max_load", "subgraph"])
+def test_a_device_is_filled_before_the_next(objective):
+    problem = _problem([4, 4, 4, 2, 2, 2], [9, 7, 100], objective)
+    assert _place(problem, "fill_in_order") == [0, 0, 1, 1, 2, 2]
+
+
+def test_one_device_that_holds_everything_gets_everything():
+    assert _place(_problem([4, 4, 4], [np.inf, 9]), "fill_in_order") == [0, 0, 0]
+
+
+def test_filling_leaves_room_for_tensors():
+    # op0 and op1 fill the first device; their tensors leave room for op0 alone.
+    page = residency.PAGE_BYTES
+    tensors = np.full(3, page, np.float32)
+    memory = [4 * page] * 4
+    problem = _problem(memory, [8 * page, 100 * page], "makespan")
+    assert _place(problem, "fill_in_order") == [0, 0, 1, 1]
+    costs = problem.costs._replace(tensor_bytes=TensorBytes(tensors, tensors))
+    problem = problem._replace(costs=costs)
+    assert problem.exceeds_memory(np.array([0, 0, 1, 1]))
+    assert _place(problem, "fill_in_order") == [0, 1, 1, 1]
+
+
+def test_filling_fails_where_the_model_does_not_fit():
+    solution = methods.solve(_problem([4, 4, 4], [5, 5]), "fill_in_order")
+    assert solution.status == Status.INFEASIBLE
+    solution = methods.solve(_problem([3, 3, 3], [5, 5]), "fill_in_order")
+    assert solution.status_text == "failed: out of memory"
+
+
+@pytest.mark.parametrize("method", ["fill_in_order", "split_by_memory"])
+def test_an_operation_that_the_device_does_not_support_goes_to_another(method):
+    compute_s = np.ones((4, 2), np.float32)
+    compute_s[1, 0] = np.inf
+    problem = _problem([2, 2, 2, 2], [6, 6], compute_s=compute_s)
+    placement = _place(problem, method)
+    assert placement[:2] == [0, 1]
+    assert np.isfinite(problem.value_s(np.array(placement)))
+
+
+@pytest.mark.parametrize(
+    ("capacity", "expected"),
+    [
+        ([9, 9], [0, 0, 0, 1, 1, 1]),
+        ([12, 6], [0, 0, 0, 0, 1, 1]),
+        ([20, 40], [0, 0, 1, 1, 1, 1]),
+        ([np.inf, np.inf], [0, 0, 0, 1, 1, 1]),
+        ([6, np.inf], [0, 0, 1, 1, 1, 1]),  # 6 : 12, the bytes of the whole model
+        ([6, 6, 6], [0, 0, 1, 1, 2, 2]),
+    ],
+)
+def test_parts_are_in_proportion_to_memory(capacity, expected):
+    assert _place(_problem([2] * 6, capacity), "split_by_memory") == expected
+
+
+def test_parts_of_one_accelerator_have_their_memory_together():
+    accelerator = np.array([0, 0, 1], np.int32)
+    problem = _problem([1] * 8, [8, 8, 8], accelerator=accelerator)
+    assert _place(problem, "split_by_memory") == [0, 0, 1, 1, 2, 2, 2, 2]
