@@ -147,7 +147,7 @@ def resolve(
     """
     core = ov.Core()
     names, limits_bytes = _split_limits(spec)
-    devices = _resolve_names(names, concurrent, core)
+    devices = _resolve_names(names, core, concurrent=concurrent, share_cores=share_cores)
     if len(limits_bytes) == 1:
         limits_bytes *= len(devices)
     limited = []
@@ -187,7 +187,9 @@ def _split_limits(spec: str) -> tuple[str, list[int | None]]:
     return ",".join(names), limits_bytes
 
 
-def _resolve_names(spec: str, concurrent: bool, core: ov.Core) -> tuple[Device, ...]:
+def _resolve_names(
+    spec: str, core: ov.Core, *, concurrent: bool, share_cores: bool
+) -> tuple[Device, ...]:
     """Returns the devices of `resolve` without the user's limits of memory."""
     available = core.available_devices
     valid_specs = (
