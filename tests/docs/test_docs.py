@@ -39,9 +39,9 @@ OTHERWISE = {
     ),
     "runs/export": ("--config.graph=rnnlm:steps=2,training=1",),
     "runs/exported": ("--config.budget=3",),
-    "runs/elsewhere": ("--config.budget=2",),
+    "runs/elsewhere": ("--config.budget=16",),
     "runs/cluster": (
-        *("--config.budget=2", "--config.measure_on=here"),
+        *("--config.budget=16", "--config.measure_on=here"),
         *("--config.devices=auto", _PROFILED, "--config.method=random"),
     ),
     "runs/pretrain": (*_FEW_GRAPHS, "--config.method=scheduler:hidden_size=4,num_samples=4"),
@@ -77,7 +77,7 @@ OTHERWISE = {
     ),
     "runs/measured": (
         *("--config.graph=model.onnx", "--config.devices=auto", _PROFILED),
-        "--config.budget=4",
+        "--config.budget=16",
     ),
     "runs/decoder": (
         "--config.graph=decoder:layers=1,hidden=32,heads=2,vocabulary=200,context=64",
@@ -85,13 +85,10 @@ OTHERWISE = {
         *("--config.budget=10", "--config.time_limit_s=0.5", "--config.measure_s=0.1"),
     ),
     "runs/advise": ("--config.graph=model.onnx", "--config.devices=auto"),
-    "runs/front": (
-        *("--config.graph=model.onnx", "--config.devices=auto", _PROFILED),
-        "--config.budget=300",
-    ),
+    "runs/front": ("--config.graph=model.onnx", "--config.devices=auto", "--config.budget=300"),
     "runs/profile": (
         *("--config.graph=model.onnx", "--config.devices=auto", "--workdir=runs/mine"),
-        "--config.budget=2",
+        "--config.budget=16",
     ),
 }
 
