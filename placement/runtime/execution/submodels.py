@@ -13,7 +13,7 @@ from placement.runtime.execution.split import (
     TensorId,
     build_submodels,
 )
-from placement.runtime.models.operations import constant_names, ops_by_name, source_name
+from placement.runtime.models.operations import find_constants_read, ops_by_name
 
 # A device of one core computes on the thread that calls it, so that its submodels need no threads.
 # By default each submodel has two idle ones. A few thousand idle threads make a waiting thread wake
@@ -48,17 +48,12 @@ class Submodels:
         self._cache: collections.OrderedDict[tuple[object, ...], tuple[ov.CompiledModel, int]]
         self._cache = collections.OrderedDict()
         self._formats: dict[tuple[object, ...], dict[TensorId, TensorFormat]] = {}
-        # Bytes of each Constant, and for each operation the Constants that it reads, directly or
-        # through operations on constants.
-        self._constant_bytes: dict[str, int] = {}
-        self._constants_read: dict[str, set[str]] = {}
-        constants = constant_names(model)
-        for name, op in ops_by_name(model).items():
-            sources = {source_name(port) for port in op.inputs()} & constants
-            self._constants_read[name] = set().union(*(self._constants_read[s] for s in sources))
-            if op.get_type_name() == "Constant":
-                self._constant_bytes[name] = op.get_byte_size()
-                self._constants_read[name].add(name)
+        self._constants_read = find_constants_read(model)
+        self._constant_bytes = {
+            name: op.get_byte_size()
+            for name, op in ops_by_name(model).items()
+            if op.get_type_name() == "Constant"
+        }
 
     def compile(self, parts: Sequence[Part], devices: Sequence[Device]) -> list[ov.CompiledModel]:
         """Returns a compiled model for each part; compiles only those that are not cached."""
@@ -83,7 +78,7 @@ class Submodels:
             device = device_by_name[part.device]
             self._alive(len(part.ops) / self._num_ops)
             compiled = self._core.compile_model(submodel, device.name, _compile_properties(device))
-            constants = set().union(*(self._constants_read.get(op, ()) for op in part.ops))
+            constants = set[str]().union(*(self._constants_read.get(op, ()) for op in part.ops))
             self._cache[key] = compiled, sum(self._constant_bytes[name] for name in constants)
             self.num_compilations += 1
         compiled_models = [self._cache[key][0] for key in keys]

@@ -46,6 +46,20 @@ def constant_names(model: ov.Model) -> frozenset[str]:
     return frozenset(names)
 
 
+def find_constants_read(model: ov.Model) -> dict[str, frozenset[str]]:
+    """Returns the names of the Constants that each operation reads, by operation.
+
+    An operation reads them directly or through operations on constants; a Constant reads itself.
+    """
+    constants = constant_names(model)
+    read: dict[str, frozenset[str]] = {}
+    for name, op in ops_by_name(model).items():
+        sources = {source_name(port) for port in op.inputs()} & constants
+        itself = {name} if op.get_type_name() == "Constant" else set[str]()
+        read[name] = frozenset(itself.union(*(read[source] for source in sources)))
+    return read
+
+
 def computed_names(model: ov.Model) -> list[str]:
     """Returns the names of the operations that devices run in every request, in order."""
     constants = constant_names(model)

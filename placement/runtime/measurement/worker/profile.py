@@ -18,7 +18,7 @@ from placement.runtime.execution.hetero import Affinity, compile_placement
 from placement.runtime.measurement.worker import inference, kernels
 from placement.runtime.measurement.worker.inference import WARM_UP_INFERENCES
 from placement.runtime.measurement.worker.kernels import Kernels, Node
-from placement.runtime.models import colocation, support
+from placement.runtime.models import colocation, operations, support
 
 # Inferences on each device: the least number, if time allows, and the largest.
 MIN_ROUNDS, MAX_ROUNDS = 5, 500
@@ -32,29 +32,36 @@ class RawProfile(NamedTuple):
     unsupported: frozenset[str]
 
 
-class _ProfiledDevice:
-    """A device under profile: the model compiled with counters and, time allowing, without."""
+class Part(NamedTuple):
+    """A placement of a part of the model on a device, and of the rest on the plain CPU."""
 
-    def __init__(
-        self, core: ov.Core, model: ov.Model, inputs: Sequence[np.ndarray], device: Device
-    ):
-        """Compiles the model with counters; the plain CPU gets the unsupported operations."""
-        self.unsupported = unsupported(core, model, device)
+    devices: list[Device]  # that compute
+    affinity: Affinity | None  # None for one device
+    ops: frozenset[str]  # that run on the device
+    elsewhere: frozenset[str]  # operations, without constants, that do not
+
+
+class _ProfiledPart:
+    """A part under profile: the model compiled with counters and, time allowing, without."""
+
+    def __init__(self, core: ov.Core, model: ov.Model, inputs: Sequence[np.ndarray], part: Part):
+        """Compiles the model with counters."""
+        self._part = part
         self.samples_s: list[float] = []  # of inferences without counters, if it is compiled so
         self._num_counted = 0  # inferences with counters
         self._warm_up_nodes: list[Node] = []  # the counters after the warm-up
         self._core, self._model, self._inputs = core, model, inputs
         self._is_stateful = colocation.is_stateful(model)
-        self._devices, self._affinity = fallback_placement(core, model, device)
         self._compiled = compile_placement(
-            core, model, self._affinity, inference.with_counters(self._devices)
+            core, model, part.affinity, inference.with_counters(part.devices)
         )
         self._counted_request = inference.create_request(self._compiled, inputs)
         self._plain_request: ov.InferRequest | None = None
 
     def compile_without_counters(self) -> None:
         """Compiles the model without counters, which slow inferences down."""
-        compiled = compile_placement(self._core, self._model, self._affinity, self._devices)
+        part = self._part
+        compiled = compile_placement(self._core, self._model, part.affinity, part.devices)
         self._plain_request = inference.create_request(compiled, self._inputs)
 
     def infer_counted(self) -> float:
@@ -91,14 +98,15 @@ class _ProfiledDevice:
                 )
                 for warm_up_node, node in zip(self._warm_up_nodes, nodes, strict=True)
             ]
-        attributed = kernels.attribute(self._model, nodes, self.unsupported)
-        if self.unsupported:  # the latency includes operations on the CPU
+        elsewhere = self._part.elsewhere
+        attributed = kernels.attribute(self._model, nodes, elsewhere)
+        if elsewhere:  # the latency includes operations on the CPU
             latency_s = sum(seconds for _, seconds in attributed)
         else:
             samples_s = self.samples_s[WARM_UP_INFERENCES - 1 :] or self.samples_s[-1:] or [first_s]
             latency_s = float(np.median(samples_s))
         attributed = kernels.replace_zero_times(attributed, latency_s)
-        return RawProfile(latency_s, attributed, self.unsupported)
+        return RawProfile(latency_s, attributed, elsewhere)
 
     def _infer(self, request: ov.InferRequest) -> float:
         if self._is_stateful:  # a growing state would make every inference slower than the last
@@ -120,7 +128,8 @@ def profile_devices(
     The latency of a device is the median of its inferences without counters. Operations that a
     device does not support run on the plain CPU and are left out of its kernels; its latency is
     then the sum of its kernels. If the deadline comes before the devices are warm, the last
-    inference is the only sample.
+    inference is the only sample. A device that cannot hold the model is profiled after the others,
+    part by part (`divide`).
 
     Args:
       core: knows the devices.
@@ -136,10 +145,12 @@ def profile_devices(
       For each device its costs, and the latencies float64 [rounds] behind them, without those of a
       warm-up; if there is nothing but a warm-up, there are no rounds.
     """
+    parts = {device.name: divide(core, model, device) for device in devices}
     profiled = []
-    for device in devices:
+    whole_devices = [device for device in devices if len(parts[device.name]) == 1]
+    for device in whole_devices:
         keep_alive()
-        profiled.append(_ProfiledDevice(core, model, inputs, device))
+        profiled.append(_ProfiledPart(core, model, inputs, *parts[device.name]))
     firsts_s = []
     for device_profile in profiled:
         keep_alive()
@@ -164,8 +175,62 @@ def profile_devices(
                 start_s = time.perf_counter()
                 for device_profile in profiled:
                     device_profile.end_warm_up()
-    raw_profiles = [p.profile(first_s) for p, first_s in zip(profiled, firsts_s, strict=True)]
-    return raw_profiles, [np.array(p.samples_s[WARM_UP_INFERENCES - 1 :]) for p in profiled]
+    results = {
+        device.name: (p.profile(first_s), np.array(p.samples_s[WARM_UP_INFERENCES - 1 :]))
+        for device, p, first_s in zip(whole_devices, profiled, firsts_s, strict=True)
+    }
+    del profiled
+    for device in devices:
+        if device.name not in results:
+            missing = unsupported(core, model, device)
+            profile, samples_s = _profile_parts(
+                core, model, inputs, parts[device.name], deadline_s, keep_alive
+            )
+            results[device.name] = profile._replace(unsupported=missing), samples_s
+    profiles, samples = zip(*(results[device.name] for device in devices), strict=True)
+    return list(profiles), list(samples)
+
+
+def _profile_parts(
+    core: ov.Core,
+    model: ov.Model,
+    inputs: Sequence[np.ndarray],
+    parts: Sequence[Part],
+    deadline_s: float,
+    keep_alive: Callable[[], None],
+) -> tuple[RawProfile, np.ndarray]:
+    """Profiles parts one after another, so that the device holds only one of them at a time.
+
+    Returns:
+      The costs; and for each of at most `MIN_ROUNDS` rounds the seconds of one inference with each
+      part, which include the rest of the model on the CPU.
+    """
+    all_kernels: list[tuple[tuple[str, ...], float]] = []
+    samples_s: list[list[float]] = []
+
+    def profile_part(part: Part) -> None:  # the compiled model is released at its end
+        keep_alive()
+        profiled = _ProfiledPart(core, model, inputs, part)
+        last_s = max(profiled.infer_counted() for _ in range(WARM_UP_INFERENCES))
+        profiled.end_warm_up()
+        part_samples_s: list[float] = []
+        while len(part_samples_s) < MIN_ROUNDS and time.monotonic() + last_s < deadline_s:
+            keep_alive()
+            last_s = profiled.infer_counted()
+            part_samples_s.append(last_s)
+        # HETERO's submodels also have inputs and outputs with names of the model.
+        kernels_of_part = [
+            (tuple(name for name in names if name in part.ops), seconds)
+            for names, seconds in profiled.profile(last_s).kernels
+        ]
+        all_kernels.extend(kernel for kernel in kernels_of_part if kernel[0])
+        samples_s.append(part_samples_s)
+
+    for part in parts:
+        profile_part(part)
+    latency_s = sum(seconds for _, seconds in all_kernels)
+    rounds = np.array([sum(round_s) for round_s in zip(*samples_s, strict=False)])
+    return RawProfile(latency_s, tuple(all_kernels), frozenset()), rounds
 
 
 def unsupported(core: ov.Core, model: ov.Model, device: Device) -> frozenset[str]:
@@ -176,26 +241,64 @@ def unsupported(core: ov.Core, model: ov.Model, device: Device) -> frozenset[str
     return frozenset(support.list_unsupported(core, model, device.name))
 
 
-def fallback_placement(
-    core: ov.Core, model: ov.Model, device: Device
-) -> tuple[list[Device], dict[str, str] | None]:
-    """Returns a placement with everything on a device except what only the CPU supports.
+def divide(core: ov.Core, model: ov.Model, device: Device) -> list[Part]:
+    """Returns placements that together run every operation on a device that supports it.
 
-    Returns:
-      The devices: this one, and the plain CPU if the device does not support every operation; and
-      the affinity, None for one device.
+    One placement has all of them, unless the constants need more memory than the device's limit.
+    Then each has a part of the model, in topological order, whose constants need at most half of
+    the limit, or a single group of co-located operations. The plain CPU, which must be another
+    device, runs the rest.
     """
     unsupported_ops = unsupported(core, model, device)
-    if not unsupported_ops:
-        return [device], None
-    cpu = reference_device()
-    return [device, cpu], {
-        op.get_friendly_name(): (
-            cpu.name if op.get_friendly_name() in unsupported_ops else device.name
-        )
-        for op in model.get_ordered_ops()
-        if op.get_type_name() != "Result"
+    ops = operations.ops_by_name(model)
+    groups = [[*ops]]
+    limit_bytes = device.capacity_bytes
+    constant_bytes = {
+        name: op.get_byte_size() for name, op in ops.items() if op.get_type_name() == "Constant"
     }
+    if (
+        limit_bytes is not None
+        and sum(constant_bytes.values()) > limit_bytes
+        and device.name != reference_device().name
+    ):
+        groups = _split(model, constant_bytes, limit_bytes / 2)
+    if not unsupported_ops and len(groups) == 1:
+        return [Part([device], None, frozenset(ops), frozenset())]
+    cpu, parts = reference_device(), []
+    constants = operations.constant_names(model)
+    for group in groups:
+        placed = frozenset(group) - unsupported_ops
+        affinity = {
+            name: device.name if name in placed else cpu.name
+            for name, op in ops.items()
+            if op.get_type_name() != "Result"
+        }
+        elsewhere = frozenset(affinity.keys() - placed - constants)
+        parts.append(Part([device, cpu], affinity, placed, elsewhere))
+    return parts
+
+
+def _split(model: ov.Model, constant_bytes: dict[str, int], max_bytes: float) -> list[list[str]]:
+    """Splits the computed operations in topological order; co-located ones stay together."""
+    names = list(operations.ops_by_name(model))
+    leader = {name: name for name in names}
+    for group in colocation.colocated_groups(model):
+        leader.update((names[i], names[min(group)]) for i in group)
+    read = operations.find_constants_read(model)
+    members: dict[str, list[str]] = {}
+    for name in operations.computed_names(model):
+        members.setdefault(leader[name], []).append(name)
+    inputs = [op.get_friendly_name() for op in model.get_parameters()]  # they have no constants
+    parts = [inputs]
+    part_constants: set[str] = set()
+    for together in members.values():
+        group_constants = part_constants.union(*(read[name] for name in together))
+        if part_constants and sum(constant_bytes[name] for name in group_constants) > max_bytes:
+            parts.append([])
+            group_constants = set[str]().union(*(read[name] for name in together))
+        parts[-1] += together
+        part_constants = group_constants
+    return parts
 
 
 def measure_submodels(

@@ -120,12 +120,14 @@ class Session:
     def _output_errors(self, request: OutputErrors) -> _Result:
         loaded, errors = self._loaded, list[OutputCheck]()
         for device in request.devices:
-            self._heartbeat.keep_alive()
-            devices, affinity = profile.fallback_placement(loaded.core, loaded.model, device)
-            infer_request = inference.create_request(
-                loaded.compiled(affinity, devices), loaded.inputs
-            )
-            errors.append(loaded.compare(infer_request, [device]))
+            checks = []
+            for part in profile.divide(loaded.core, loaded.model, device):
+                self._heartbeat.keep_alive()
+                compiled = loaded.compiled(part.affinity, part.devices)
+                infer_request = inference.create_request(compiled, loaded.inputs)
+                checks.append(loaded.compare(infer_request, [device]))
+                del compiled, infer_request  # the device may hold only one part at a time
+            errors.append(max(checks, key=lambda check: (not check.is_correct, check.error)))
         return _Result(errors)
 
     def _placement_error(self, request: PlacementError) -> _Result:

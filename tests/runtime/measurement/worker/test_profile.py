@@ -15,6 +15,7 @@ from placement.runtime.measurement.request import (
     Transfers,
 )
 from placement.runtime.measurement.worker import profile
+from placement.runtime.models import operations
 from tests.runtime import small
 
 HOST = devices.resolve("host")
@@ -44,6 +45,35 @@ def test_kernels_have_the_operations_they_fuse_and_sum_to_the_latency(measurer):
         assert not found.unsupported
         # Loose, since the counters are means and the latency a median: a busy machine parts them.
         assert 0.1 < sum(seconds for _, seconds in found.kernels) / found.latency_s < 10
+
+
+def test_a_device_that_cannot_hold_the_model_is_profiled_in_parts(model):
+    core = devices.open_core(HOST)
+    whole = HOST[1]
+    num_bytes = sum(
+        op.get_byte_size() for op in model.get_ops() if op.get_type_name() == "Constant"
+    )
+    (part,) = profile.divide(core, model, whole)
+    assert (part.devices, part.affinity, part.elsewhere) == ([whole], None, frozenset())
+    limited = dataclasses.replace(whole, capacity_bytes=num_bytes * 3 // 4)
+    parts = profile.divide(core, model, limited)
+    assert len(parts) >= 3  # four convolutions with equal weights; each part has 3/8 of them
+    computed = set(operations.computed_names(model))
+    assert set().union(*(part.ops for part in parts)) >= computed
+    assert sum(len(part.ops) for part in parts) == len(set().union(*(part.ops for part in parts)))
+    for part in parts:
+        on_device = {name for name, device in part.affinity.items() if device == limited.name}
+        assert on_device == part.ops
+    array = np.ones((1, 32, 28, 28), np.float32)
+    ask = core, model, [array]
+    (found,), (samples_s,) = profile.profile_devices(*ask, [limited], 0.0, math.inf, lambda: None)
+    (expected,), _ = profile.profile_devices(*ask, [whole], 0.0, math.inf, lambda: None)
+    listed = [name for members, _ in found.kernels for name in members]
+    assert len(listed) == len(set(listed))
+    assert set(listed) >= {name for members, _ in expected.kernels for name in members} & computed
+    assert not found.unsupported
+    assert found.latency_s == pytest.approx(sum(seconds for _, seconds in found.kernels))
+    assert len(samples_s) == profile.MIN_ROUNDS
 
 
 def test_what_a_device_does_not_support_runs_on_the_cpu_and_is_left_out(model, monkeypatch):
