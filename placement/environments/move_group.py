@@ -69,11 +69,11 @@ def step(state: State, action: Action) -> Step:
     placement = jnp.where(is_moved, action.device, state.placement)
     value, is_feasible = problem.evaluate(placement)
     is_better = is_feasible & (value < state.best_value)
-    after = State(
+    next_state = State(
         problem=problem,
         placement=placement,
         value=value,
         best_placement=jnp.where(is_better, placement, state.best_placement),
         best_value=jnp.where(is_better, value, state.best_value),
     )
-    return Step(after, Observation(placement, value), state.value - value)
+    return Step(next_state, Observation(placement, value), state.value - value)

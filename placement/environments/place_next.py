@@ -74,16 +74,16 @@ def step(state: State, device: Array) -> Step:
     is_running = ~observation.is_done
     device = jnp.where(observation.allowed[device], device, observation.allowed.argmax())
     finish_s, op = observation.finish_s[device], observation.op
-    after = state._replace(
+    next_state = state._replace(
         placement=_set(state.placement, op, device, is_running),
         num_placed=state.num_placed + is_running,
         finish_s=_set(state.finish_s, op, finish_s, is_running),
         free_s=_set(state.free_s, device, finish_s, is_running),
     )
-    is_last = is_running & (after.num_placed == state.problem.num_ops)
-    value, _ = state.problem.evaluate(after.placement)
-    following = _observe(after)
-    return Step(after, following, jnp.where(is_last, -value, 0.0), following.is_done)
+    is_last = is_running & (next_state.num_placed == state.problem.num_ops)
+    value, _ = state.problem.evaluate(next_state.placement)
+    following = _observe(next_state)
+    return Step(next_state, following, jnp.where(is_last, -value, 0.0), following.is_done)
 
 
 def _set(array: Array, index: Array, value: Array, condition: Array) -> Array:

@@ -8,14 +8,14 @@ from placement.analysis import memory_bounds
 from placement.pipeline import loading
 from placement.pipeline.results.rows import Row
 from placement.reporting import units
-from placement.runtime.measurement.request import OUT_OF_MEMORY, Failure, Measurement
+from placement.runtime.measurement.request import MEMORY_STAGE, Failure, Measurement
 
 
 def ran_out_of_memory(row: Row) -> bool:
     """Returns whether a row's placement failed because a device had too little memory."""
     outcome = row.outcome
     is_placement = not row.is_reference
-    return is_placement and isinstance(outcome, Failure) and outcome.stage == OUT_OF_MEMORY
+    return is_placement and isinstance(outcome, Failure) and outcome.stage == MEMORY_STAGE
 
 
 def learn(

@@ -3,7 +3,6 @@
 import openvino as ov
 from openvino import opset13 as ops
 
-from placement.errors import UserError
 from placement.zoo import layers as parts
 
 _FEED_FORWARD = 4  # times as wide as the rest
@@ -49,11 +48,7 @@ def bert(
     Raises:
       UserError: the heads do not divide `hidden`.
     """
-    if hidden % heads:
-        raise UserError(
-            f"bert cannot share hidden={hidden} among heads={heads}; "
-            f"give a hidden size that is a multiple of heads, such as {-(-hidden // heads) * heads}"
-        )
+    parts.check_heads("bert", hidden, heads)
     input_ids, attention_mask, token_type_ids = (
         parts.parameter(name, (batch, length), ov.Type.i64)
         for name in ("input_ids", "attention_mask", "token_type_ids")
@@ -103,19 +98,13 @@ def _additive_mask(attention_mask: ov.Node) -> ov.Node:
     return ops.select(hidden, parts.scalar("mask/lowest", -65504.0), inverted, name="mask/fill")
 
 
-def _split(x: ov.Node, heads: int, name: str) -> ov.Node:
-    """Splits a dense layer into heads: [B, S, hidden] -> [B, heads, S, hidden / heads]."""
-    batch, length, hidden = x.shape
-    x = parts.dense(x, name, hidden)
-    split = parts.integers(f"{name}/split/shape", [batch, length, heads, hidden // heads])
-    x = ops.reshape(x, split, False, name=f"{name}/split")
-    order = parts.integers(f"{name}/transpose/order", [0, 2, 1, 3])
-    return ops.transpose(x, order, name=f"{name}/transpose")
-
-
 def _attention(x: ov.Node, mask: ov.Node, heads: int, name: str) -> ov.Node:
     """Builds self-attention before its output layer: [B, S, hidden] -> the same shape."""
-    query, key, value = (_split(x, heads, f"{name}/{part}") for part in ("query", "key", "value"))
+    batch, length, _ = x.shape
+    query, key, value = (
+        parts.split_heads(x, batch, length, heads, f"{name}/{part}")
+        for part in ("query", "key", "value")
+    )
     swap = parts.integers(f"{name}/key_columns/order", [0, 1, 3, 2])
     key = ops.transpose(key, swap, name=f"{name}/key_columns")
     scores = ops.matmul(query, key, False, False, name=f"{name}/scores")
@@ -123,10 +112,7 @@ def _attention(x: ov.Node, mask: ov.Node, heads: int, name: str) -> ov.Node:
     scores = ops.divide(scores, root, name=f"{name}/scale")
     weights = ops.softmax(ops.add(scores, mask, name=f"{name}/mask"), -1, name=f"{name}/softmax")
     context = ops.matmul(weights, value, False, False, name=f"{name}/context")
-    order = parts.integers(f"{name}/transpose/order", [0, 2, 1, 3])
-    context = ops.transpose(context, order, name=f"{name}/transpose")
-    merged = parts.integers(f"{name}/merge/shape", x.shape)
-    return ops.reshape(context, merged, False, name=f"{name}/merge")
+    return parts.merge_heads(context, x.shape, name)
 
 
 def _encoder_layer(x: ov.Node, mask: ov.Node, heads: int, name: str) -> ov.Node:

@@ -4,7 +4,6 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as ops
 
-from placement.errors import UserError
 from placement.zoo import layers as parts
 
 _FEED_FORWARD = 4  # times as wide as the rest
@@ -52,11 +51,7 @@ def decoder(
     Raises:
       UserError: the heads do not divide `hidden`.
     """
-    if hidden % heads:
-        raise UserError(
-            f"decoder cannot share hidden={hidden} among heads={heads}; "
-            f"give a hidden size that is a multiple of heads, such as {-(-hidden // heads) * heads}"
-        )
+    parts.check_heads("decoder", hidden, heads)
     ids = parts.parameter("ids", (batch, ov.Dimension(1, context)), ov.Type.i64)
     positions, length = _positions(ids)
     words = parts.embedding(ids, "embeddings/word", (vocabulary, hidden), std=_WORD_STD)
@@ -88,16 +83,6 @@ def _positions(ids: ov.Node) -> tuple[ov.Node, ov.Node]:
     numbers = ops.range(first, count, step, "i64", name="positions/numbers")
     past = ops.convert(read, "i64", name="positions/past")
     return ops.add(numbers, past, name="positions/sum"), assign
-
-
-def _split(x: ov.Node, batch: int, heads: int, name: str) -> ov.Node:
-    """Splits a dense layer into heads: [B, n, hidden] -> [B, heads, n, hidden / heads]."""
-    hidden = parts.last_size(x)
-    x = parts.dense(x, name, hidden)
-    shape = parts.integers(f"{name}/split/shape", [batch, -1, heads, hidden // heads])
-    x = ops.reshape(x, shape, False, name=f"{name}/split")
-    order = parts.integers(f"{name}/transpose/order", [0, 2, 1, 3])
-    return ops.transpose(x, order, name=f"{name}/transpose")
 
 
 def _append(x: ov.Node, name: str) -> tuple[ov.Node, ov.Node]:
@@ -132,7 +117,8 @@ def _layer(
     hidden = parts.last_size(x)
     y = parts.layer_norm(x, f"{name}/attention/norm", epsilon=_NORM_EPSILON)
     query, key, value = (
-        _split(y, batch, heads, f"{name}/attention/{part}") for part in ("query", "key", "value")
+        parts.split_heads(y, batch, -1, heads, f"{name}/attention/{part}")
+        for part in ("query", "key", "value")
     )
     keys, assign_keys = _append(key, f"{name}/attention/keys")
     values, assign_values = _append(value, f"{name}/attention/values")
@@ -144,10 +130,7 @@ def _layer(
     scores = ops.select(is_visible, scores, lowest, name=f"{name}/attention/mask/fill")
     weights = ops.softmax(scores, -1, name=f"{name}/attention/softmax")
     y = ops.matmul(weights, values, False, False, name=f"{name}/attention/context")
-    order = parts.integers(f"{name}/attention/transpose/order", [0, 2, 1, 3])
-    y = ops.transpose(y, order, name=f"{name}/attention/transpose")
-    shape = parts.integers(f"{name}/attention/merge/shape", [batch, -1, hidden])
-    y = ops.reshape(y, shape, False, name=f"{name}/attention/merge")
+    y = parts.merge_heads(y, [batch, -1, hidden], f"{name}/attention")
     y = parts.dense(y, f"{name}/attention/output", hidden)
     x = ops.add(x, y, name=f"{name}/attention/residual")
     y = parts.layer_norm(x, f"{name}/norm", epsilon=_NORM_EPSILON)

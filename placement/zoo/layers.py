@@ -285,3 +285,42 @@ def classifier(x: Value, *, classes: int, gain: float, prefix: str = "") -> ov.N
     shape = integers(f"{prefix}flatten/shape", [batch, channels])
     flat = ops.reshape(pooled, shape, False, name=f"{prefix}flatten")
     return dense(flat, f"{prefix}fc", classes, gain=gain * math.sqrt(math.prod(image)))
+
+
+def check_heads(network: str, hidden: int, heads: int) -> None:
+    """Refuses a number of attention heads that does not divide the width of a token's embedding.
+
+    Raises:
+      UserError: it does not.
+    """
+    if hidden % heads:
+        raise UserError(
+            f"{network} cannot share hidden={hidden} among heads={heads}; "
+            f"give a hidden size that is a multiple of heads, such as {-(-hidden // heads) * heads}"
+        )
+
+
+def split_heads(x: ov.Node, batch: int, tokens: int, heads: int, name: str) -> ov.Node:
+    """Splits a dense layer into heads: [B, n, hidden] -> [B, heads, n, hidden / heads].
+
+    Args:
+      x: the input of the dense layer.
+      batch: B.
+      tokens: n; -1 if it is dynamic.
+      heads: the number of heads.
+      name: of the dense layer.
+    """
+    hidden = last_size(x)
+    x = dense(x, name, hidden)
+    shape = integers(f"{name}/split/shape", [batch, tokens, heads, hidden // heads])
+    x = ops.reshape(x, shape, False, name=f"{name}/split")
+    order = integers(f"{name}/transpose/order", [0, 2, 1, 3])
+    return ops.transpose(x, order, name=f"{name}/transpose")
+
+
+def merge_heads(x: ov.Node, shape: Sequence[int], name: str) -> ov.Node:
+    """Merges heads: [B, heads, n, hidden / heads] -> `shape`, which is [B, n, hidden]."""
+    order = integers(f"{name}/transpose/order", [0, 2, 1, 3])
+    x = ops.transpose(x, order, name=f"{name}/transpose")
+    merged = integers(f"{name}/merge/shape", shape)
+    return ops.reshape(x, merged, False, name=f"{name}/merge")

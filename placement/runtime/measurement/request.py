@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from placement.costs.transfers import TransferFit
 
 MIN_SAMPLES = 6  # the median of fewer samples has no 95% interval
-OUT_OF_MEMORY = "memory"  # the stage of a failure of a device that ran out of memory
+MEMORY_STAGE = "memory"  # the stage of a failure of a device that ran out of memory
 TIME_LIMIT = "time limit"  # the stage of a failure that a longer time limit may avoid
 
 Answer = TypeVar("Answer", covariant=True)
@@ -66,7 +66,7 @@ class Failure(NamedTuple):
     """The outcome of a candidate that did not run, or computed wrong outputs."""
 
     # 'compile', 'request', 'infer', 'wrong output', 'threads', 'timeout', 'crash',
-    # `OUT_OF_MEMORY` or `TIME_LIMIT`
+    # `MEMORY_STAGE` or `TIME_LIMIT`
     stage: str
     cause: str  # one line
 

@@ -9,7 +9,7 @@ import pytest
 
 import placement
 from placement.runtime.measurement.local import LocalMeasurer
-from placement.runtime.measurement.request import OUT_OF_MEMORY, Failure
+from placement.runtime.measurement.request import MEMORY_STAGE, Failure
 from tests.experiments.command import run
 from tests.runtime import small
 
@@ -140,7 +140,7 @@ def exhaust_the_first_device():
         full = {i for i, c in enumerate(request.candidates) if is_full(c)}
         for outcomes in measure_chunks(self, request):
             yield {
-                i: Failure(OUT_OF_MEMORY, cause) if i in full else outcome
+                i: Failure(MEMORY_STAGE, cause) if i in full else outcome
                 for i, outcome in outcomes.items()
             }
 
