@@ -49,7 +49,7 @@ _NUM_GRAPHS, _NUM_NETWORKS = 20, 10  # of training; the unseen ones have larger 
 _NUM_TESTS = 15  # problems of each set
 _EPISODES = 4  # of each test
 _UPDATES = 60
-_SEEDS = range(3)
+_SEEDS = range(5)
 _NUM_NODES, _NUM_EDGES = 40, 80  # padded
 
 

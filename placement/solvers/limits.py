@@ -34,6 +34,7 @@ class SearchLimits:
         budget: int,
         observe: Observe = ignore_progress,
         stop: Callable[[], bool] = lambda: False,
+        clock: Callable[[], float] = time.monotonic,
     ):
         """Starts the clock.
 
@@ -42,8 +43,11 @@ class SearchLimits:
           budget: placements.
           observe: called after every step of the search.
           stop: whether the search should end before its time; called whenever the clock is read.
+          clock: returns seconds, such as those of the processor (`time.process_time`), which other
+            processes hardly change.
         """
-        self._start_s = time.monotonic()
+        self._clock = clock
+        self._start_s = clock()
         self._end_s = self._start_s + time_limit_s
         self._observe = observe
         self._stop = stop
@@ -64,6 +68,7 @@ class SearchLimits:
             min(budget, self.budget),
             lambda inner_evaluations, *step: self.report(evaluations + inner_evaluations, *step),
             self._stop,
+            self._clock,
         )
 
     def report(
@@ -91,11 +96,11 @@ class SearchLimits:
 
     def remaining_s(self) -> float:
         """Returns the remaining seconds, at least 0."""
-        return 0.0 if self.is_stopped() else max(0.0, self._end_s - time.monotonic())
+        return 0.0 if self.is_stopped() else max(0.0, self._end_s - self._clock())
 
     def elapsed_s(self) -> float:
         """Returns the seconds since the start."""
-        return time.monotonic() - self._start_s
+        return self._clock() - self._start_s
 
     def extend(self, seconds: float) -> None:
         """Moves the end, for seconds that the limit excludes, such as those of compilation."""

@@ -30,20 +30,34 @@ def test_of_runs_that_found_nothing_the_mean_bears_a_quarter():
 
 
 def test_the_interquartile_mean_of_a_constant_is_certain():
-    assert statistics.interquartile_mean(_scores([1.5] * 4, [1.5] * 3)) == (1.5, 1.5, 1.5)
+    assert statistics.interquartile_mean(_scores([1.5] * 5, [1.5] * 3)) == (1.5, 1.5, 1.5)
 
 
-def test_one_run_a_graph_has_no_interval():
-    found = statistics.interquartile_mean(_scores([1], [2]))
-    assert np.isnan(found[1:]).all()
-    found = statistics.probability_of_improvement(_scores([1], [2]), _scores([2], [1]))
-    assert found.value == 0.5
-    assert np.isnan(found[1:]).all()
+def test_fewer_than_five_runs_of_every_graph_have_no_interval():
+    few, enough = _scores([1, 2, 3, 4], [2]), _scores([1, 2, 3, 4, 5], [2])
+    for mean in (statistics.interquartile_mean, statistics.geometric_mean):
+        assert np.isnan(mean(few)[1:]).all()
+        assert np.isfinite(mean(enough)[1:]).all()
+    interval = statistics.probability_of_improvement(few, few)
+    assert interval.value == 0.5
+    assert np.isnan(interval[1:]).all()
+    assert np.isfinite(statistics.probability_of_improvement(few, enough)[1:]).all()
+
+
+def test_the_geometric_mean_weighs_graphs_equally():
+    assert statistics.geometric_mean(_scores([2, 8], [16])).value == pytest.approx(8)
+
+
+def test_the_geometric_mean_resamples_graphs_too():
+    """Runs of a graph do not differ, but the graphs do."""
+    interval = statistics.geometric_mean(_scores([1] * 5, [4] * 5))
+    assert interval.value == pytest.approx(2)
+    assert (interval.low, interval.high) == (1, 4)
 
 
 def test_runs_are_resampled_within_their_graph():
     """Graphs differ and runs of a graph do not: nothing is uncertain."""
-    assert statistics.interquartile_mean(_scores([1] * 4, [9] * 4)) == (5.0, 5.0, 5.0)
+    assert statistics.interquartile_mean(_scores([1] * 5, [9] * 5)) == (5.0, 5.0, 5.0)
 
 
 def test_intervals_are_the_same_every_time():
@@ -94,7 +108,7 @@ def test_probabilities_of_either_improving_on_the_other_sum_to_one():
 
 
 def test_a_method_that_is_always_better_improves_for_certain():
-    found = statistics.probability_of_improvement(_scores([1, 2, 3]), _scores([4, 5]))
+    found = statistics.probability_of_improvement(_scores([1, 2, 3, 1, 2]), _scores([4, 5]))
     assert found == (1.0, 1.0, 1.0)
 
 

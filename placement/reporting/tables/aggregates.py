@@ -24,7 +24,7 @@ WITH_ROOM = 0.97  # the largest ratio that counts as headroom
 _LEGEND = (
     "A score is a run's latency over the best known one of its graph. Here are interquartile means "
     "of the scores of all runs: less is better, 1 is the best known. In brackets: the 95% interval "
-    "of a bootstrap that resamples the runs of each graph; none where every graph has one run "
+    "of a bootstrap that resamples the runs of each graph, from five runs of a graph on "
     "(Agarwal et al., NeurIPS 2021)."
 )
 _IMPROVEMENT_LEGEND = (
@@ -189,7 +189,7 @@ def _means(scopes: Sequence[Scope]) -> str:
         for row in rows:
             mean = scope.means.get(row[0])
             text = units.NONE if mean is None else _text(mean, 3)
-            is_best = mean is not None and mean.value == best
+            is_best = mean is not None and mean.value == best and not math.isnan(mean.low)
             row.append(grids.BOLD_MARKDOWN.format(text) if is_best else text)
     return grids.markdown(
         ["method", *(f"{scope.title} ({len(scope.graphs)})" for scope in scopes)], rows

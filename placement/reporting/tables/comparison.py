@@ -1,7 +1,7 @@
 """Table of many methods on many graphs, as in the Hierarchical Planner's paper, for any seeds.
 
-A cell is the mean over the seeds with its 95% interval (Student's t), or the value of a single
-seed. Measured latencies count where a graph has them, else predicted ones. The column `reduction`
+A cell is the mean over the seeds, from `MIN_RUNS` seeds on with its 95% interval (Student's t).
+Measured latencies count where a graph has them, else predicted ones. The column `reduction`
 compares the best learned method with the best other method, in percent: it is negative where the
 learned method loses. Where a lower bound is known for the best method's placements, two more
 columns have the bound and the method's gap.
@@ -17,6 +17,7 @@ import numpy as np
 from rich.table import Table
 
 from placement.reporting import summaries, units
+from placement.reporting.statistics import MIN_RUNS
 from placement.reporting.tables import grids
 from placement.types import OUT_OF_MEMORY, Status
 
@@ -146,7 +147,10 @@ def _reduction(cells: Mapping[str, Cell], learned: Collection[str]) -> float:
 
 
 def _grid(comparison: Comparison, best: str) -> tuple[list[str], list[list[str]]]:
-    """Returns the header and the rows; `best` is the format of a graph's best value."""
+    """Returns the header and the rows; `best` is the format of a graph's best value.
+
+    Fewer than `MIN_RUNS` seeds do not show which value is best.
+    """
     fastest = {graph: comparison.cells[graph][method] for graph, method in comparison.best.items()}
     has_bounds = not all(math.isnan(cell.bound_s) for cell in fastest.values())
     header = ["graph", *comparison.methods, "reduction"]
@@ -155,13 +159,15 @@ def _grid(comparison: Comparison, best: str) -> tuple[list[str], list[list[str]]
     for graph, cells in comparison.cells.items():
         unit = units.latency_unit(cell.latency_s.mean for cell in cells.values())
         row = [f"{graph}, {unit.name}"]
+        has_enough_runs = max(len(cell.runs_s) for cell in cells.values()) >= MIN_RUNS
         for method in comparison.methods:
             cell = cells.get(method)
             if cell is None or not math.isfinite(cell.latency_s.mean):
                 row.append(OOM if cell and cell.out_of_memory else "-")
                 continue
             text = cell.latency_s.write(unit)
-            row.append(best.format(text) if method == comparison.best[graph] else text)
+            is_best = has_enough_runs and method == comparison.best[graph]
+            row.append(best.format(text) if is_best else text)
         row.append(_percent(comparison.reduction[graph]))
         if has_bounds:
             bound_s = fastest[graph].bound_s

@@ -16,6 +16,7 @@ from rich.text import Text
 from scipy import special
 
 from placement.reporting import printable, units
+from placement.reporting.statistics import MIN_RUNS
 from placement.reporting.wrapped_text import WrappedText
 
 BOLD_MARKDOWN = "**{}**"
@@ -27,7 +28,7 @@ class Estimate(NamedTuple):
     """A mean over seeds."""
 
     mean: float  # not finite where a seed's number is not
-    half_width: float  # half the width of the 95% interval; nan for fewer than two seeds
+    half_width: float  # half the width of the 95% interval; nan for fewer than `MIN_RUNS` seeds
 
     def write(self, unit: units.Unit) -> str:
         """Returns '1.500 ± 0.020', without the unit's name; the mean alone without an interval."""
@@ -38,7 +39,7 @@ class Estimate(NamedTuple):
 def estimate(values: Sequence[float] | np.ndarray) -> Estimate:
     """Returns the mean of [K] values and half the width of its 95% interval, by Student's t."""
     half_width = math.nan
-    if len(values) > 1 and np.isfinite(values).all():
+    if len(values) >= MIN_RUNS and np.isfinite(values).all():
         standard_error = np.std(values, ddof=1) / math.sqrt(len(values))
         half_width = float(special.stdtrit(len(values) - 1, 0.975) * standard_error)
     return Estimate(float(np.mean(values)), half_width)

@@ -220,9 +220,14 @@ def _rows(curves: Curves) -> list[list[str]]:
 def _format_bests(
     estimates: Sequence[grids.Estimate], single_s: float, unit: units.Unit
 ) -> list[str]:
-    """Formats ratios with their latencies in brackets; every ratio of the lowest text is bold."""
+    """Formats ratios with their latencies in brackets; the lowest ones with intervals are bold."""
     values = [units.ratio(estimate.mean, single_s) for estimate in estimates]
     ratios = [f"{value:.3f}" if math.isfinite(value) else "-" for value in values]
     lowest = min((ratio for ratio in ratios if ratio != "-"), key=float, default="")
-    marked = [grids.BOLD_MARKDOWN.format(r) if r == lowest else r for r in ratios]
+    marked = [
+        grids.BOLD_MARKDOWN.format(ratio)
+        if ratio == lowest and not math.isnan(estimate.half_width)
+        else ratio
+        for ratio, estimate in zip(ratios, estimates, strict=True)
+    ]
     return [f"{r} ({e.write(unit)})" for r, e in zip(marked, estimates, strict=True)]

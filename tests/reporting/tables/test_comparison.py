@@ -41,17 +41,22 @@ ROWS = [
 ]
 
 
-def test_a_cell_is_the_mean_over_seeds_with_its_interval():
+def test_a_cell_is_the_mean_over_seeds():
     found = comparison.compare(ROWS, {"hsdag"})
     assert found.graphs == ("a", "b")
     assert found.methods == ("best single device", "hsdag", "random")
     cell = found.cells["a"]["hsdag"]
     assert cell.latency_s.mean == pytest.approx(0.0015)
     assert cell.runs_s == (0.001, 0.002)
-    half_width_s = 12.7062 * 0.0005  # t(0.975, 1) * sem
-    assert cell.latency_s.half_width == pytest.approx(half_width_s, rel=1e-4)
     assert found.cells["a"]["best single device"].latency_s.mean == pytest.approx(0.002)
-    assert math.isnan(found.cells["b"]["hsdag"].latency_s.half_width)
+    assert math.isnan(cell.latency_s.half_width)  # of two seeds
+
+
+def test_five_seeds_have_an_interval():
+    rows = [_row("a", seed, "hsdag", 0.001 * (1 + seed)) for seed in range(5)]
+    latency_s = comparison.compare(rows, {"hsdag"}).cells["a"]["hsdag"].latency_s
+    half_width_s = 2.77645 * 0.001 * math.sqrt(2.5 / 5)  # t(0.975, 4) * standard error
+    assert latency_s.half_width == pytest.approx(half_width_s, rel=1e-4)
 
 
 def test_the_best_and_the_reduction_say_who_wins_and_who_loses():
@@ -70,12 +75,14 @@ def test_measured_latencies_count_where_a_graph_has_them():
 
 
 def test_tables_show_the_best_in_bold_and_a_dash_for_what_is_missing():
-    found = comparison.compare(ROWS, {"hsdag"})
-    lines = comparison.markdown(found).splitlines()
+    later = [{**row, "seed": row["seed"] + 2 * i} for row in ROWS for i in range(3)]
+    compared = comparison.compare([row for row in later if row["graph"] == "a"], {"hsdag"})
+    line = comparison.markdown(compared).splitlines()[2]
+    assert line.startswith("| a, ms | 2.000 ± 0.000 | **1.500 ±")
+    lines = comparison.markdown(comparison.compare(ROWS, {"hsdag"})).splitlines()
     assert lines[0] == "| graph | best single device | hsdag | random | reduction |"
-    assert lines[2].startswith("| a, ms | 2.000 ± 0.000 | **1.500 ±")
-    assert lines[2].endswith("| - | 25.0% |")
-    assert lines[3] == "| b, s | **3.000** | 4.000 | - | -33.3% |"
+    assert lines[2] == "| a, ms | 2.000 | 1.500 | - | 25.0% |"  # two seeds: nothing in bold
+    assert lines[3] == "| b, s | 3.000 | 4.000 | - | -33.3% |"
 
 
 def _printed(found: comparison.Comparison, width: int = 80) -> list[list[str]]:

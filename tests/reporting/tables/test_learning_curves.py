@@ -35,13 +35,16 @@ def test_first_and_last_updates_are_paired_by_seed():
     flat = [0.002] * 20
     first = _search("hsdag", 0, [0.4, 0.5, *[0.3] * 16, 0.1, 0.3], flat)
     second = _search("hsdag", 1, [0.8, *[0.7] * 17, 0.2, 0.2], flat)
-    learned = _found(a=first + second).learned["a"]["hsdag"]
-    assert learned.seeds == 2
+    again = [
+        {**record, "seed": record["seed"] + 2 * i} for record in first + second for i in (1, 2)
+    ]
+    learned = _found(a=first + second + again).learned["a"]["hsdag"]
+    assert learned.seeds == 6
     assert learned.first_s.mean == pytest.approx(0.6)
     assert learned.last_s.mean == pytest.approx(0.2)  # of the last two of twenty records
-    # Improvements of 1/2 and 3/4; t(0.975, 1) * standard error.
+    # Improvements of 1/2 and 3/4, three times each; t(0.975, 5) * standard error.
     assert learned.improvement.mean == pytest.approx(0.625)
-    assert learned.improvement.half_width == pytest.approx(12.7062 * 0.125, rel=1e-4)
+    assert learned.improvement.half_width == pytest.approx(2.57058 * 0.125 / math.sqrt(5), rel=1e-4)
     assert learned.evaluations == 200
     assert learned.wall_s == 20.0
 
@@ -93,12 +96,12 @@ def test_the_verdict_is_by_the_geometric_mean_over_graphs():
 
 def test_a_tie_is_named_and_so_is_no_improvement():
     names = ("hsdag", "placeto", "colocrl")
-    tied = [record for m in names for record in _search(m, 0, [0.1], [0.004])]
+    tied = [r for m in names for seed in range(5) for r in _search(m, seed, [0.1], [0.004])]
     found = _found(a=tied)
     for line in learning_curves.verdict(found):
         assert "1.000, of a tie of `hsdag`, `placeto` and `colocrl`." in line
         assert line.endswith("None is faster than the best single device.")
-    assert learning_curves.markdown(found).count("| **1.000** (4.000) | **1.000** (4.000) |") == 3
+    assert learning_curves.markdown(found).count("| **1.000** (4.000 ± 0.000) |\n") == 3
 
 
 def test_what_cannot_be_ranked_is_named():
@@ -125,14 +128,19 @@ def test_nothing_learned_has_no_verdict():
 
 
 def test_tables_show_intervals_and_the_best_in_bold():
-    seeds = [_search("hsdag", s, [0.4, 0.2], [0.004, best]) for s, best in ((0, 0.001), (1, 0.003))]
-    found = _found(a=seeds[0] + seeds[1] + _search("placeto", 0, [0.4] * 2, [0.004] * 2))
+    bests_s = (0.001, 0.0015, 0.002, 0.0025, 0.003)
+    seeds = [
+        record
+        for seed, best_s in enumerate(bests_s)
+        for record in _search("hsdag", seed, [0.4, 0.2], [0.004, best_s])
+    ]
+    found = _found(a=seeds + _search("placeto", 0, [0.4] * 2, [0.004] * 2))
     text = learning_curves.markdown(found)
     lines = text.splitlines()
     assert lines[2].startswith("| graph | method | seeds | first update | last updates |")
     assert lines[4] == (
-        "| a, ms | hsdag | 2 | 400.000 ± 0.000 | 200.000 ± 0.000 | 50.0% ± 0.0% | 20 | 2.0 "
-        "| **0.500** (2.000 ± 12.706) | **0.500** (2.000 ± 12.706) |"
+        "| a, ms | hsdag | 5 | 400.000 ± 0.000 | 200.000 ± 0.000 | 50.0% ± 0.0% | 20 | 2.0 "
+        "| **0.500** (2.000 ± 0.982) | **0.500** (2.000 ± 0.982) |"
     )
     assert "| 0.0% | 20 | 2.0 | 1.000 (4.000) | 1.000 (4.000) |" in lines[5]
     assert "Equal evaluations and wall time: a 20 and 2.0 s." in lines
