@@ -4,16 +4,13 @@ Each variant of `hsdag` lacks a part. They are compared on graphs of families th
 saw, and with `search`, with and without the placement of its trained policy as a start. Every
 POLICY is the policy.msgpack of another pretraining of `hsdag`, such as one with another seed.
 
-A search is read at three points:
+Each search is made with a budget of evaluations and with a time limit, and read at three points:
 
-- after 8,000 evaluations,
+- with a budget of 8,000 evaluations,
 - after 5 s if all programs are compiled,
-- after 15 s if none is. The seconds of the compilation are those of one more search, which is the
-  first one of its method on the graph. A search that still compiles counts as the best single
-  device.
+- after 15 s if none is. A search that still compiles counts as the best single device.
 
-Seconds are those of the processor, which other processes hardly change. They equal seconds of a
-clock on one idle core; `taskset -c 0` keeps the benchmark on one.
+Seconds are those of the processor, see `experiments.audit.curves`.
 
 A score is a latency over the optimum, where it is known, else over the best latency of all
 searches. A table shows interquartile means over graphs and seeds, with 95% intervals.
@@ -21,23 +18,21 @@ searches. A table shows interquartile means over graphs and seeds, with 95% inte
 
 import json
 import sys
-import time
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
 import numpy as np
 from rich.console import Console
 
+from experiments.audit import curves
 from experiments.benchmarks import cells
 from placement import methods
 from placement.instance import Instance
 from placement.methods import learned, pretrained
 from placement.reporting import statistics
 from placement.reporting.tables import grids
-from placement.solvers import base
 from placement.solvers.limits import SearchLimits
 from placement.types import Solution
 from placement.zoo import known_optimum
@@ -60,8 +55,7 @@ _METHODS = (
 )
 _SEEDS = range(10)
 _EVALUATIONS, _COMPILED_S, _COLD_S = 8_000, 5.0, 15.0
-_FIRST = 256  # evaluations, for which all programs are compiled
-_LIMIT_S = 60.0  # by the clock
+_LIMIT_S = 60.0  # of a search with a budget
 POINTS = f"{_EVALUATIONS:,} evaluations", f"{_COMPILED_S:g} s, compiled", f"{_COLD_S:g} s, cold"
 HEADER = (
     "method",
@@ -79,33 +73,6 @@ class Result(NamedTuple):
     reference_s: float  # the optimum, or nan
     compile_s: float
     best_s: tuple[float, ...]  # at each of the `POINTS`
-
-
-class _Curve:
-    """The best latency of a search, by evaluations and by seconds of the processor."""
-
-    def __init__(self) -> None:
-        self._start_s = time.process_time()
-        self._points: list[tuple[float, int, float]] = []  # seconds, evaluations, latency
-
-    def observe(self, evaluations: int, best_s: float, *_: object) -> None:
-        """Adds a point (`placement.solvers.limits.Observe`)."""
-        self._points.append((self.elapsed_s(), evaluations, best_s))
-
-    def elapsed_s(self) -> float:
-        return time.process_time() - self._start_s
-
-    def seconds_until(self, evaluations: int) -> float:
-        return next((t for t, n, _ in self._points if n >= evaluations), self._points[-1][0])
-
-    @property
-    def evaluations(self) -> int:
-        return self._points[-1][1] if self._points else 0
-
-    def best_s(self, seconds: float = np.inf, evaluations: float = np.inf) -> float:
-        """Returns the best latency until then; inf before the first point."""
-        reached = (s for t, n, s in self._points if t <= seconds and n <= evaluations)
-        return min(reached, default=np.inf)
 
 
 def run(*policies: str) -> None:
@@ -132,16 +99,17 @@ def measure(policies: Iterable[str] = (), seeds: Iterable[int] = _SEEDS) -> list
     for graph in (*_OPTIMUM_GRAPHS, *_OTHER_GRAPHS):
         problem, reference_s = make_problem(graph)
         for name, find in searches.items():
-            jax.clear_caches()
-            cold, warm = (_run(name, find, problem, 0, _FIRST, 0.0) for _ in range(2))
-            compile_s = cold.seconds_until(_FIRST) - warm.seconds_until(_FIRST)
+            compile_s = curves.measure_compilation(name, find, problem)
             end_s = max(_COMPILED_S, _COLD_S - compile_s)
             for seed in seeds:
-                curve = _run(name, find, problem, seed, _EVALUATIONS, end_s)
+                limited = curves.run(
+                    name, find, problem, seed, seconds=_LIMIT_S, budget=_EVALUATIONS
+                )
+                timed = curves.run(name, find, problem, seed, seconds=end_s)
                 best_s = (
-                    curve.best_s(evaluations=_EVALUATIONS),
-                    curve.best_s(seconds=_COMPILED_S),
-                    min(curve.best_s(seconds=_COLD_S - compile_s), _single_s(problem)),
+                    curves.best_until(limited.points),
+                    curves.best_until(timed.points, _COMPILED_S),
+                    min(curves.best_until(timed.points, _COLD_S - compile_s), _single_s(problem)),
                 )
                 results.append(Result(name, graph, seed, reference_s, compile_s, best_s))
                 print(*results[-1], file=sys.stderr, flush=True)
@@ -191,20 +159,6 @@ def make_problem(graph: str) -> tuple[Instance, float]:
 
 def _single_s(problem: Instance) -> float:
     return float(np.min(problem.evaluate(problem.single_devices)))
-
-
-def _run(
-    name: str, find: base.Find, problem: Instance, seed: int, evaluations: int, seconds: float
-) -> _Curve:
-    """Searches for some evaluations and seconds, whichever takes longer."""
-    curve = _Curve()
-
-    def stop() -> bool:
-        return curve.elapsed_s() >= seconds and curve.evaluations >= evaluations
-
-    limits = SearchLimits(_LIMIT_S, 10**12, curve.observe, stop)
-    methods.run(name, find, problem, seed, limits)
-    return curve
 
 
 if __name__ == "__main__":

@@ -36,13 +36,3 @@ def test_a_score_is_over_the_optimum_or_the_best_known():
         ["a", *["1.500"] * 3, *["1.000"] * 3, "2.0"],
         ["b", *["1.200"] * 3, *["1.250"] * 3, "2.0"],
     ]
-
-
-def test_a_curve_tells_the_best_so_far():
-    curve = parts._Curve()
-    for evaluations, best_s in ((10, 3.0), (20, 2.0), (30, 1.0)):
-        curve.observe(evaluations, best_s, None, {})
-    assert curve.best_s(evaluations=25) == 2.0
-    assert curve.best_s(seconds=-1.0) == np.inf
-    assert curve.evaluations == 30
-    assert curve.seconds_until(20) <= curve.seconds_until(100)

@@ -1,0 +1,1 @@
+"""The audit of all methods on problems that no training saw, with its raw runs."""

@@ -1,0 +1,175 @@
+"""The audit: every method on problems of the suite that no training saw, many seeds each.
+
+    python -m experiments.audit run [PROBLEM,... [POLICY ...]]
+    python -m experiments.audit store
+    python -m experiments.audit
+
+`run` searches and keeps the runs in `runs/audit`: by default on all problems of the audit. It
+leaves out what an earlier call has finished, so a run that was interrupted continues. Every POLICY
+is the policy.msgpack of another pretraining of `hsdag`. Two processes may run different problems,
+each on a core of its own: `taskset -c 0 python -m experiments.audit run fork_join_100-makespan`. A
+solution that is better than the best known one is kept in `runs/audit/PROBLEM/METHOD.npz`, for
+`python -m experiments.suite update`.
+
+`store` puts all runs of `runs/audit` into `experiments/audit/runs.csv.gz`, in place of earlier runs
+of the same methods on the same problems. Without a command the tables of these runs are printed.
+
+Each method searches twice with each seed: once with a budget of evaluations, once with a time
+limit. A method without randomness has one seed.
+"""
+
+import sys
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+
+import jax
+from rich.console import Console
+
+from experiments.audit import curves, runs, tables
+from experiments.audit.runs import Run
+from placement import arguments, methods, suite
+from placement.errors import UserError
+from placement.instance import Instance
+from placement.methods import learned, pretrained
+from placement.pipeline.console.compilation_cache import limit_compiled
+from placement.reporting.tables import grids
+from placement.solvers import base
+from placement.solvers.limits import SearchLimits
+from placement.suite import submission
+from placement.types import Solution
+
+FOLDER = Path("runs/audit")
+_RUNS = "runs.csv"
+_SEEDS = 5
+_UNTRAINED = "hsdag:variant=untrained"
+METHODS = (
+    *("single", "heft", "m_etf", "human_expert", "scotch", "metis"),
+    *("search", "search_untrained", "lns", "cpsat"),
+    *("hsdag", _UNTRAINED, "hsdag:variant=paper", "hsdag:variant=released"),
+    *("hierarchical", "hierarchical:slices=0", "hierarchical:grouping=random"),
+    *("hierarchical:variant=paper", "colocrl", "placeto", "scheduler", "giph", "doppler"),
+)
+
+
+def run(problems: str = "", *policies: str) -> None:
+    """Runs what is missing, and prints a line for each method.
+
+    Args:
+      problems: by name, separated by commas; '' for all of the audit.
+      *policies: files, see above.
+
+    Raises:
+      UserError: a problem or file does not exist.
+    """
+    known = tuple(entry.name for entry in tables.list_problems())
+    names = problems.split(",") if problems else known
+    for name in names:
+        arguments.check_choice("problem", name, known)
+    searches = {method: methods.get_find(method) for method in METHODS}
+    for number, policy in enumerate(policies, 1):
+        searches[tables.PRETRAINING.format(number)] = partial(_find_with_policy, Path(policy))
+    for name in names:
+        problem, folder = suite.load(name), FOLDER / name
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / _RUNS
+        finished = {run.method for run in runs.read(path)} if path.exists() else set()
+        for method, find in searches.items():
+            if method not in finished:
+                _run_method(name, problem, method, find, path)
+                limit_compiled()
+
+
+def _run_method(name: str, problem: Instance, method: str, find: base.Find, path: Path) -> None:
+    """Runs a method with every seed and appends the runs; a method that cannot run is left out."""
+    registered = methods.METHODS.get(method.partition(":")[0])
+    if registered and (missing := registered.missing()):
+        print(f"{name}: {method} left out: {missing}", file=sys.stderr)
+        return
+    is_seeded = registered is None or registered.seeded
+    try:
+        compile_s = curves.measure_compilation(method, find, problem) if is_seeded else 0.0
+        seconds = max(tables.WARM_S, tables.COLD_S - compile_s)
+        num_parameters = _count_parameters(method, problem)
+        run_curve = partial(curves.run, method, find, problem)
+        results = [
+            (seed, budget, run_curve(seed, seconds=limit_s, budget=budget or curves.NO_BUDGET))
+            for seed in range(_SEEDS if is_seeded else 1)
+            for budget, limit_s in ((tables.EVALUATIONS, tables.LIMIT_S), (0, seconds))
+        ]
+    except UserError as error:
+        print(f"{name}: {method} left out: {error}", file=sys.stderr)
+        return
+    runs.append(
+        [
+            Run(name, method, seed, budget, num_parameters, compile_s, curve.points)
+            for seed, budget, curve in results
+        ],
+        path,
+    )
+    best = min((curve.solution for _, _, curve in results), key=lambda s: s.value_s)
+    if best.placement is not None and submission.find_improvements(
+        {name: best.value_s}, {name: suite.best_known(name)}
+    ):
+        answer = submission.Answer(best.placement, best.order)
+        submission.write({name: answer}, path.with_name(f"{method}.npz"))
+    values = sorted(curve.solution.value_s for _, _, curve in results)
+    print(f"{name}: {method}: {values[0]:.6g} to {values[-1]:.6g} s", file=sys.stderr, flush=True)
+
+
+def _find_with_policy(path: Path, problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+    """Searches with `hsdag` from the parameters in a file."""
+    return learned.find(
+        _UNTRAINED, problem, seed, limits, load=partial(pretrained.load, path, _UNTRAINED)
+    )
+
+
+def _count_parameters(method: str, problem: Instance) -> int:
+    """Counts the numbers that a learned method's policy learns; 0 for other methods."""
+    if not learned.is_learned(method):
+        return 0
+    search = learned.Search.prepare(method, problem)
+    shapes = jax.eval_shape(
+        search.method.policy.init, jax.random.PRNGKey(0), search.policy_input.graph
+    )
+    return sum(leaf.size for leaf in jax.tree.leaves(shapes))
+
+
+def store() -> None:
+    """Puts all runs of `FOLDER` in place of the stored ones of the same problems and methods."""
+    kept = {
+        (run.problem, run.method, run.seed, run.budget): run
+        for path in (runs.STORED, *sorted(FOLDER.glob(f"*/{_RUNS}")))
+        if path.exists()
+        for run in runs.read(path)
+    }
+    runs.store([kept[key] for key in sorted(kept)], runs.STORED)
+
+
+def print_tables() -> None:
+    """Prints the tables of the stored runs, and the sentences about them."""
+    results = tables.read_stored()
+    for title, (header, rows) in tables.make_tables(results).items():
+        Console(width=200).print(grids.rich_table(header, rows, title=title))
+    for sentence in tables.make_sentences(results):
+        print(sentence)
+
+
+def main(argv: Iterable[str]) -> None:
+    """Runs a command with its arguments."""
+    name, *values = [*argv][1:] or [""]
+    commands = {"": print_tables, "run": run, "store": store}
+    try:
+        if name not in commands or (values and name != "run"):
+            raise UserError(
+                f"given {' '.join([name, *values])!r}; give 'run [PROBLEM,... [POLICY ...]]', "
+                "'store' or nothing"
+            )
+        commands[name](*values)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main(sys.argv)

@@ -1,0 +1,102 @@
+"""The best value of a search by evaluations and by seconds.
+
+Seconds are those of the processor, which other processes hardly change. They equal seconds of a
+clock on one idle core; `taskset -c 0` keeps a process on one.
+"""
+
+import math
+import time
+from typing import NamedTuple
+
+import jax
+
+from placement import methods
+from placement.instance import Instance
+from placement.solvers import base
+from placement.solvers.limits import SearchLimits
+from placement.types import Solution
+
+NO_BUDGET = 10**12  # evaluations
+_FIRST = 64  # evaluations, for which a method compiles all of its programs
+_STEP = 1e-4  # relative: a smaller improvement is no point of its own
+_FIRST_LIMIT_S = 60.0
+
+
+class Point(NamedTuple):
+    """The state of a search after one of its steps."""
+
+    seconds: float  # since the start
+    evaluations: int
+    best_s: float  # the best value; inf while no placement can run
+
+
+class Curve(NamedTuple):
+    """What one search found, and when."""
+
+    points: tuple[Point, ...]  # in the order of time; the last one is the end
+    solution: Solution
+
+
+def best_until(points: tuple[Point, ...], seconds: float = math.inf) -> float:
+    """Returns the best value after so many seconds; inf before the first point."""
+    return min((point.best_s for point in points if point.seconds <= seconds), default=math.inf)
+
+
+def run(
+    name: str,
+    find: base.Find,
+    problem: Instance,
+    seed: int,
+    *,
+    seconds: float,
+    budget: int = NO_BUDGET,
+    stop_after: int = NO_BUDGET,
+) -> Curve:
+    """Runs a method on a problem and records its curve.
+
+    Args:
+      name: of the method, for messages.
+      find: the method.
+      problem, seed: as of `methods.solve`.
+      seconds: the time limit.
+      budget: evaluations at most, which the method knows in advance.
+      stop_after: evaluations after which the search is stopped.
+    """
+    points: list[Point] = []
+    start_s = time.process_time()
+
+    def observe(evaluations: int, best_s: float, *_: object) -> None:
+        points.append(Point(time.process_time() - start_s, evaluations, best_s))
+
+    def stop() -> bool:
+        return bool(points) and points[-1].evaluations >= stop_after
+
+    limits = SearchLimits(seconds, budget, observe, stop, time.process_time)
+    solution = methods.run(name, find, problem, seed, limits)
+    evaluations = max(solution.evaluations, points[-1].evaluations if points else 1)
+    observe(evaluations, solution.value_s)
+    return Curve(_thin(points), solution)
+
+
+def measure_compilation(name: str, find: base.Find, problem: Instance) -> float:
+    """Returns the seconds that a method's first search takes more than its next one."""
+    jax.clear_caches()
+    cold_s, warm_s = (_run_first(name, find, problem) for _ in range(2))
+    return max(0.0, cold_s - warm_s)
+
+
+def _run_first(name: str, find: base.Find, problem: Instance) -> float:
+    """Returns the seconds until the first evaluations."""
+    curve = run(name, find, problem, 0, seconds=_FIRST_LIMIT_S, stop_after=_FIRST)
+    points = curve.points
+    reached = (point.seconds for point in points if point.evaluations >= _FIRST)
+    return next(reached, points[-1].seconds)
+
+
+def _thin(points: list[Point]) -> tuple[Point, ...]:
+    """Returns the first point, those that improve on the ones before by `_STEP`, and the last."""
+    kept = points[:1]
+    for point in points[1:-1]:
+        if point.best_s < kept[-1].best_s * (1 - _STEP):
+            kept.append(point)
+    return (*kept, *points[-1:]) if len(points) > 1 else tuple(kept)

@@ -1,0 +1,83 @@
+"""The raw runs of the audit: one row for each point of each search, as compressed CSV.
+
+A run is one search of a method on a problem of the suite with a seed. Its rows are the points of
+its curve (`curves.Point`), in the order of time.
+"""
+
+import csv
+import gzip
+import io
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from experiments.audit.curves import Point
+from placement import files
+from placement.errors import UserError
+
+STORED = Path(__file__).parent / "runs.csv.gz"
+_HEADER = (
+    *("problem", "method", "seed", "budget", "parameters", "compile_s"),
+    *("seconds", "evaluations", "best_s"),
+)
+
+
+class Run(NamedTuple):
+    """One search."""
+
+    problem: str  # of `placement.suite`
+    method: str
+    seed: int
+    budget: int  # of evaluations; 0: limited by time instead
+    num_parameters: int  # of a learned method's policy; else 0
+    compile_s: float  # of the first search, which `points` do not contain
+    points: tuple[Point, ...]
+
+
+def read(path: Path) -> list[Run]:
+    """Reads runs from a file, compressed if its name ends in .gz.
+
+    Raises:
+      UserError: the file is missing or is no table of runs.
+    """
+    content = files.read_bytes(path, remedy="make it with 'python -m experiments.audit'")
+    text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
+    rows = csv.reader(io.StringIO(text))
+    if tuple(next(rows, ())) != _HEADER:
+        raise UserError(f"{str(path)!r} is no table of runs; its columns are {', '.join(_HEADER)}")
+    points: dict[tuple[str, str, int, int, int, float], list[Point]] = {}
+    for problem, method, seed, budget, parameters, compile_s, *point in rows:
+        key = problem, method, int(seed), int(budget), int(parameters), float(compile_s)
+        seconds, evaluations, best_s = point
+        points.setdefault(key, []).append(Point(float(seconds), int(evaluations), float(best_s)))
+    return [Run(*key, tuple(curve)) for key, curve in points.items()]
+
+
+def append(runs: Iterable[Run], path: Path) -> None:
+    """Appends runs to a file that is not compressed."""
+    text = _format(runs)
+    with path.open("a", encoding="utf-8", newline="") as file:
+        if not file.tell():
+            file.write(",".join(_HEADER) + "\n")
+        file.write(text)
+
+
+def store(runs: Iterable[Run], path: Path) -> None:
+    """Writes runs as a compressed file; equal runs make equal bytes."""
+    text = ",".join(_HEADER) + "\n" + _format(runs)
+    files.write_bytes(path, gzip.compress(text.encode(), mtime=0))
+
+
+def _format(runs: Iterable[Run]) -> str:
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    for run in runs:
+        for point in run.points:
+            writer.writerow(
+                [
+                    *(run.problem, run.method, run.seed, run.budget, run.num_parameters),
+                    *(f"{run.compile_s:.3f}", f"{point.seconds:.3f}", point.evaluations),
+                    f"{point.best_s:.7g}",
+                ]
+            )
+    return buffer.getvalue()

@@ -1,0 +1,234 @@
+"""The tables of the audit, and the sentences about them, from the stored runs.
+
+A score is a value over the best known one of its problem (`placement.suite.archive`). A search
+without a solution, for example because it still compiles, counts as the best single device.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments.audit import curves, runs
+from experiments.audit.runs import Run
+from placement import suite
+from placement.methods import learned
+from placement.reporting import statistics
+from placement.reporting.statistics import Interval
+from placement.suite import archive
+
+EVALUATIONS, WARM_S, COLD_S = 1_000, 5.0, 20.0
+LIMIT_S = 20.0  # of a search with a budget
+PRETRAINING = "hsdag, pretraining {}"  # with another seed than the installed one
+GAIN = f"{WARM_S:g} s, compiled: of the best single device"
+POINTS = f"{EVALUATIONS:,} evaluations", f"{WARM_S:g} s, compiled", f"{COLD_S:g} s, cold"
+_SINGLE, _MAIN = "single", "hsdag"
+_MAX_OPS = 2_500  # larger graphs would take hours with every method
+_SHARDED = "sharded_"
+_SHARDED_METHODS = (
+    *("doppler", "giph", "placeto", "hierarchical", "hsdag", "search", "search_untrained"),
+    *("heft", "m_etf", _SINGLE),
+)
+_EVEN = 0.5  # probability
+_DECIMALS = 5  # of scores; further ones are rounding in single precision
+
+Grid = tuple[list[str], list[list[str]]]
+
+
+class Results(NamedTuple):
+    """The runs of some problems, read at each of the `POINTS`."""
+
+    problems: tuple[str, ...]
+    runs: dict[tuple[str, str], list[Run]]  # by method and problem
+    scores: dict[tuple[str, str], np.ndarray]  # the same: float64 [POINTS, K] of K seeds
+
+    @property
+    def methods(self) -> list[str]:
+        """The methods with runs on every problem."""
+        names = dict.fromkeys(method for method, _ in self.runs)
+        return [m for m in names if all((m, problem) in self.runs for problem in self.problems)]
+
+    def at(self, method: str, point: int) -> list[np.ndarray]:
+        """Returns the scores of a method at a point: float64 [K] for each problem."""
+        return [self.scores[method, problem][point] for problem in self.problems]
+
+
+def _read(run: Run, single: Run, seconds: float = math.inf) -> float:
+    """Returns the best value until then, or that of the best single device."""
+    best_s = curves.best_until(run.points, seconds)
+    return best_s if math.isfinite(best_s) else single.points[-1].best_s
+
+
+# For each of the `POINTS`: whether the runs are those with a budget, and how they are read.
+_READERS: tuple[tuple[bool, Callable[[Run, Run], float]], ...] = (
+    (True, _read),
+    (False, lambda run, single: _read(run, single, WARM_S)),
+    (False, lambda run, single: _read(run, single, COLD_S - run.compile_s)),
+)
+
+
+def list_problems() -> list[suite.Entry]:
+    """Lists the problems of the audit: of `test`, and sharded products of `validation`.
+
+    Problems under `makespan` with at most `_MAX_OPS` operations, the smallest one first.
+    """
+    entries = [
+        entry
+        for entry in suite.list_entries()
+        if entry.objective == "makespan"
+        and entry.num_ops <= _MAX_OPS
+        and (entry.split == "test" or entry.family.startswith(_SHARDED))
+    ]
+    return sorted(entries, key=lambda entry: entry.num_ops)
+
+
+def read_stored() -> list[Run]:
+    """Reads the stored runs of the problems of the audit."""
+    names = {entry.name for entry in list_problems()}
+    return [run for run in runs.read(runs.STORED) if run.problem in names]
+
+
+def evaluate(
+    stored: Iterable[Run], problems: Sequence[str], methods: Sequence[str] = ()
+) -> Results:
+    """Reads the runs of some methods at each point; empty `methods` stand for all."""
+    known = archive.read()
+    by_cell: dict[tuple[str, str], list[Run]] = {}
+    for run in stored:
+        if run.problem in problems and run.method in (methods or (run.method,)):
+            by_cell.setdefault((run.method, run.problem), []).append(run)
+    scores = {}
+    for (method, problem), cell in by_cell.items():
+        single = by_cell[_SINGLE, problem][0]
+        values_s = [
+            [read(run, single) for run in cell if bool(run.budget) == has_budget]
+            for has_budget, read in _READERS
+        ]
+        scores[method, problem] = np.round(np.array(values_s) / known[problem].value_s, _DECIMALS)
+    return Results(tuple(problems), by_cell, scores)
+
+
+def list_run_problems(stored: Iterable[Run]) -> list[suite.Entry]:
+    """Lists the problems of the audit that have runs."""
+    names = {run.problem for run in stored}
+    return [entry for entry in list_problems() if entry.name in names]
+
+
+def make_tables(stored: Sequence[Run]) -> dict[str, Grid]:
+    """Returns the tables of the documents by name: header and rows."""
+    entries = list_run_problems(stored)
+    test = [entry for entry in entries if entry.split == "test"]
+    sharded = [entry.name for entry in entries if entry.family.startswith(_SHARDED)]
+    results = evaluate(stored, [entry.name for entry in test])
+    return {
+        "audit": _summarise(results),
+        "audit_families": _summarise_families(results, test),
+        "audit_pairs": _summarise_pairs(results),
+        "audit_sharded": _summarise(evaluate(stored, sharded, _SHARDED_METHODS)),
+    }
+
+
+def _summarise(results: Results) -> Grid:
+    """Returns a row of means, speeds and sizes for each method, the lowest mean first."""
+    header = ["method", "seeds"]
+    for name in POINTS:
+        header += [f"{name}: mean", "interquartile mean"]
+    header += [GAIN, "evaluations a second", "parameters", "s to compile"]
+    rows = []
+    for method in sorted(results.methods, key=lambda m: _mean(results, m, 1).value):
+        scores = [results.at(method, point) for point in range(len(POINTS))]
+        row = [f"`{method}`", str(min(len(seeds) for seeds in scores[0]))]
+        for point in range(len(POINTS)):
+            row.append(format_interval(_mean(results, method, point)))
+            row.append(format_interval(statistics.interquartile_mean(scores[point])))
+        cells = [run for problem in results.problems for run in results.runs[method, problem]]
+        timed = [run for run in cells if not run.budget]
+        rates = [run.points[-1].evaluations / run.points[-1].seconds for run in timed]
+        sizes = sorted({run.num_parameters for run in cells})
+        gain = statistics.geometric_mean(
+            [
+                seeds / single
+                for seeds, single in zip(scores[1], results.at(_SINGLE, 1), strict=True)
+            ]
+        )
+        size = " to ".join(f"{size:,}" for size in dict.fromkeys((sizes[0], sizes[-1])))
+        compile_s = np.mean([run.compile_s for run in cells])
+        rows.append(
+            [*row, format_interval(gain), f"{np.median(rates):,.0f}", size, f"{compile_s:.1f}"]
+        )
+    return header, rows
+
+
+def _summarise_families(results: Results, entries: Sequence[suite.Entry]) -> Grid:
+    """Returns the geometric mean of each method on each family, at the second point."""
+    families: dict[str, list[str]] = {}
+    for entry in entries:
+        families.setdefault(entry.family, []).append(entry.name)
+    rows = []
+    for method in sorted(results.methods, key=lambda m: _mean(results, m, 1).value):
+        means = [
+            statistics.geometric_mean([results.scores[method, name][1] for name in names]).value
+            for names in families.values()
+        ]
+        rows.append([f"`{method}`", *(f"{mean:.3f}" for mean in means)])
+    return ["method", *(f"{family} ({len(names)})" for family, names in families.items())], rows
+
+
+def _summarise_pairs(results: Results) -> Grid:
+    """Returns the probabilities that a run of `_MAIN` is better than one of each method."""
+    rows = []
+    for method in results.methods:
+        if method != _MAIN:
+            texts = [
+                format_interval(_compare(results, method, point), 2) for point in range(len(POINTS))
+            ]
+            rows.append([f"`{method}`", *texts])
+    return ["method", *(f"`{_MAIN}` is better, {point}" for point in POINTS)], rows
+
+
+def make_sentences(stored: Sequence[Run]) -> list[str]:
+    """Returns what follows from the tables: a sentence or two for each point."""
+    names = [entry.name for entry in list_run_problems(stored) if entry.split == "test"]
+    results = evaluate(stored, names)
+    return [_make_sentence(results, point) for point in range(len(POINTS))]
+
+
+def _make_sentence(results: Results, point: int) -> str:
+    ranked = sorted(results.methods, key=lambda m: _mean(results, m, point).value)
+    lowest = [f"`{m}` {format_interval(_mean(results, m, point))}" for m in ranked[:3]]
+    verdicts: dict[str, list[str]] = {"better than": [], "worse than": [], "undecided against": []}
+    for method in ranked:
+        if method != _MAIN and learned.is_learned(method):
+            probability = _compare(results, method, point)
+            verdict = (
+                "better than"
+                if probability.low > _EVEN
+                else "worse than"
+                if probability.high < _EVEN
+                else "undecided against"
+            )
+            verdicts[verdict].append(f"`{method}`")
+    judged = "; ".join(f"{text} {', '.join(names)}" for text, names in verdicts.items() if names)
+    return (
+        f"**{POINTS[point]}**: the lowest means are {', '.join(lowest)}. Of the learned methods, "
+        f"`{_MAIN}` is {judged}."
+    )
+
+
+def _mean(results: Results, method: str, point: int) -> Interval:
+    return statistics.geometric_mean(results.at(method, point))
+
+
+def _compare(results: Results, method: str, point: int) -> Interval:
+    return statistics.probability_of_improvement(
+        results.at(_MAIN, point), results.at(method, point)
+    )
+
+
+def format_interval(interval: Interval, decimals: int = 3) -> str:
+    """Returns a value with its interval, if it has one."""
+    text = f"{interval.value:.{decimals}f}"
+    if np.isnan(interval.low):
+        return text
+    return f"{text} [{interval.low:.{decimals}f}, {interval.high:.{decimals}f}]"

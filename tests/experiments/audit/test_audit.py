@@ -1,0 +1,147 @@
+"""The audit: its runs, its tables and what they say, on made-up runs and on one small problem."""
+
+import gzip
+import math
+
+import numpy as np
+import pytest
+
+from experiments.audit import __main__ as audit
+from experiments.audit import curves, runs, tables
+from experiments.audit.curves import Point
+from experiments.audit.runs import Run
+from placement import methods, suite
+from placement.errors import UserError
+
+_PROBLEM = "fork_join_100-makespan"
+
+
+def _run(method, seed, value_s, budget=0, compile_s=0.0, problem=_PROBLEM):
+    points = (Point(1.0, 100, 2 * value_s), Point(4.0, 400, value_s))
+    return Run(problem, method, seed, budget, 10, compile_s, points)
+
+
+def _cell(method, *values_s, **fields):
+    return [
+        _run(method, seed, value_s, budget, **fields)
+        for seed, value_s in enumerate(values_s)
+        for budget in (0, tables.EVALUATIONS)
+    ]
+
+
+def test_runs_are_read_as_written(tmp_path):
+    written = [*_cell("search", 1.0, 2.0), *_cell("heft", math.inf)]
+    runs.append(written[:2], tmp_path / "runs.csv")
+    runs.append(written[2:], tmp_path / "runs.csv")
+    runs.store(written, tmp_path / "runs.csv.gz")
+    for name in ("runs.csv", "runs.csv.gz"):
+        assert runs.read(tmp_path / name) == written
+
+
+def test_equal_runs_make_equal_files(tmp_path):
+    for name in ("a.csv.gz", "b.csv.gz"):
+        runs.store(_cell("search", 1.0), tmp_path / name)
+    assert (tmp_path / "a.csv.gz").read_bytes() == (tmp_path / "b.csv.gz").read_bytes()
+
+
+def test_another_table_is_refused(tmp_path):
+    (tmp_path / "runs.csv.gz").write_bytes(gzip.compress(b"a,b\n1,2\n"))
+    with pytest.raises(UserError, match="is no table of runs"):
+        runs.read(tmp_path / "runs.csv.gz")
+
+
+def test_a_curve_is_the_best_so_far():
+    points = Point(1.0, 10, 3.0), Point(2.0, 20, 2.0), Point(9.0, 90, 2.0)
+    assert curves.best_until(points) == 2.0
+    assert curves.best_until(points, 1.5) == 3.0
+    assert curves.best_until(points, 0.5) == math.inf
+
+
+def test_a_curve_keeps_improvements_and_the_end():
+    problem = suite.load(_PROBLEM)
+    curve = curves.run(
+        "lns", methods.get_find("lns"), problem, 0, seconds=10.0, budget=300, stop_after=200
+    )
+    values_s = [point.best_s for point in curve.points[:-1]]
+    assert values_s == sorted(values_s, reverse=True)
+    assert len(set(values_s)) == len(values_s)
+    assert curve.points[-1].best_s == pytest.approx(curve.solution.value_s)
+    assert curve.points[-1].evaluations >= curve.solution.evaluations
+
+
+def test_scores_are_over_the_best_known_value_at_each_point():
+    best_s = suite.best_known(_PROBLEM).value_s
+    stored = [
+        *_cell("single", 4 * best_s),
+        *_cell("search", best_s, compile_s=tables.COLD_S - 2),  # 2 s of its curve count when cold
+        *_cell("hsdag", best_s, compile_s=tables.COLD_S + 1),  # still compiles when cold
+    ]
+    results = tables.evaluate(stored, [_PROBLEM])
+    np.testing.assert_allclose(results.scores["search", _PROBLEM], [[1], [1], [2]])
+    np.testing.assert_allclose(results.scores["hsdag", _PROBLEM], [[1], [1], [4]])
+
+
+def test_a_method_without_a_solution_counts_as_the_best_single_device():
+    best_s = suite.best_known(_PROBLEM).value_s
+    stored = [*_cell("single", 4 * best_s), *_cell("heft", math.inf)]
+    results = tables.evaluate(stored, [_PROBLEM])
+    np.testing.assert_allclose(results.scores["heft", _PROBLEM], [[4], [4], [4]])
+
+
+def test_sentences_follow_from_the_runs():
+    best_s = suite.best_known(_PROBLEM).value_s
+    spread = np.linspace(1.0, 1.1, 5)
+    stored = [
+        *_cell("single", 4 * best_s),
+        *_cell("search", *best_s * spread),
+        *_cell("hsdag", *2 * best_s * spread),
+        *_cell("giph", *3 * best_s * spread),
+        *_cell("doppler", *best_s * spread),
+        *_cell("placeto", *2 * best_s * spread[::-1]),
+    ]
+    for sentence in tables.make_sentences(stored):
+        assert "lowest means are `search` 1.049" in sentence
+        assert (
+            "`hsdag` is better than `giph`; worse than `doppler`; undecided against `placeto`."
+            in sentence
+        )
+    header, rows = tables.make_tables(stored)["audit"]
+    assert rows[0][:2] == ["`search`", "5"]
+    assert rows[-1][:2] == ["`single`", "1"]
+    gains = {row[0]: row[header.index(tables.GAIN)] for row in rows}
+    assert gains["`giph`"].startswith("0.787")
+    assert gains["`single`"] == "1.000"
+
+
+@pytest.mark.slow
+def test_a_run_continues_and_its_improvement_is_kept(tmp_path, monkeypatch, capsys):
+    problem = min(tables.list_problems(), key=lambda entry: entry.num_ops).name
+    monkeypatch.setattr(audit, "FOLDER", tmp_path)
+    monkeypatch.setattr(audit, "METHODS", ("single", "heft", "search_untrained"))
+    monkeypatch.setattr(tables, "EVALUATIONS", 100)
+    monkeypatch.setattr(tables, "COLD_S", 0.1)
+    monkeypatch.setattr(tables, "WARM_S", 0.1)
+    best = suite.best_known(problem)
+    monkeypatch.setattr(suite, "best_known", lambda _: best._replace(value_s=1e3))
+    audit.main(["audit", "run", problem])
+    first = runs.read(tmp_path / problem / "runs.csv")
+    assert {(run.method, run.seed, run.budget > 0) for run in first} == {
+        *(("single", 0, has_budget) for has_budget in (False, True)),
+        *(("heft", 0, has_budget) for has_budget in (False, True)),
+        *(("search_untrained", s, has_budget) for s in range(5) for has_budget in (False, True)),
+    }
+    assert (tmp_path / problem / "search_untrained.npz").exists()
+    capsys.readouterr()
+    audit.main(["audit", "run", problem])
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(runs, "STORED", tmp_path / "stored.csv.gz")
+    audit.store()
+    assert len(runs.read(tmp_path / "stored.csv.gz")) == len(first)
+
+
+@pytest.mark.parametrize("arguments", [["print"], ["store", "x"], ["run", "no_problem"]])
+def test_a_wrong_command_is_one_line(arguments, capsys):
+    with pytest.raises(SystemExit) as exit_info:
+        audit.main(["audit", *arguments])
+    assert exit_info.value.code == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
