@@ -1,4 +1,4 @@
-"""The main table of HSDAG (Duan et al. 2024); the ablation of its features is in configs/audit.py.
+"""The main table of HSDAG (Duan et al. 2024).
 
     python -m experiments.main --config=configs/reproduce_hsdag.py --task=compare \
         --workdir=runs/reproduce_hsdag

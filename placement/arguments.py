@@ -1,8 +1,9 @@
 """Parsing of texts such as 'nmt:layers=4,steps=30': a name and its arguments."""
 
 import difflib
+import itertools
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from placement.errors import UserError
@@ -14,14 +15,23 @@ def split_list(text: str) -> tuple[str, ...]:
     """Splits a comma list whose entries may have arguments with commas of their own.
 
     'resnet50,nmt:layers=2,steps=30' has two entries: KEY=VALUE belongs to the entry before it.
+    Braces list alternatives: 'hsdag:levels={1,2}' has the entries 'hsdag:levels=1' and
+    'hsdag:levels=2'.
     """
     result: list[str] = []
-    for entry in filter(None, map(str.strip, text.split(","))):
+    for entry in filter(None, map(str.strip, re.split(r",(?![^{}]*\})", text))):
         if result and ":" in result[-1] and re.fullmatch(r"\w+=[^:/]*", entry):
             result[-1] += f",{entry}"
         else:
             result.append(entry)
-    return tuple(result)
+    return tuple(expanded for entry in result for expanded in _expand(entry))
+
+
+def _expand(entry: str) -> Iterator[str]:
+    """Yields an entry with each combination of the alternatives in its braces."""
+    parts = re.split(r"\{([^{}]*,[^{}]*)\}", entry)  # every second one is a list of alternatives
+    choices = [part.split(",") if number % 2 else [part] for number, part in enumerate(parts)]
+    return map("".join, itertools.product(*choices))
 
 
 def split_arguments(text: str, kind: str = "graph") -> tuple[str, dict[str, str]]:

@@ -11,6 +11,9 @@ from placement.errors import UserError
         ("resnet50,nmt:layers=2,steps=30,rnnlm", ("resnet50", "nmt:layers=2,steps=30", "rnnlm")),
         ("synthetic:ops=9,seed=1,a/b=c.xml", ("synthetic:ops=9,seed=1", "a/b=c.xml")),
         ("", ()),
+        ("a:x={1,2},y=3,b", ("a:x=1,y=3", "a:x=2,y=3", "b")),
+        ("a:x={1,2},y={3,4}", ("a:x=1,y=3", "a:x=1,y=4", "a:x=2,y=3", "a:x=2,y=4")),
+        ("models/{one}.onnx", ("models/{one}.onnx",)),
     ],
 )
 def test_commas_within_a_graphs_arguments_do_not_end_it(text, expected):

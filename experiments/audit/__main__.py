@@ -11,8 +11,9 @@ each on a core of its own: `taskset -c 0 python -m experiments.audit run fork_jo
 solution that is better than the best known one is kept in `runs/audit/PROBLEM/METHOD.npz`, for
 `python -m experiments.suite update`.
 
-`store` puts all runs of `runs/audit` into `experiments/audit/runs.csv.gz`, in place of earlier runs
-of the same methods on the same problems. Without a command the tables of these runs are printed.
+`store` puts the runs of finished problems into `experiments/audit/runs.csv.gz`, in place of earlier
+runs of the same methods on the same problems. Without a command the tables of these runs are
+printed.
 
 Each method searches twice with each seed: once with a budget of evaluations, once with a time
 limit. A method without randomness has one seed.
@@ -41,6 +42,7 @@ from placement.types import Solution
 
 FOLDER = Path("runs/audit")
 _RUNS = "runs.csv"
+_FINISHED = "finished"  # an empty file beside the runs of all methods
 _SEEDS = 5
 _UNTRAINED = "hsdag:variant=untrained"
 METHODS = (
@@ -78,6 +80,7 @@ def run(problems: str = "", *policies: str) -> None:
             if method not in finished:
                 _run_method(name, problem, method, find, path)
                 limit_compiled()
+        (folder / _FINISHED).touch()
 
 
 def _run_method(name: str, problem: Instance, method: str, find: base.Find, path: Path) -> None:
@@ -87,8 +90,9 @@ def _run_method(name: str, problem: Instance, method: str, find: base.Find, path
         print(f"{name}: {method} left out: {missing}", file=sys.stderr)
         return
     is_seeded = registered is None or registered.seeded
+    compiles = registered is None or registered.kind in ("learned", "search")
     try:
-        compile_s = curves.measure_compilation(method, find, problem) if is_seeded else 0.0
+        compile_s = curves.measure_compilation(method, find, problem) if compiles else 0.0
         seconds = max(tables.WARM_S, tables.COLD_S - compile_s)
         num_parameters = _count_parameters(method, problem)
         run_curve = partial(curves.run, method, find, problem)
@@ -136,10 +140,13 @@ def _count_parameters(method: str, problem: Instance) -> int:
 
 
 def store() -> None:
-    """Puts all runs of `FOLDER` in place of the stored ones of the same problems and methods."""
+    """Puts the runs of finished problems in place of stored ones of the same methods."""
     kept = {
         (run.problem, run.method, run.seed, run.budget): run
-        for path in (runs.STORED, *sorted(FOLDER.glob(f"*/{_RUNS}")))
+        for path in (
+            runs.STORED,
+            *(path.with_name(_RUNS) for path in sorted(FOLDER.glob(f"*/{_FINISHED}"))),
+        )
         if path.exists()
         for run in runs.read(path)
     }

@@ -12,6 +12,7 @@ import jax
 
 from placement import methods
 from placement.instance import Instance
+from placement.methods import learned
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
 from placement.types import Solution
@@ -31,7 +32,7 @@ class Point(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """What one search found, and when."""
+    """The progress of one search, and its result."""
 
     points: tuple[Point, ...]  # in the order of time; the last one is the end
     solution: Solution
@@ -66,7 +67,9 @@ def run(
     start_s = time.process_time()
 
     def observe(evaluations: int, best_s: float, *_: object) -> None:
-        points.append(Point(time.process_time() - start_s, evaluations, best_s))
+        # The released HSDAG evaluates its starts, the single devices, as 1e10 s.
+        value_s = best_s if best_s < learned.RELEASED_SINGLE_DEVICE_S else math.inf
+        points.append(Point(time.process_time() - start_s, evaluations, value_s))
 
     def stop() -> bool:
         return bool(points) and points[-1].evaluations >= stop_after
@@ -74,7 +77,9 @@ def run(
     limits = SearchLimits(seconds, budget, observe, stop, time.process_time)
     solution = methods.run(name, find, problem, seed, limits)
     evaluations = max(solution.evaluations, points[-1].evaluations if points else 1)
-    observe(evaluations, solution.value_s)
+    # A step that has begun is completed: the end may come after the limit.
+    end_s = min(time.process_time() - start_s, seconds)
+    points.append(Point(end_s, evaluations, solution.value_s))
     return Curve(_thin(points), solution)
 
 

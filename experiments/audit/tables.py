@@ -122,11 +122,28 @@ def make_tables(stored: Sequence[Run]) -> dict[str, Grid]:
     sharded = [entry.name for entry in entries if entry.family.startswith(_SHARDED)]
     results = evaluate(stored, [entry.name for entry in test])
     return {
+        "methods": _list_means(results),
         "audit": _summarise(results),
         "audit_families": _summarise_families(results, test),
         "audit_pairs": _summarise_pairs(results),
         "audit_sharded": _summarise(evaluate(stored, sharded, _SHARDED_METHODS)),
     }
+
+
+def _list_means(results: Results) -> Grid:
+    """Returns the geometric mean of each method at each point."""
+    return ["method", *POINTS], [
+        [
+            f"`{method}`",
+            *(format_interval(_mean(results, method, point)) for point in range(len(POINTS))),
+        ]
+        for method in _rank(results, 1)
+    ]
+
+
+def _rank(results: Results, point: int) -> list[str]:
+    """Returns the methods, the one with the lowest geometric mean at a point first."""
+    return sorted(results.methods, key=lambda method: _mean(results, method, point).value)
 
 
 def _summarise(results: Results) -> Grid:
@@ -136,7 +153,7 @@ def _summarise(results: Results) -> Grid:
         header += [f"{name}: mean", "interquartile mean"]
     header += [GAIN, "evaluations a second", "parameters", "s to compile"]
     rows = []
-    for method in sorted(results.methods, key=lambda m: _mean(results, m, 1).value):
+    for method in _rank(results, 1):
         scores = [results.at(method, point) for point in range(len(POINTS))]
         row = [f"`{method}`", str(min(len(seeds) for seeds in scores[0]))]
         for point in range(len(POINTS)):
@@ -153,10 +170,14 @@ def _summarise(results: Results) -> Grid:
             ]
         )
         size = " to ".join(f"{size:,}" for size in dict.fromkeys((sizes[0], sizes[-1])))
-        compile_s = np.mean([run.compile_s for run in cells])
-        rows.append(
-            [*row, format_interval(gain), f"{np.median(rates):,.0f}", size, f"{compile_s:.1f}"]
-        )
+        compile_s = float(np.mean([run.compile_s for run in cells]))
+        row += [
+            format_interval(gain),
+            f"{np.median(rates):,.0f}" if len(timed) > len(results.problems) else "-",
+            size if learned.is_learned(method) else "-",
+            f"{compile_s:.1f}" if compile_s else "-",
+        ]
+        rows.append(row)
     return header, rows
 
 
@@ -166,7 +187,7 @@ def _summarise_families(results: Results, entries: Sequence[suite.Entry]) -> Gri
     for entry in entries:
         families.setdefault(entry.family, []).append(entry.name)
     rows = []
-    for method in sorted(results.methods, key=lambda m: _mean(results, m, 1).value):
+    for method in _rank(results, 1):
         means = [
             statistics.geometric_mean([results.scores[method, name][1] for name in names]).value
             for names in families.values()
@@ -178,7 +199,7 @@ def _summarise_families(results: Results, entries: Sequence[suite.Entry]) -> Gri
 def _summarise_pairs(results: Results) -> Grid:
     """Returns the probabilities that a run of `_MAIN` is better than one of each method."""
     rows = []
-    for method in results.methods:
+    for method in _rank(results, 1):
         if method != _MAIN:
             texts = [
                 format_interval(_compare(results, method, point), 2) for point in range(len(POINTS))
@@ -188,32 +209,38 @@ def _summarise_pairs(results: Results) -> Grid:
 
 
 def make_sentences(stored: Sequence[Run]) -> list[str]:
-    """Returns what follows from the tables: a sentence or two for each point."""
+    """Returns which problems the tables cover, and what follows from the tables at each point.
+
+    The learned methods are compared with `_MAIN`.
+    """
     names = [entry.name for entry in list_run_problems(stored) if entry.split == "test"]
     results = evaluate(stored, names)
-    return [_make_sentence(results, point) for point in range(len(POINTS))]
+    num_problems = sum(entry.split == "test" for entry in list_problems())
+    covered = ", ".join(f"`{name}`" for name in names)
+    return [
+        f"The runs cover {len(names)} of {num_problems} problems: {covered}.",
+        *(_make_sentence(results, point) for point in range(len(POINTS))),
+    ]
 
 
 def _make_sentence(results: Results, point: int) -> str:
-    ranked = sorted(results.methods, key=lambda m: _mean(results, m, point).value)
+    ranked = _rank(results, point)
     lowest = [f"`{m}` {format_interval(_mean(results, m, point))}" for m in ranked[:3]]
-    verdicts: dict[str, list[str]] = {"better than": [], "worse than": [], "undecided against": []}
+    better, worse, undecided = list[str](), list[str](), list[str]()
     for method in ranked:
         if method != _MAIN and learned.is_learned(method):
             probability = _compare(results, method, point)
-            verdict = (
-                "better than"
-                if probability.low > _EVEN
-                else "worse than"
-                if probability.high < _EVEN
-                else "undecided against"
-            )
-            verdicts[verdict].append(f"`{method}`")
-    judged = "; ".join(f"{text} {', '.join(names)}" for text, names in verdicts.items() if names)
-    return (
-        f"**{POINTS[point]}**: the lowest means are {', '.join(lowest)}. Of the learned methods, "
-        f"`{_MAIN}` is {judged}."
-    )
+            verdict = undecided
+            if probability.low > _EVEN:
+                verdict = better
+            elif probability.high < _EVEN:
+                verdict = worse
+            verdict.append(f"`{method}`")
+    sentences = [f"**{POINTS[point]}.** The lowest means are {', '.join(lowest)}."]
+    sentences += [f"`{_MAIN}` is better than {', '.join(better)}."] if better else []
+    sentences += [f"`{_MAIN}` is worse than {', '.join(worse)}."] if worse else []
+    sentences += [f"It is undecided against {', '.join(undecided)}."] if undecided else []
+    return " ".join(sentences)
 
 
 def _mean(results: Results, method: str, point: int) -> Interval:

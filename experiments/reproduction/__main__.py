@@ -3,7 +3,8 @@
     python -m experiments.reproduction
     python -m experiments.reproduction quickstart concurrent_gains
 
-A page has a line `<!-- documents: NAME -->` above each such table. `page_tables.TABLES` lists the
+A page has a line `<!-- documents: NAME -->` above each such table, and `<!-- sentences: NAME -->`
+above a list of sentences that follow from a table. `page_tables.TABLES` lists the
 commands behind each table and the reader of their results. All commands together take a night.
 Runs stay in `runs/documents`. A finished run is not repeated, so an interrupted night continues;
 remove the folder to measure again. Tables of Tarnawski et al.'s workloads need their files in
@@ -14,11 +15,13 @@ import os
 import shlex
 import subprocess
 import sys
+import textwrap
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from markdown_it import MarkdownIt
 
-from experiments.reproduction.page_tables import TABLES
+from experiments.reproduction.page_tables import SENTENCES, TABLES
 from experiments.reproduction.table_readers import PRINTED, Grid, split_cells
 from placement import arguments, files
 from placement.errors import UserError
@@ -27,6 +30,8 @@ from placement.reporting import runs
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "runs" / "documents"
 MARK = "<!-- documents: {} -->"
+SENTENCES_MARK = "<!-- sentences: {} -->"
+_WIDTH = 105  # of a page's lines
 _TOLERANCE = 0.05  # relative; a number that differs by less counts as unchanged
 _FINISHED = "documents.json"  # in a run's directory once its command has succeeded
 
@@ -52,6 +57,9 @@ def run(*names: str) -> None:
             continue
         for line in replace_table(ROOT / table.page, name, table.read(FOLDER)):
             print(f"{name}: {line}", flush=True)
+        if name in SENTENCES:
+            page, make = SENTENCES[name]
+            replace_sentences(ROOT / page, name, make())
 
 
 def replace_table(page: Path, name: str, grid: Grid) -> list[str]:
@@ -91,6 +99,34 @@ def replace_table(page: Path, name: str, grid: Grid) -> list[str]:
             if _differs(old_cell, cell):
                 changes.append(f"{row[0]}, {column}: {old_cell} -> {cell}")
     return changes
+
+
+def replace_sentences(page: Path, name: str, sentences: Sequence[str]) -> None:
+    """Replaces a page's list below the mark of sentences by others.
+
+    Raises:
+      UserError: the page has no such mark.
+    """
+    lines = page.read_text("utf-8").splitlines()
+    if SENTENCES_MARK.format(name) not in lines:
+        raise UserError(
+            f"{page} has no line {SENTENCES_MARK.format(name)!r}; put it above the list"
+        )
+    start = lines.index(SENTENCES_MARK.format(name)) + 2
+    end = start + next(i for i, line in enumerate([*lines[start:], ""]) if not line)
+    lines[start:end] = format_list(sentences)
+    runs.write_text(page, "\n".join(lines) + "\n")
+
+
+def format_list(sentences: Iterable[str]) -> list[str]:
+    """Returns the lines of a list in Markdown."""
+    return [
+        line
+        for sentence in sentences
+        for line in textwrap.wrap(
+            f"- {sentence}", _WIDTH, subsequent_indent="  ", break_on_hyphens=False
+        )
+    ]
 
 
 def _differs(old: str, new: str) -> bool:

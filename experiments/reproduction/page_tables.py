@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from experiments.audit import tables as audit
 from experiments.benchmarks.proposals import HEADER, MOVES_HEADER
 from experiments.reproduction import conclusions
 from experiments.reproduction import table_readers as readers
@@ -41,6 +42,13 @@ def _workload_commands(
     }
 
 
+def _read_audit(folder: Path, name: str) -> Grid:
+    """Reads a table of the stored runs of the audit, which need no other folder."""
+    del folder
+    return audit.make_tables(audit.read_stored())[name]
+
+
+_AUDIT_PARTS = "", "_families", "_pairs", "_sharded"
 _QUICK = "--config=quickstart"
 # The recurrent networks are made small: an inference takes tens of milliseconds, not seconds.
 _SMALL = "hidden=512,steps=10,vocabulary=4000"
@@ -111,11 +119,10 @@ _SERIAL = {
         "--config.graphs=inception_v3,resnet50 --config.devices=host"
     ),
 }
-_AUDIT = "--config=audit --task=compare"
+_SIMULATE = "--config=simulate --task=compare"
 _SYNTHETIC = [f"synthetic:family={f},ops=300" for f in ("layered", "series_parallel")]
 _HEADROOM_GRAPHS = ",".join(["rnnlm", "nmt:layers=2", *_SYNTHETIC])
 _PAPER = "hsdag:variant=paper"
-_BASELINES = "hierarchical,colocrl,placeto,search,lns"
 # Where the strength of `hsdag` comes from: its parts, with policies of two more pretrainings.
 _PRETRAININGS = {
     f"pretrain_hsdag_{seed}": f"--config=pretrain_hsdag --task=pretrain --config.seed={seed}"
@@ -126,58 +133,29 @@ _PARTS = _PRETRAININGS | {
         ["experiments.benchmarks.parts", *(f"{run}/policy.msgpack" for run in _PRETRAININGS)]
     )
 }
-_SHARDED = "synthetic:family=sharded_chain,size=6144,shards=3,layers=3"
-_AUDITS = {
-    "audit": (
-        "hsdag",
-        f"{_AUDIT} --config.graphs={_HEADROOM_GRAPHS},inception_v3 --config.seeds=2 "
-        f"--config.budget=8000 --config.time_limit_s=120 --config.methods={_PAPER},hsdag,"
-        f"hsdag:variant=untrained,hierarchical:slices=0,scheduler,{_BASELINES},"
-        "heft,peft,m_etf,cpsat,human_expert,metis,scotch",
-    ),
-    "audit_wall": (
-        "hsdag",
-        f"{_AUDIT} --config.graphs={_HEADROOM_GRAPHS} --config.seeds=2 --config.budget=1000000000 "
-        "--config.time_limit_s=30 --config.methods=hsdag:variant=released,"
-        f"hsdag:variant=released,faults=0,{_PAPER},hsdag,hsdag:variant=untrained,{_BASELINES}",
-    ),
-    "audit_long": (
-        "hsdag",
-        f"{_AUDIT} --config.graphs={_HEADROOM_GRAPHS} --config.seeds=4 --config.budget=32000 "
-        "--config.methods=hsdag,hsdag:variant=untrained,search,lns,heft",
-    ),
-    "ablation": (
-        _PAPER,
-        f"{_AUDIT} --config.graphs={','.join(_SYNTHETIC)} --config.seeds=3 --config.budget=8000 "
-        f"--config.methods={_PAPER},{_PAPER},features=op_type+degrees+fractal+positional,"
-        f"{_PAPER},features=op_type+degrees+fractal+output_shape,"
-        f"{_PAPER},features=op_type+output_shape",
-    ),
-    "sharded": (
-        "doppler",
-        f"{_AUDIT} --config.graphs={_SHARDED} "
-        "--config.devices=roofline:server_gpu,server_gpu,server_gpu,server_gpu "
-        "--config.seeds=5 --config.budget=500 --config.time_limit_s=120 --config.methods=doppler,"
-        "doppler:stages=simulation,giph,placeto,hierarchical,hsdag,search_untrained,heft,m_etf",
-    ),
-}
+_ABLATION = (
+    f"{_SIMULATE} --config.graphs={','.join(_SYNTHETIC)} --config.seeds=3 --config.budget=8000 "
+    f"--config.methods={_PAPER},{_PAPER},features=op_type+degrees+fractal+positional,"
+    f"{_PAPER},features=op_type+degrees+fractal+output_shape,"
+    f"{_PAPER},features=op_type+output_shape"
+)
 _UNTRAINED = "hsdag:variant=untrained"
 _ROLES = "hierarchical:grouping=roles,num_groups=128"
 _QUESTIONS = {
     "specifications": (
         (_UNTRAINED, "scheduler"),
-        f"{_AUDIT} --config.graphs={_HEADROOM_GRAPHS} --config.seeds=3 --config.budget=2000 "
+        f"{_SIMULATE} --config.graphs={_HEADROOM_GRAPHS} --config.seeds=3 --config.budget=2000 "
         f"--config.methods={_UNTRAINED},{_UNTRAINED},specifications=False,"
         "scheduler,scheduler:specifications=False",
     ),
     "readers": (
         ("hierarchical",),
-        f"{_AUDIT} --config.graphs={_HEADROOM_GRAPHS} --config.seeds=3 --config.budget=2000 "
+        f"{_SIMULATE} --config.graphs={_HEADROOM_GRAPHS} --config.seeds=3 --config.budget=2000 "
         "--config.methods=hierarchical:num_readers=1,hierarchical,hierarchical:num_readers=32",
     ),
     "roles_planner": (
         ("hierarchical",),
-        f"{_AUDIT} --config.graphs=rnnlm,nmt:layers=2 --config.seeds=2 --config.budget=2000 "
+        f"{_SIMULATE} --config.graphs=rnnlm,nmt:layers=2 --config.seeds=2 --config.budget=2000 "
         f"--config.methods=hierarchical,{_ROLES},{_ROLES},roles=neighbours,human_expert",
     ),
 }
@@ -285,22 +263,18 @@ TABLES = {
         _SERIAL,
         partial(readers.read_gaps, runs=_SERIAL, exact="graph_cut", methods=_SERIAL_METHODS),
     ),
-    "methods": Table(
-        "README.md", {"audit": _AUDITS["audit"][1]}, partial(readers.read_ranking, run="audit")
-    ),
-    "rooms": Table(
-        "docs/REPRODUCTION.md",
-        {"audit": _AUDITS["audit"][1]},
-        partial(readers.read_headroom, run="audit"),
-    ),
     **{
-        name: Table(
-            "docs/REPRODUCTION.md",
-            {name: command},
-            partial(readers.read_scores, run=name, baselines=[baseline]),
+        name: Table(page, {}, partial(_read_audit, name=name))
+        for name, page in (
+            ("methods", "README.md"),
+            *((f"audit{part}", "docs/REPRODUCTION.md") for part in _AUDIT_PARTS),
         )
-        for name, (baseline, command) in _AUDITS.items()
     },
+    "ablation": Table(
+        "docs/REPRODUCTION.md",
+        {"ablation": _ABLATION},
+        partial(readers.read_scores, run="ablation", baselines=[_PAPER]),
+    ),
     "hierarchical": Table(
         "docs/REPRODUCTION.md",
         _PLANNER | _EXACT,
@@ -376,4 +350,9 @@ TABLES = {
     ),
     "unseen_devices": Table("docs/PRETRAINING.md", _UNSEEN, readers.read_unseen_by_devices),
     "unseen_families": Table("docs/PRETRAINING.md", _UNSEEN, readers.read_unseen_by_family),
+}
+
+# Lists of sentences: the page and the function that makes them.
+SENTENCES: dict[str, tuple[str, Callable[[], list[str]]]] = {
+    "audit": ("docs/REPRODUCTION.md", lambda: audit.make_sentences(audit.read_stored())),
 }

@@ -37,7 +37,7 @@ RECIPES: dict[str, Recipe] = {
     name: importlib.import_module(f"placement.policies.{name}").RECIPE for name in POLICIES
 }
 CHUNK = 16  # steps between two reports at most
-_RELEASED_SINGLE_DEVICE_S = np.float32(1e10)
+RELEASED_SINGLE_DEVICE_S = np.float32(1e10)
 _REPORT_INTERVAL_S = 1.0
 _MEASURED_SAMPLES = 8  # samples of a step where evaluating each of them takes seconds
 _INSTALLED = Path(__file__).parent / "pretrained"
@@ -317,7 +317,7 @@ def _fail_single_devices(evaluate: Evaluate) -> Evaluate:
     def evaluate_others(placements: Array) -> Array:
         placements = np.asarray(placements)
         is_single = (placements == placements[:, :1]).all(axis=1)
-        return np.where(is_single, _RELEASED_SINGLE_DEVICE_S, np.asarray(evaluate(placements)))
+        return np.where(is_single, RELEASED_SINGLE_DEVICE_S, np.asarray(evaluate(placements)))
 
     return evaluate_others
 

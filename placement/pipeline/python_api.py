@@ -102,7 +102,8 @@ class Comparison:
     def to_latex(self) -> str:
         """Returns graphs by methods as a LaTeX tabular for the package booktabs.
 
-        A cell is the mean over the seeds with its 95% interval; the best of a graph is bold.
+        As comparison.tex: a cell is the mean over the seeds, from five seeds on with its 95%
+        interval and the best of a graph in bold.
         """
         return comparison.latex(report.compare_rows(self.summary["rows"])[0])
 

@@ -78,7 +78,7 @@ def draw_comparison(
     for graph, name in zip(graphs, runs.file_names(graphs), strict=True):
         of_graph = [row for row in rows if row["graph"] == graph]
         drawings[f"front-of-{name}"] = functools.partial(scatter_plots.pareto, of_graph)
-    return write(drawings, workdir, console, fault_log)
+    return write(drawings, workdir, console, fault_log, suffixes=("png", "svg", "pdf"))
 
 
 def write(
@@ -86,12 +86,15 @@ def write(
     workdir: Path,
     console: Console,
     fault_log: faults.Faults,
+    *,
+    suffixes: Collection[str] = ("png", "svg"),
 ) -> list[Path]:
     """Saves the figures that can be drawn; says for each reason which ones cannot.
 
     Args:
       drawings: by name of the file, functions that draw a figure or raise `NothingToDrawError`.
       workdir, console, fault_log: the run directory, to print the reasons on, and for other errors.
+      suffixes: of the files of each figure, with 'svg'.
 
     Returns:
       The SVG files.
@@ -99,11 +102,11 @@ def write(
     directory = runs.make_folder(workdir / "figures")
     saved, left_out = [], dict[str, list[str]]()
     for name, draw in drawings.items():
-        for suffix in ("png", "svg"):  # of an earlier run
+        for suffix in suffixes:  # of an earlier run
             (directory / f"{name}.{suffix}").unlink(missing_ok=True)
         with fault_log.during(f"drawing {name}"):
             try:
-                plots.save(draw(), directory, name)
+                plots.save(draw(), directory, name, suffixes)
                 saved.append(directory / f"{name}.svg")
             except (plots.NothingToDrawError, UserError) as error:
                 left_out.setdefault(str(error), []).append(name)

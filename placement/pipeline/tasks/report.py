@@ -116,7 +116,7 @@ def write_comparison(
     *,
     writable: bool = True,
 ) -> None:
-    """Prints the tables of a comparison, and writes report.md, comparison.csv and report.html.
+    """Prints the tables of a comparison, and writes its report, comparison.csv and comparison.tex.
 
     The arguments are those of `write_report`.
     """
@@ -138,6 +138,9 @@ def write_comparison(
         title = f"# Comparison, objective {summary['objective']}"
         parts = [title, closing, *sections, results.report_markdown(summary)]
         runs.write_text(workdir / "comparison.csv", comparison.to_csv(plain["rows"]))
+        runs.write_text(
+            workdir / "comparison.tex", comparison.latex(compare_rows(plain["rows"])[0])
+        )
         runs.write_text(workdir / "report.md", "\n\n".join(parts))
     wrapped_text.print_table(
         comparison.rich_table(compared_rows, f"objective {summary['objective']}"), console
@@ -151,7 +154,7 @@ def write_comparison(
     figure_files = figures.draw_comparison(
         rows, aggregated, _learners(rows), workdir, console, task_faults
     )
-    for name in ("report.md", "comparison.csv"):
+    for name in ("report.md", "comparison.csv", "comparison.tex"):
         console.print(str(workdir / name), markup=False, soft_wrap=True)
     with task_faults.during("writing report.html"):
         _write_page(summary, workdir, figure_files, console, {"Comparison": "\n\n".join(sections)})

@@ -1,7 +1,8 @@
 """Shared parts of all figures: style, labels, files.
 
-A figure is a pure function of a run's files. It is saved as PNG and as SVG; equal data give equal
-files. matplotlib is an optional extra, imported only when a figure is drawn.
+A figure is a pure function of a run's files. It is saved as PNG and SVG, and that of a comparison
+also as PDF; equal data give equal files. matplotlib is an optional extra, imported only when a
+figure is drawn.
 
 The colours are Okabe and Ito's, which colour-blind readers can distinguish (https://jfly.uni-koeln.de/color/);
 hatches distinguish devices in grey print.
@@ -27,6 +28,8 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 ALARM = "#d55e00"  # emphasises
 GREY, PALE = "#767676", "#ececec"
 SMALLEST = 6.0  # points: the smallest readable text in print
+# By suffix of a figure's file: what differs from run to run is left out.
+_METADATA = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 BOUND: dict[str, Any] = {"color": "black", "linestyle": ":", "linewidth": 1.5}
 
 
@@ -34,8 +37,8 @@ class NothingToDrawError(Exception):
     """A figure cannot be drawn; the message says why, in one line."""
 
 
-def save(figure: "Figure", directory: Path, name: str) -> None:
-    """Writes NAME.png and NAME.svg; equal figures make equal files.
+def save(figure: "Figure", directory: Path, name: str, suffixes: Iterable[str]) -> None:
+    """Writes NAME.png, NAME.svg and NAME.pdf; equal figures make equal files.
 
     Raises:
       OSError: a file cannot be written; the error names it.
@@ -43,10 +46,10 @@ def save(figure: "Figure", directory: Path, name: str) -> None:
     import matplotlib
 
     _take_literally(figure)
-    for suffix, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
+    for suffix in suffixes:
         image = io.BytesIO()
         with matplotlib.rc_context({"svg.hashsalt": "placement", "svg.fonttype": "none"}):
-            figure.savefig(image, dpi=150, format=suffix, metadata=metadata)
+            figure.savefig(image, dpi=150, format=suffix, metadata=_METADATA[suffix])
         runs.write_bytes(directory / f"{name}.{suffix}", image.getvalue())
 
 

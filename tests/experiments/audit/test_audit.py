@@ -99,11 +99,14 @@ def test_sentences_follow_from_the_runs():
         *_cell("doppler", *best_s * spread),
         *_cell("placeto", *2 * best_s * spread[::-1]),
     ]
-    for sentence in tables.make_sentences(stored):
+    covered, *sentences = tables.make_sentences(stored)
+    assert covered.startswith("The runs cover 1 of ")
+    assert len(sentences) == 3
+    for sentence in sentences:
         assert "lowest means are `search` 1.049" in sentence
         assert (
-            "`hsdag` is better than `giph`; worse than `doppler`; undecided against `placeto`."
-            in sentence
+            "`hsdag` is better than `giph`. `hsdag` is worse than `doppler`. It is undecided "
+            "against `placeto`." in sentence
         )
     header, rows = tables.make_tables(stored)["audit"]
     assert rows[0][:2] == ["`search`", "5"]

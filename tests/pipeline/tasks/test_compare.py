@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from configs import audit
+from configs import simulate
 from placement import arguments
 from placement.methods import METHODS
 from placement.pipeline.console import progress
@@ -42,7 +42,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
     flags = [f"--config.graphs={','.join(_GRAPHS)}", f"--config.methods={','.join(_SOME)}"]
     flags += ["--config.seeds=2", *_NO_STEP]
     code, _, err = run(
-        workdir, "--task=compare", *flags, config="configs/audit.py", plots=True, limit_s=480.0
+        workdir, "--task=compare", *flags, config="configs/simulate.py", plots=True, limit_s=480.0
     )
     assert code == 0, err
     return workdir
@@ -53,7 +53,7 @@ def _methods(text: str) -> list[str]:
 
 
 def test_the_audit_is_of_methods_and_graphs_that_there_are():
-    settings = Settings.from_mapping(audit.get_config())
+    settings = Settings.from_mapping(simulate.get_config())
     methods, _ = compare._methods(settings, progress.DEFAULT_DISPLAY)
     assert set(methods) == {m for m in _methods(settings.methods) if _is_installed(m)} - {"single"}
     assert len(methods) == len(set(methods))
@@ -61,7 +61,7 @@ def test_the_audit_is_of_methods_and_graphs_that_there_are():
 
 
 def test_methods_of_the_audit_that_no_seed_changes_run_once(tmp_path):
-    settings = Settings.from_mapping({**audit.get_config(), "graphs": _GRAPHS[0], "seeds": 2})
+    settings = Settings.from_mapping({**simulate.get_config(), "graphs": _GRAPHS[0], "seeds": 2})
     methods = compare._methods(settings, progress.DEFAULT_DISPLAY)
     first, second = compare._cells(settings, tmp_path, *methods)
     installed = {method for method in _methods(settings.methods) if _is_installed(method)}
@@ -72,12 +72,14 @@ def test_methods_of_the_audit_that_no_seed_changes_run_once(tmp_path):
 @pytest.mark.slow
 def test_every_other_method_of_the_audit_runs(tmp_path):
     """Those of which the packages are installed."""
-    others = [method for method in _methods(audit.get_config().methods) if method not in _SOME]
+    others = [method for method in _methods(simulate.get_config().methods) if method not in _SOME]
     able = [method for method in others if _is_installed(method)]
     assert {"hierarchical", "placeto", "hsdag:variant=paper"} <= set(able)
     flags = [f"--config.graphs={_GRAPHS[0]}", f"--config.methods={','.join(able)}"]
     flags += ["--config.seeds=1", *_NO_STEP]
-    code, _, err = run(tmp_path, "--task=compare", *flags, config="configs/audit.py", limit_s=480.0)
+    code, _, err = run(
+        tmp_path, "--task=compare", *flags, config="configs/simulate.py", limit_s=480.0
+    )
     assert code == 0, err
     rows = check_summary(tmp_path)["rows"]
     assert {row["method"] for row in rows} >= set(able)
@@ -117,7 +119,9 @@ def test_an_audit_says_what_its_runs_say_together(audited):
         improvement = scope["probability_of_improvement"]
         assert {"hsdag", "zero_shot", "search", "heft"} <= set(improvement)
         assert not {"peft", "lns"} & set(improvement)
-    assert (audited / "figures/profiles.svg").exists()
+    for suffix in ("png", "svg", "pdf"):
+        assert (audited / f"figures/profiles.{suffix}").stat().st_size > 0
+    assert (audited / "comparison.tex").read_text().startswith(r"\begin{tabular}")
     page = (audited / "report.html").read_text()
     assert '<img alt="Profiles"' in page
     text = (audited / "report.md").read_text()
@@ -148,7 +152,9 @@ def test_measured_methods_run_with_every_seed(tmp_path):
 def test_one_method_on_one_graph_is_told_without_statistics_that_it_takes_more_for(tmp_path):
     flags = ["--task=compare", f"--config.graphs={_GRAPHS[0]}", "--config.methods=heft", *_NO_STEP]
     for seeds in (1, 2):
-        code, _, err = run(tmp_path, *flags, f"--config.seeds={seeds}", config="configs/audit.py")
+        code, _, err = run(
+            tmp_path, *flags, f"--config.seeds={seeds}", config="configs/simulate.py"
+        )
         assert code == 0, err
         summary = json.loads((tmp_path / "summary.json").read_text())
         assert {row["seed"] for row in summary["rows"]} == set(range(seeds))
@@ -164,7 +170,7 @@ def test_a_graph_that_is_none_is_refused_before_the_first_cell(tmp_path, graph):
         tmp_path,
         "--task=compare",
         f"--config.graphs={_GRAPHS[0]},{graph}",
-        config="configs/audit.py",
+        config="configs/simulate.py",
     )
     assert code == 2
     assert graph in err.splitlines()[-1]

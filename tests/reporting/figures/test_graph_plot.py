@@ -113,8 +113,8 @@ def test_dollars_in_names_are_no_formulas(tmp_path):
     names = (r"a$\nothing$", "b$", "$c$", "d")
     graph = dataclasses.replace(details.graph, name="$net$", op_names=names)
     details = dataclasses.replace(details, graph=graph, coarse=graph)
-    plots.save(graph_plot.placement(details), tmp_path, "placement")
-    plots.save(device_plots.timeline(details), tmp_path, "timeline")
+    plots.save(graph_plot.placement(details), tmp_path, "placement", ("png", "svg", "pdf"))
+    plots.save(device_plots.timeline(details), tmp_path, "timeline", ("png", "svg", "pdf"))
     assert "$c$" in (tmp_path / "placement.svg").read_text()
     assert r"a$\nothing$" in (tmp_path / "timeline.svg").read_text()
 

@@ -10,12 +10,15 @@ _METRICS = [{"evaluations": step, "best_s": 1 / step} for step in (1, 2, 3)]
 
 
 def test_a_figure_is_saved_as_pixels_and_as_text_that_stays_text(tmp_path):
-    plots.save(search_plots.search(_METRICS), tmp_path, "search")
+    plots.save(search_plots.search(_METRICS), tmp_path, "search", ("png", "svg", "pdf"))
     assert (tmp_path / "search.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     root = xml.etree.ElementTree.parse(tmp_path / "search.svg").getroot()
     texts = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
     assert "placements evaluated" in texts
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["search.png", "search.svg"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        f"search.{suffix}" for suffix in ("pdf", "png", "svg")
+    ]
+    assert (tmp_path / "search.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_a_search_that_tells_shares_has_a_panel_of_them():
@@ -30,8 +33,8 @@ def test_a_search_that_tells_shares_has_a_panel_of_them():
 
 def test_equal_figures_make_equal_files(tmp_path):
     for name in ("one", "other"):
-        plots.save(search_plots.search(_METRICS), tmp_path, name)
-    for suffix in ("png", "svg"):
+        plots.save(search_plots.search(_METRICS), tmp_path, name, ("png", "svg", "pdf"))
+    for suffix in ("png", "svg", "pdf"):
         one, other = ((tmp_path / f"{name}.{suffix}").read_bytes() for name in ("one", "other"))
         assert one == other
 

@@ -1,14 +1,9 @@
-"""Every method at equal evaluations or at equal wall time, with statistics over few runs.
+"""Comparisons of methods in simulation, with statistics over ten seeds.
 
-    python -m experiments.main --config=configs/audit.py --task=compare --workdir=runs/audit
+    python -m experiments.main --config=configs/simulate.py --task=compare --workdir=runs/simulate
 
-This command compares at equal evaluations, with two accelerators of one kind. These flags compare
-at equal wall time, and with accelerators of two kinds (give each a work directory of its own):
-
-    --config.budget=1000000000 --config.time_limit_s=30
-    --config.devices=roofline:cpu,igpu,npu
-
-The first and the third take about a day and a half on two cores, the second about nine hours.
+By default every method on seven graphs at equal evaluations, which takes a day and a half on two
+cores. `experiments.audit` compares the methods on problems that no policy was trained on.
 docs/EXPERIMENTS.md explains the result. `graph_cut` only solves `serial` and so is not in the list.
 """
 
