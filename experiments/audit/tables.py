@@ -36,6 +36,31 @@ _DECIMALS = 5  # of scores; further ones are rounding in single precision
 Grid = tuple[list[str], list[list[str]]]
 
 
+class Conclusion(NamedTuple):
+    """A paper's statement that its method places better than another one."""
+
+    paper: str
+    method: str  # as the authors describe or released it
+    baseline: str
+
+
+CONCLUSIONS = (
+    Conclusion("HSDAG", "hsdag:variant=paper", "placeto"),
+    Conclusion("HSDAG", "hsdag:variant=paper", "colocrl"),
+    Conclusion("HSDAG, released program", "hsdag:variant=released", "placeto"),
+    Conclusion("Hierarchical Planner", "hierarchical:variant=paper", "colocrl"),
+    Conclusion("Hierarchical Planner", "hierarchical:variant=paper", "human_expert"),
+    Conclusion("Hierarchical Planner", "hierarchical:variant=paper", "scotch"),
+    Conclusion("Hierarchical Planner", "hierarchical:variant=paper", _SINGLE),
+    Conclusion("Placeto", "placeto", "colocrl"),
+    Conclusion("GiPH", "giph", "placeto"),
+    Conclusion("GiPH", "giph", "heft"),
+    Conclusion("DOPPLER", "doppler", "heft"),
+    Conclusion("DOPPLER", "doppler", "placeto"),
+    Conclusion("DOPPLER", "doppler", "giph"),
+)
+
+
 class Results(NamedTuple):
     """The runs of some problems, read at each of the `POINTS`."""
 
@@ -126,6 +151,7 @@ def make_tables(stored: Sequence[Run]) -> dict[str, Grid]:
         "audit": _summarise(results),
         "audit_families": _summarise_families(results, test),
         "audit_pairs": _summarise_pairs(results),
+        "audit_conclusions": _judge_conclusions(results),
         "audit_sharded": _summarise(evaluate(stored, sharded, _SHARDED_METHODS)),
     }
 
@@ -201,11 +227,39 @@ def _summarise_pairs(results: Results) -> Grid:
     rows = []
     for method in _rank(results, 1):
         if method != _MAIN:
-            texts = [
-                format_interval(_compare(results, method, point), 2) for point in range(len(POINTS))
-            ]
-            rows.append([f"`{method}`", *texts])
+            pairs = [_compare(results, _MAIN, method, point) for point in range(len(POINTS))]
+            rows.append([f"`{method}`", *(format_interval(pair, 2) for pair in pairs)])
     return ["method", *(f"`{_MAIN}` is better, {point}" for point in POINTS)], rows
+
+
+def _judge_conclusions(results: Results) -> Grid:
+    """Returns for each conclusion how likely a run of the method is better, at the first point."""
+    rows = []
+    for paper, method, baseline in CONCLUSIONS:
+        if {method, baseline} <= set(results.methods):
+            probability = _compare(results, method, baseline, 0)
+            rows.append(
+                [
+                    *(paper, f"`{method}` is better than `{baseline}`"),
+                    *(format_interval(probability, 2), _judge(probability)),
+                ]
+            )
+    return ["paper", "conclusion", f"probability, {POINTS[0]}", "here"], rows
+
+
+def _count_conclusions(results: Results) -> str:
+    verdicts = [row[-1] for row in _judge_conclusions(results)[1]]
+    holds, fails, unknown = (verdicts.count(v) for v in ("holds", "does not", "inconclusive"))
+    return (
+        f"**The papers' algorithms.** {holds} of {len(verdicts)} conclusions of the papers hold, "
+        f"{fails} do not, and {unknown} are inconclusive."
+    )
+
+
+def _judge(probability: Interval) -> str:
+    if probability.low > _EVEN:
+        return "holds"
+    return "does not" if probability.high < _EVEN else "inconclusive"
 
 
 def make_sentences(stored: Sequence[Run]) -> list[str]:
@@ -220,6 +274,7 @@ def make_sentences(stored: Sequence[Run]) -> list[str]:
     return [
         f"The runs cover {len(names)} of {num_problems} problems: {covered}.",
         *(_make_sentence(results, point) for point in range(len(POINTS))),
+        _count_conclusions(results),
     ]
 
 
@@ -227,15 +282,10 @@ def _make_sentence(results: Results, point: int) -> str:
     ranked = _rank(results, point)
     lowest = [f"`{m}` {format_interval(_mean(results, m, point))}" for m in ranked[:3]]
     better, worse, undecided = list[str](), list[str](), list[str]()
+    verdicts = {"holds": better, "does not": worse, "inconclusive": undecided}
     for method in ranked:
         if method != _MAIN and learned.is_learned(method):
-            probability = _compare(results, method, point)
-            verdict = undecided
-            if probability.low > _EVEN:
-                verdict = better
-            elif probability.high < _EVEN:
-                verdict = worse
-            verdict.append(f"`{method}`")
+            verdicts[_judge(_compare(results, _MAIN, method, point))].append(f"`{method}`")
     sentences = [f"**{POINTS[point]}.** The lowest means are {', '.join(lowest)}."]
     sentences += [f"`{_MAIN}` is better than {', '.join(better)}."] if better else []
     sentences += [f"`{_MAIN}` is worse than {', '.join(worse)}."] if worse else []
@@ -247,9 +297,10 @@ def _mean(results: Results, method: str, point: int) -> Interval:
     return statistics.geometric_mean(results.at(method, point))
 
 
-def _compare(results: Results, method: str, point: int) -> Interval:
+def _compare(results: Results, method: str, other: str, point: int) -> Interval:
+    """Returns the probability that a run of a method is better than one of another."""
     return statistics.probability_of_improvement(
-        results.at(_MAIN, point), results.at(method, point)
+        results.at(method, point), results.at(other, point)
     )
 
 

@@ -48,7 +48,7 @@ def _read_audit(folder: Path, name: str) -> Grid:
     return audit.make_tables(audit.read_stored())[name]
 
 
-_AUDIT_PARTS = "", "_families", "_pairs", "_sharded"
+_AUDIT_PARTS = "", "_families", "_pairs", "_conclusions", "_sharded"
 _QUICK = "--config=quickstart"
 # The recurrent networks are made small: an inference takes tens of milliseconds, not seconds.
 _SMALL = "hidden=512,steps=10,vocabulary=4000"
