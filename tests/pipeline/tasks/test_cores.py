@@ -8,7 +8,7 @@ import openvino as ov
 import pytest
 
 import placement
-from placement.pipeline import saved_costs
+from placement.pipeline import change_costs, saved_costs
 from placement.runtime import devices, processors
 from placement.runtime.execution.split import Segment
 from placement.runtime.measurement.local import LocalMeasurer
@@ -38,6 +38,8 @@ def test_a_model_is_placed_on_groups_of_cores_reported_and_deployed(tmp_path):
     assert sum(bool(row.get("reference")) for row in rows.values()) in (1, 2)
     saved = saved_costs.read(tmp_path / "run" / "profile.json")
     assert saved["cores"] == [list(device.cores) for device in devices.resolve("cores")]
+    is_left_out = change_costs.LEFT_OUT in saved["conditions"]["left_out"]
+    assert is_left_out == ("changes" not in saved)
     placed = json.loads((tmp_path / "run" / "placement.json").read_text())
     assert set(placed["provenance"]["devices"]) >= {"CPU_ALL"}
 
