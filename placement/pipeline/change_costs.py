@@ -61,29 +61,29 @@ def measure(
 
     Returns:
       The JSON-able costs (`group_changes.to_json`), and as `placements` the latencies of each
-      measured placement; None if there was no time to measure any.
+      measured placement; None if no placement could be measured, or there was no time.
     """
     deadline_s = time.monotonic() + limit_s
     num_cores = [len(device.cores) for device in measurer.devices]
     num_devices = len(num_cores)
     no_changes = GroupChanges(np.zeros(num_devices), np.zeros((num_devices, num_devices)))
     profiled = _make_problem(net, costs, measurer, no_changes)
-    whole = np.full(profiled.coarse.graph.num_ops, np.argmax(num_cores), np.int32)
-    whole_s = _predict(profiled.coarse, whole)
-    trials = [_Trial(profiled.coarse.priority_order, whole, whole_s)]
+    baseline = np.full(profiled.coarse.graph.num_ops, np.argmax(num_cores), np.int32)
+    baseline_s = _predict(profiled.coarse, baseline)
+    trials = [_Trial(profiled.coarse.priority_order, baseline, baseline_s)]
 
     def search(changes: GroupChanges) -> _Trial:
         problem = _make_problem(net, costs, measurer, changes).coarse
         share_s = _SEARCH_SHARE * max(0.0, deadline_s - time.monotonic())
         solution = methods.solve(problem, "search", time_limit_s=share_s, budget=_BUDGET)
         order = problem.priority_order if solution.order is None else solution.order
-        return _Trial(order, whole if solution.placement is None else solution.placement)
+        return _Trial(order, baseline if solution.placement is None else solution.placement)
 
     def measure_new(candidates: Sequence[_Trial]) -> bool:
         """Adds the candidates that were not measured before; returns whether there are any."""
-        known = {trial.placement.tobytes() for trial in trials}
+        measured_placements = {trial.placement.tobytes() for trial in trials}
         new = {trial.placement.tobytes(): trial for trial in candidates}
-        new_trials = [trial for key, trial in new.items() if key not in known]
+        new_trials = [trial for key, trial in new.items() if key not in measured_placements]
         remaining_s = deadline_s - time.monotonic()
         if not new_trials or remaining_s <= 0:
             return False
@@ -100,7 +100,7 @@ def measure(
         for trial, outcome in zip(new_trials, measurer.ask(request)[1:], strict=True):
             # The ratio to the group of all cores is steadier than either latency.
             if isinstance(outcome, Measurement) and np.isfinite(outcome.ratio.median):
-                trials.append(trial._replace(latency_s=whole_s * outcome.ratio.median))
+                trials.append(trial._replace(latency_s=baseline_s * outcome.ratio.median))
         return len(trials) > num_known
 
     def fit() -> GroupChanges:
@@ -110,13 +110,14 @@ def measure(
             problems, [trial.placement for trial in trials], latency_s, num_cores
         )
 
-    found = []
+    candidates = []
     for number, price in enumerate(_PRICES, 1):
         note(f"changes between groups of cores: search {number} of {len(_PRICES)}")
-        price_s = price * whole_s * ~np.eye(num_devices, dtype=bool)
-        found.append(search(no_changes._replace(latency_s=price_s)))
+        price_s = price * baseline_s * ~np.eye(num_devices, dtype=bool)
+        candidates.append(search(no_changes._replace(latency_s=price_s)))
     note("changes between groups of cores: measuring")
-    if not measure_new(found) and time.monotonic() > deadline_s:
+    has_changes = any((trial.placement != baseline).any() for trial in candidates)
+    if not measure_new(candidates) and (has_changes or time.monotonic() > deadline_s):
         return None
     changes = fit()
     for number in range(1, _MAX_REPEATS + 1):

@@ -477,7 +477,7 @@ def _profile(
                 continue
             reasons += [op._asdict() for op in explained]
     labels = [device.label for device in devices]
-    conditions = {"wall_s": time.monotonic() - start_s, "limit_s": limit_s}
+    conditions: dict[str, Any] = {"wall_s": time.monotonic() - start_s, "limit_s": limit_s}
     conditions |= measurer.conditions().get("profile", Conditions()).to_json()
     if changes_are_missing:
         conditions["left_out"] = [*conditions["left_out"], change_costs.LEFT_OUT]

@@ -1,6 +1,6 @@
 """The cost of changes between groups of cores, measured on devices with known costs."""
 
-import math
+import json
 
 import numpy as np
 import pytest
@@ -8,9 +8,10 @@ import pytest
 from placement import methods
 from placement.analysis import group_changes
 from placement.analysis.group_changes import GroupChanges
+from placement.files import CorruptFileError
 from placement.graphs import coarsen
 from placement.instance import Instance
-from placement.pipeline import change_costs, loading
+from placement.pipeline import change_costs, loading, saved_costs
 from placement.runtime.devices import Device
 from placement.runtime.measurement.request import Failure, Interval, Measurement
 from tests import helpers
@@ -114,9 +115,50 @@ def test_without_time_nothing_is_measured(network, profiled):
     assert measurer.num_requests == 0
 
 
-def test_placements_that_cannot_run_leave_the_profile_as_it_is(network, profiled):
+def test_placements_that_cannot_run_say_nothing_about_changes(network, profiled):
     measurer = SimulatedMeasurer(network.graph, profiled, fails=True)
-    saved = change_costs.measure(network, profiled, measurer, 60.0, lambda _: None)
-    assert len(saved["placements"]) == 1
-    assert max(saved["slowdown"]) == 0
-    assert math.isclose(np.max(saved["latency_s"]), 0)
+    assert change_costs.measure(network, profiled, measurer, 60.0, lambda _: None) is None
+
+
+def test_where_all_cores_are_the_fastest_nothing_needs_to_be_measured(network, profiled):
+    costs = profiled._replace(transfer_latency_s=1 - np.eye(3, dtype=np.float32))
+    measurer = SimulatedMeasurer(network.graph, costs)
+    saved = change_costs.measure(network, costs, measurer, 60.0, lambda _: None)
+    assert measurer.num_requests == 0
+    assert np.max(saved["slowdown"]) == np.max(saved["latency_s"]) == 0
+
+
+def save_profile(path, graph, changes):
+    kernels = [[[name], 1e-3] for name in graph.op_names]
+    profile = {"latency_s": 1e-3 * len(kernels), "kernels": kernels, "unsupported": []}
+    none = np.zeros((3, 3)).tolist()
+    saved = {
+        "profiles": [profile | {"device": device.label} for device in DEVICES],
+        "crossings": {"latency_s": none, "s_per_byte": none},
+        "cores": [list(device.cores) for device in DEVICES],
+        "changes": changes,
+    }
+    path.write_text(json.dumps(saved))
+
+
+def test_saved_costs_of_changes_are_part_of_the_costs(network, tmp_path):
+    changes = GroupChanges(np.array([0.0, 0.5, 0.5]), 2e-3 * (1 - np.eye(3)))
+    save_profile(tmp_path / "profile.json", network.graph, group_changes.to_json(changes))
+    costs = saved_costs.cost_model(network.graph, saved_costs.read(tmp_path / "profile.json"))
+    np.testing.assert_allclose(costs.compute_s[0], [1e-3, 1.5e-3, 1.5e-3], rtol=1e-6)
+    np.testing.assert_allclose(costs.transfer_latency_s, changes.latency_s, rtol=1e-6)
+    np.testing.assert_array_equal(costs.resources, RESOURCES)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"slowdown": [0.0, 0.1], "latency_s": [[0.0] * 3] * 3},
+        {"slowdown": [0.0, 0.1, 0.1], "latency_s": [[0.0] * 3] * 2},
+        {"slowdown": "much"},
+    ],
+)
+def test_costs_of_changes_of_other_devices_are_refused(network, changes, tmp_path):
+    save_profile(tmp_path / "profile.json", network.graph, changes)
+    with pytest.raises(CorruptFileError, match=r"give the profile\.json of a run"):
+        saved_costs.read(tmp_path / "profile.json")
