@@ -28,6 +28,7 @@ _SCHEMA = {
             "groups": [[str]],
             "alone_s": [[files.NUMBER]],
             "slowdown": files.OptionalField([[files.NUMBER]]),
+            "read_s": files.OptionalField([float]),
         }
         | _TRANSFER_MATRICES
     ),
@@ -74,6 +75,7 @@ def _validate(saved: dict[str, Any]) -> dict[str, Any]:
         shapes += [("handovers", matrix, device_pairs) for matrix in submodels.transfers]
         shapes += [("handovers.alone_s", submodels.alone_s, group_shape)]
         shapes += [("handovers.slowdown", submodels.slowdown, group_shape)]
+        shapes += [("handovers.read_s", submodels.read_s, group_shape[:1])]
     if "calibration" in saved:
         calibration = calibrate.from_json(saved["calibration"])
         shapes += [("calibration", calibration.latency_s, device_pairs)]
