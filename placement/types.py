@@ -95,7 +95,8 @@ class CostModel(NamedTuple):
     transfer_latency_s: Array  # float32 [D, D], zero on the diagonal
     transfer_s_per_byte: Array  # float32 [D, D], zero on the diagonal
     # float32 [E]: a transfer of the edge's tensor costs this beside latency and bytes, on any pair
-    # of devices; equal for edges of one tensor. Workload files give it, profiles leave it at zero.
+    # of devices; equal for edges of one tensor. Workload files and profiles of groups of cores give
+    # it; other profiles leave it at zero.
     transfer_fixed_s: Array
     fusion_loss_s: Array  # float32 [E]: cost of separating an edge's ends beside the transfer
     memory_bytes: Array  # float32 [N]: memory that an operation permanently occupies on its device

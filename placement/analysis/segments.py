@@ -153,6 +153,7 @@ def sum_terms(
     op_compute_s = compute_s[np.arange(len(part)), placement] * stretch
     edges = np.array(timing.waited, int)
     pair = placement[problem.graph.senders[edges]], placement[problem.graph.receivers[edges]]
+    fixed_s = np.asarray(problem.costs.transfer_fixed_s, float)[edges[pair[0] != pair[1]]]
     transfers = np.zeros((compute_s.shape[1],) * 2)
     num_bytes = np.zeros_like(transfers)
     np.add.at(transfers, pair, 1)
@@ -166,7 +167,7 @@ def sum_terms(
         ),
         transfers=transfers,
         transfer_bytes=num_bytes,
-        fusion_loss_s=float(lost_s @ weight),
+        fusion_loss_s=float(lost_s @ weight + fixed_s.sum()),
         num_lost_fusions=float(is_full_loss @ weight),
     )
 

@@ -59,7 +59,7 @@ class Terms(NamedTuple):
     compute_s: np.ndarray
     transfers: np.ndarray  # float64 [D, D]: number of tensors handed over
     transfer_bytes: np.ndarray  # float64 [D, D]: total bytes of these tensors
-    fusion_loss_s: float  # total cost of the lost fusions
+    fusion_loss_s: float  # total cost of the lost fusions, and of `CostModel.transfer_fixed_s`
     num_lost_fusions: float  # number of lost fusions
 
 
@@ -74,7 +74,7 @@ class Calibration(NamedTuple):
     compute: np.ndarray  # float64 [D], or [D, K] for each kind: factors of compute_s
     latency_s: np.ndarray  # float64 [D, D], zero diagonal
     s_per_byte: np.ndarray  # float64 [D, D], zero diagonal
-    cut: float  # factor of fusion_loss_s
+    cut: float  # factor of fusion_loss_s and of `CostModel.transfer_fixed_s`
     fusion_loss_s: float  # additional cost of every lost fusion
 
 
@@ -225,6 +225,7 @@ def apply_calibration(
         compute_s=(np.asarray(costs.compute_s) * factors).astype(np.float32),
         transfer_latency_s=calibration.latency_s.astype(np.float32),
         transfer_s_per_byte=calibration.s_per_byte.astype(np.float32),
+        transfer_fixed_s=(calibration.cut * np.asarray(costs.transfer_fixed_s)).astype(np.float32),
         fusion_loss_s=_calibrate_loss(costs.fusion_loss_s, calibration),
         segment_costs=segment_costs,
     )
@@ -357,6 +358,8 @@ def serial_terms(
         ),
         transfers=num_transfers,
         transfer_bytes=num_bytes,
-        fusion_loss_s=float(lost_fusions_s.sum()),
+        fusion_loss_s=float(
+            lost_fusions_s.sum() + np.asarray(costs.transfer_fixed_s, np.float64)[transfers].sum()
+        ),
         num_lost_fusions=int(np.count_nonzero(lost_fusions_s)),
     )

@@ -49,6 +49,9 @@ class SubmodelCosts(NamedTuple):
     # From the end of a submodel to the begin of the next one on another, idle device, and the
     # additional time for reading there.
     transfers: Transfers
+    # float64 [M]: seconds that a set takes beside `transfers` if it reads from another device; zero
+    # where devices share no cores
+    read_s: np.ndarray
 
 
 def to_json(profiles: tuple[DeviceProfile, ...], transfers: Transfers) -> dict[str, Any]:
@@ -82,11 +85,12 @@ def submodels_to_json(submodels: SubmodelCosts) -> dict[str, Any]:
         for name, table in measured.items()
     }
     transfers = {name: matrix.tolist() for name, matrix in submodels.transfers._asdict().items()}
-    return {"groups": [list(g) for g in submodels.groups]} | tables | transfers
+    groups = {"groups": [list(g) for g in submodels.groups], "read_s": submodels.read_s.tolist()}
+    return groups | tables | transfers
 
 
 def submodels_from_json(data: dict[str, Any]) -> SubmodelCosts:
-    """Reads the data of `submodels_to_json`; files of earlier versions have no slowdowns."""
+    """Reads the data of `submodels_to_json`; earlier versions have no slowdowns and no `read_s`."""
     groups, latency_s = data["groups"], np.array(data["latency_s"])
     shape = len(groups), len(latency_s)
     slowdown = data.get("slowdown")
@@ -97,6 +101,7 @@ def submodels_from_json(data: dict[str, Any]) -> SubmodelCosts:
         alone_s=np.array(data["alone_s"], float).reshape(shape),
         slowdown=np.array(slowdown, float).reshape(shape),
         transfers=Transfers(latency_s, np.array(data["s_per_byte"])),
+        read_s=np.array(data.get("read_s", np.zeros(len(groups))), float),
     )
 
 
@@ -105,7 +110,8 @@ def make_concurrent(graph: OpGraph, costs: CostModel, submodels: SubmodelCosts) 
 
     Cutting an edge between two of the sets costs the additional time that the reading set takes as
     a submodel of its own, compared with the same operations inside the whole model. The edge's
-    `fusion_loss_s` is the mean over devices; `SegmentCosts` has it for each device of the reader.
+    `fusion_loss_s` is the mean over devices; `SegmentCosts` has it for each device of the reader. A
+    tensor's `transfer_fixed_s` is the largest `read_s` of the sets that read it.
     """
     set_by_name = {name: i for i, group in enumerate(submodels.groups) for name in group}
     op_sets = np.array([set_by_name.get(name, -1) for name in graph.op_names])
@@ -130,7 +136,12 @@ def make_concurrent(graph: OpGraph, costs: CostModel, submodels: SubmodelCosts) 
     reader_sets = op_sets[graph.receivers]
     is_between_sets = op_sets[graph.senders] != reader_sets
     fusion_loss_s = np.asarray(costs.fusion_loss_s)
+    edge_read_s = np.where(is_between_sets, np.append(submodels.read_s, 0.0)[reader_sets], 0.0)
+    _, tensor = np.unique(graph.tensors, return_inverse=True)
+    tensor_read_s = np.zeros(graph.num_edges)
+    np.maximum.at(tensor_read_s, tensor, edge_read_s)
     return costs._replace(
+        transfer_fixed_s=tensor_read_s[tensor].astype(np.float32),
         fusion_loss_s=np.where(is_between_sets, mean_extra_s[reader_sets], fusion_loss_s).astype(
             np.float32
         ),

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from placement import files
+from placement.analysis import group_changes
 from placement.costs import calibrate, tables
 from placement.runtime.devices import Device
 from placement.runtime.models import support
@@ -27,12 +28,15 @@ _SCHEMA = {
             "groups": [[str]],
             "alone_s": [[files.NUMBER]],
             "slowdown": files.OptionalField([[files.NUMBER]]),
+            "read_s": files.OptionalField([float]),
         }
         | _TRANSFER_MATRICES
     ),
     "reasons": files.OptionalField([support.SCHEMA]),
     "transfers": files.OptionalField([_TRANSFER]),
     "cores": files.OptionalField([[int]]),  # that each device occupies, where they share some
+    # The cost of changes between groups of cores (`change_costs`).
+    "changes": files.OptionalField({"slowdown": [float], "latency_s": _MATRIX}),
     # Of the memory of each device, where any has a limit.
     "capacity_bytes": files.OptionalField([files.NUMBER]),
     "conditions": files.OptionalField({"limit_s": float, "left_out": [str], "busy": (str, None)}),
@@ -71,11 +75,16 @@ def _validate(saved: dict[str, Any]) -> dict[str, Any]:
         shapes += [("handovers", matrix, device_pairs) for matrix in submodels.transfers]
         shapes += [("handovers.alone_s", submodels.alone_s, group_shape)]
         shapes += [("handovers.slowdown", submodels.slowdown, group_shape)]
+        shapes += [("handovers.read_s", submodels.read_s, group_shape[:1])]
     if "calibration" in saved:
         calibration = calibrate.from_json(saved["calibration"])
         shapes += [("calibration", calibration.latency_s, device_pairs)]
         shapes += [("calibration", calibration.s_per_byte, device_pairs)]
         shapes += [("calibration.compute", calibration.compute, (num_devices,))]
+    if "changes" in saved:
+        changes = group_changes.from_json(saved["changes"])
+        shapes += [("changes.slowdown", changes.slowdown, (num_devices,))]
+        shapes += [("changes.latency_s", changes.latency_s, device_pairs)]
     if "cores" in saved and not (len(saved["cores"]) == num_devices and all(saved["cores"])):
         raise ValueError("cores does not have some for each device")
     if len(saved.get("capacity_bytes", profiles)) != num_devices:
@@ -102,7 +111,7 @@ def with_capacities(saved: dict[str, Any], devices: Sequence[Device]) -> dict[st
 
 
 def cost_model(graph: OpGraph, saved: dict[str, Any]) -> CostModel:
-    """Makes the cost model of a profile, with its calibration if it has one."""
+    """Makes the cost model of a profile, with its costs of changes and its calibration."""
     costs = tables.cost_model(graph, *tables.from_json(saved))
     costs = tables.limit_memory(costs, graph, saved.get("capacity_bytes", ()))
     if "cores" in saved:
@@ -111,6 +120,8 @@ def cost_model(graph: OpGraph, saved: dict[str, Any]) -> CostModel:
         costs = costs._replace(resources=np.array(resources))
     if "handovers" in saved:
         costs = tables.make_concurrent(graph, costs, tables.submodels_from_json(saved["handovers"]))
+    if "changes" in saved:
+        costs = group_changes.apply(costs, group_changes.from_json(saved["changes"]))
     if "calibration" not in saved:
         return costs
     return calibrate.apply_calibration(costs, calibrate.from_json(saved["calibration"]))

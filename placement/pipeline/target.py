@@ -20,7 +20,7 @@ from placement.costs import roofline, tables, transfers
 from placement.costs.calibrate import apply_calibration
 from placement.errors import UserError
 from placement.graphs import coarsen
-from placement.pipeline import accuracy, loading, saved_costs
+from placement.pipeline import accuracy, change_costs, loading, saved_costs
 from placement.pipeline.console import progress
 from placement.pipeline.settings import Settings
 from placement.reporting import runs, units
@@ -35,6 +35,10 @@ from placement.runtime.measurement.request import Profile, Reasons, Transfers
 from placement.runtime.measurement.several_shapes import ShapesMeasurer
 from placement.runtime.models.outputs import OutputCheck
 from placement.types import CostModel
+
+# The share of the time for changes between groups of cores in which single changes are measured;
+# the rest is for placements of the whole model (`change_costs`).
+_SINGLE_CHANGES_SHARE = 0.6
 
 
 class Target(NamedTuple):
@@ -432,12 +436,13 @@ def _profile(
 ) -> dict[str, Any]:
     """Profiles the devices within `time_limit_s`, as far as costs can be known in that time."""
     start_s = time.monotonic()
-    devices, limit_s = measurer.devices, settings.time_limit_s
+    devices, limit_s, changes_are_missing = measurer.devices, settings.time_limit_s, False
     with display.phase("profiling the devices", progress.Goal(1, limit_s)) as phase:
         phase.note("operations, on each device alone")
         profiles = measurer.ask(Profile(devices, settings.measure_s / 5, limit_s))
         phase.note("tensors, from device to device")
         remaining_s = max(0.0, start_s + limit_s - time.monotonic())
+        shares_cores = any(device.cores for device in devices)
         if settings.backend == "hetero":
             fits = measurer.ask(Transfers(devices, remaining_s))
             num_inferences = sum(variant.shapes.weight for variant in net.variants)
@@ -448,11 +453,20 @@ def _profile(
             is_supported = np.array(
                 [[not p.unsupported.intersection(group) for p in profiles] for group in groups]
             )
+            if shares_cores:
+                remaining_s *= _SINGLE_CHANGES_SHARE
             submodels, fits = transfer_costs.measure(
                 measurer, net.coarsening.graph, groups, is_supported, remaining_s
             )
             saved = tables.to_json(profiles, submodels.transfers)
             saved["handovers"] = tables.submodels_to_json(submodels)
+        if shares_cores:
+            saved["cores"] = [list(device.cores) for device in devices]
+            remaining_s = max(0.0, start_s + limit_s - time.monotonic())
+            costs = saved_costs.cost_model(net.graph, saved)
+            changes = change_costs.measure(net, costs, measurer, remaining_s, phase.note)
+            changes_are_missing = changes is None
+            saved |= {} if changes is None else {"changes": changes}
     reasons: list[dict[str, str]] = []
     for device, profile in zip(devices, profiles, strict=True):
         if profile.unsupported:
@@ -462,10 +476,10 @@ def _profile(
                 display.warn(f"why {device.label} cannot run some operations is unknown: {error}")
                 continue
             reasons += [op._asdict() for op in explained]
-    if any(device.cores for device in devices):
-        saved["cores"] = [list(device.cores) for device in devices]
     labels = [device.label for device in devices]
-    conditions = {"wall_s": time.monotonic() - start_s, "limit_s": limit_s}
+    conditions: dict[str, Any] = {"wall_s": time.monotonic() - start_s, "limit_s": limit_s}
     conditions |= measurer.conditions().get("profile", Conditions()).to_json()
+    if changes_are_missing:
+        conditions["left_out"] = [*conditions["left_out"], change_costs.LEFT_OUT]
     saved |= {"transfers": transfers.to_json(fits, labels), "conditions": conditions}
     return saved | ({"reasons": reasons} if reasons else {})

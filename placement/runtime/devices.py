@@ -18,11 +18,14 @@ threads. They compute one after another, so that a placement chooses the precisi
 on the processor as it is used in practice.
 
 'cores' makes devices that share the cores of the CPU: CPU_ALL, which is the plain CPU with all
-threads in its default precision, halves of at least two cores, CPU_HALF_0 and CPU_HALF_1, and, of
-at most eight cores, each by itself, CPU_CORE_0 and so on. While a device computes, no other device
-with one of its cores does. So a placement chooses between parallelism within operations (CPU_ALL)
-and between operations (a core each). Only single cores are bound; of larger groups the system
-chooses the cores, so that only their number counts.
+threads in its default precision, groups of its cores, and, of at most eight cores, each by itself,
+CPU_CORE_0 and so on. The groups are the NUMA nodes, CPU_NODE_0 and so on, and the kinds of cores,
+CPU_PERFORMANCE and CPU_EFFICIENT. If there are neither, they are halves of at least two cores,
+CPU_HALF_0 and CPU_HALF_1. While a device computes, no other device with one of its cores does. So a
+placement chooses between parallelism within operations (CPU_ALL) and between operations (a core
+each). Only groups of one core are bound. A process has one pool of helper threads for all larger
+groups, and a helper thread serves one group after another. So the system chooses their cores,
+except that OpenVINO is asked for the kind of core of CPU_PERFORMANCE and CPU_EFFICIENT.
 
 A device may have a limit of memory: the user's ('GPU.0:memory=6GB'), or the size that OpenVINO
 reports for a GPU or an NPU. Placements that need more are infeasible.
@@ -47,6 +50,11 @@ CORES = "cores"  # the devices that are all cores of the CPU, and groups of them
 _MAX_SINGLE_CORES = 8  # with more, single cores are no devices of their own
 _LEAST_HALVED = 4  # cores, so that a half has two
 _PRECISIONS = ("f32", "f16", "bf16")
+# OpenVINO's properties of the groups of one kind of core.
+_CORE_TYPES = {
+    "CPU_PERFORMANCE": {"SCHEDULING_CORE_TYPE": "PCORE_ONLY"},
+    "CPU_EFFICIENT": {"SCHEDULING_CORE_TYPE": "ECORE_ONLY"},
+}
 _THROUGHPUT = {"PERFORMANCE_HINT": "THROUGHPUT"}
 _MEMORY = ":memory="  # in the specification of devices, before the limit of one
 # OpenVINO's properties with the bytes of a device's memory.
@@ -70,6 +78,7 @@ _PROPERTIES: Mapping[str, Callable[[Any], bool]] = {
     "ENABLE_CPU_PINNING": lambda value: isinstance(value, bool),
     "EXCLUSIVE_ASYNC_REQUESTS": lambda value: isinstance(value, bool),
     "PERFORMANCE_HINT": lambda value: value == "LATENCY",
+    "SCHEDULING_CORE_TYPE": lambda value: value in ("PCORE_ONLY", "ECORE_ONLY"),
 }
 
 
@@ -453,18 +462,21 @@ def _make_precisions(core: ov.Core) -> tuple[Device, ...]:
 
 
 def _make_cores(core: ov.Core) -> tuple[Device, ...]:
-    """Makes the devices of all cores, of halves and of single cores, in the default precision."""
+    """Makes the devices of all cores, of groups and of single cores, in the default precision."""
     cores = processors.list_allowed_cores()
     if len(cores) < 2:
         raise UserError(
             f"devices={CORES!r} need at least two cores, but this process may use one; give 'CPU'"
         )
     groups = {"CPU_ALL": cores}
-    if len(cores) >= _LEAST_HALVED:
+    groups |= {f"CPU_{name}": c for name, c in processors.find_core_groups(cores).items()}
+    if len(groups) == 1 and len(cores) >= _LEAST_HALVED:
         middle = (len(cores) + 1) // 2
         groups |= {"CPU_HALF_0": cores[:middle], "CPU_HALF_1": cores[middle:]}
     if len(cores) <= _MAX_SINGLE_CORES:
-        groups |= {f"CPU_CORE_{i}": [number] for i, number in enumerate(cores)}
+        single_cores = {f"CPU_CORE_{i}": [number] for i, number in enumerate(cores)}
+        # A NUMA node or a kind of core may have one core.
+        groups |= {n: c for n, c in single_cores.items() if c not in groups.values()}
     precision = core.get_property("CPU", "INFERENCE_PRECISION_HINT").get_type_name()
     devices = []
     for name, members in groups.items():
@@ -478,7 +490,7 @@ def _make_cores(core: ov.Core) -> tuple[Device, ...]:
                 precision=precision,
                 num_threads=num_threads,
                 core=members[0] if num_threads == 1 else None,
-                properties=_cpu_properties(precision, num_threads),
+                properties=_cpu_properties(precision, num_threads) | _CORE_TYPES.get(name, {}),
                 host=True,
                 cores=tuple(members),
             )

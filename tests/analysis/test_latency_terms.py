@@ -16,7 +16,7 @@ GRAPH = helpers.random_dag_of_size(np.random.default_rng(0), 12, 18, 12)
 def _problem(rng: np.random.Generator, objective: str) -> tuple[Instance, np.ndarray, np.ndarray]:
     """A problem, placements of it and the kinds of its operations."""
     graph = helpers.rewired(rng, GRAPH)
-    costs = helpers.random_costs(rng, graph, 3)
+    costs = helpers.random_costs(rng, graph, 3, transfer=objective != "max_load")
     problem = helpers.as_problem(graph, costs, objective)
     placements = helpers.random_placements(rng, graph, 3, DRAWS)
     return problem, placements, calibrate.classify_ops(graph, costs)

@@ -185,7 +185,7 @@ def _submodels(
     transfers = Transfers(7e-6 * apart, 5e-10 * apart)
     slower = np.full(np.shape(alone_s), np.nan) if slowdown is None else np.array(slowdown)
     names = tuple(tuple(group.split()) for group in groups)
-    return SubmodelCosts(names, np.array(alone_s), slower, transfers)
+    return SubmodelCosts(names, np.array(alone_s), slower, transfers, np.zeros(len(names)))
 
 
 def test_concurrent_costs_by_hand():
@@ -215,6 +215,17 @@ def test_concurrent_costs_by_hand():
         np.testing.assert_array_equal(getattr(found, name), getattr(costs, name))
 
 
+def test_a_slow_reader_makes_the_transfer_of_its_tensor_longer():
+    """op0's tensor goes to op1 and op2; op3 reads from both."""
+    graph = helpers.diamond()
+    alike = _profile([(f"op{i}", 1.0) for i in range(4)], 4.0)
+    submodels = _submodels([[1.0, 1.0]] * 4, "op0", "op1", "op2", "op3")
+    submodels = submodels._replace(read_s=np.array([0.0, 0.25, 0.5, 0.125]))
+    again = submodels_from_json(json.loads(json.dumps(submodels_to_json(submodels))))
+    costs = make_concurrent(graph, _model(graph, alike, alike), again)
+    assert costs.transfer_fixed_s.tolist() == [0.5, 0.5, 0.125, 0.125]
+
+
 def test_what_one_device_cannot_run_costs_what_it_does_on_the_others():
     graph = helpers.chain(3)
     able = _profile([("op0", 1.0), ("op1", 1.0), ("op2", 1.0)], 3.0)
@@ -237,7 +248,9 @@ def test_profiles_and_crossings_survive_json():
 
 
 def test_no_handovers_survive_json_and_cost_nothing():
-    none = SubmodelCosts((), np.empty((0, 2)), np.empty((0, 2)), _submodels([]).transfers)
+    none = SubmodelCosts(
+        (), np.empty((0, 2)), np.empty((0, 2)), _submodels([]).transfers, np.empty(0)
+    )
     again = submodels_from_json(json.loads(json.dumps(submodels_to_json(none))))
     assert again.alone_s.shape == (0, 2)
     graph = helpers.chain(2)

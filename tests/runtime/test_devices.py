@@ -69,6 +69,7 @@ def test_precisions_are_the_whole_cpu_in_each_precision():
 )
 def test_cores_are_all_halves_and_single_ones_in_the_default_precision(monkeypatch, cores, groups):
     monkeypatch.setattr(processors, "list_allowed_cores", lambda: cores)
+    monkeypatch.setattr(processors, "find_core_groups", lambda _: {})
     found = devices.resolve("cores")
     assert [device.cores for device in found] == groups
     assert [device.num_threads for device in found] == [len(group) for group in groups]
@@ -83,6 +84,40 @@ def test_cores_are_all_halves_and_single_ones_in_the_default_precision(monkeypat
     in_f32 = devices.replace_with_f32(found, names)
     assert [device.name for device in in_f32] == names
     assert {device.precision for device in in_f32} == {"f32"}
+
+
+@pytest.mark.parametrize(
+    ("system_groups", "groups"),
+    [
+        (
+            {"NODE_0": [0, 2], "NODE_1": [1, 3]},
+            {"CPU_NODE_0": (0, 2), "CPU_NODE_1": (1, 3)}
+            | {f"CPU_CORE_{core}": (core,) for core in range(4)},
+        ),
+        (
+            {"PERFORMANCE": [0, 1, 2], "EFFICIENT": [3]},
+            {"CPU_PERFORMANCE": (0, 1, 2), "CPU_EFFICIENT": (3,)}
+            | {f"CPU_CORE_{core}": (core,) for core in range(3)},
+        ),
+    ],
+)
+def test_nodes_and_kinds_of_cores_are_devices(monkeypatch, system_groups, groups):
+    monkeypatch.setattr(processors, "list_allowed_cores", lambda: [0, 1, 2, 3])
+    monkeypatch.setattr(processors, "find_core_groups", lambda _: system_groups)
+    found = devices.resolve("cores")
+    assert {device.name: device.cores for device in found} == {"CPU_ALL": (0, 1, 2, 3)} | groups
+    core_types = {
+        device.name: device.properties["SCHEDULING_CORE_TYPE"]
+        for device in found
+        if "SCHEDULING_CORE_TYPE" in device.properties
+    }
+    has_kinds = "PERFORMANCE" in system_groups
+    assert core_types == (
+        {"CPU_PERFORMANCE": "PCORE_ONLY", "CPU_EFFICIENT": "ECORE_ONLY"} if has_kinds else {}
+    )
+    for device in found:
+        assert device.core == (device.cores[0] if len(device.cores) == 1 else None)
+        assert devices.describe_invalid_device(device) == ""
 
 
 def test_one_core_has_no_groups(monkeypatch):

@@ -8,12 +8,18 @@ the launch of a submodel, the lost fusion with a neighbour and the conversion of
 If all tensors of the model are tiny, they do not tell what a byte costs. So chains on tensors of
 several sizes (`chains.build_chain`) run in the same way. They run first, because they take a tenth
 of a second, while a large model in parts may take longer to compile than the time limit allows.
+
+The lines that are fitted to these samples hold for a typical operation. If a core reads what others
+have just written, some operations take much longer, such as convolutions, and others hardly. So for
+devices that share cores, each part's mean excess over the lines is a cost of its own. Every pair of
+such devices runs in both orders, so that each part runs on both devices.
 """
 
 import itertools
 import math
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,6 +36,15 @@ _INFERENCES = 20
 
 _Names = Sequence[tuple[str, ...]]  # for each part, the names of its operations
 _Samples = list[tuple[float, float]]  # bytes and seconds of transfers
+_Pairs = dict[tuple[int, int], _Samples]  # by the indices of two devices
+
+
+class _PartTimes(NamedTuple):
+    """Measured times of M parts on D devices."""
+
+    compute_s: np.ndarray  # float64 [M, D]: see `_measure_parts`
+    # For each pair of devices the part, bytes and seconds of each read from the other device.
+    reads: dict[tuple[int, int], list[tuple[int, float, float]]]
 
 
 def measure(
@@ -60,9 +75,7 @@ def measure(
     computing = [i for i, group in enumerate(groups) if measurer.computed_ops.intersection(group)]
     names = tuple(tuple(groups[i]) for i in computing)
     supported = supported[computing]
-    samples: dict[tuple[int, int], _Samples] = {
-        pair: [] for pair in itertools.combinations(range(len(measurer.devices)), 2)
-    }
+    samples: _Pairs = {pair: [] for pair in itertools.combinations(range(len(measurer.devices)), 2)}
     copy_s_per_byte = _measure_chains(measurer, samples, deadline_s)
 
     # For each part, the parts that it reads and the bytes of each.
@@ -77,21 +90,34 @@ def measure(
             sources = source_bytes[position[receiver]]
             sources[position[sender]] = sources.get(position[sender], 0) + int(num_bytes)
 
-    compute_s = _measure_parts(measurer, names, supported, samples, source_bytes, deadline_s)
+    compute_s, reads = _measure_parts(
+        measurer, names, supported, tuple(samples), source_bytes, deadline_s
+    )
+    for pair, pair_reads in reads.items():
+        samples[pair] += [(num_bytes, seconds) for _, num_bytes, seconds in pair_reads]
     slowdown = _measure_slowdown(measurer, names, supported, deadline_s)
     fits = tuple(
         transfers.fit_line(pair, pair_samples, copy_s_per_byte)
         for pair, pair_samples in samples.items()
     )
+    read_s = np.zeros(len(names))
+    if any(device.cores for device in measurer.devices):
+        excess_s: list[list[float]] = [[] for _ in names]
+        for fit in fits:
+            for part, num_bytes, seconds in reads[fit.pair]:
+                line_s = fit.latency_s + num_bytes * fit.s_per_byte
+                excess_s[part].append(seconds - line_s)
+        read_s = np.array([max(0.0, np.mean(part_s)) if part_s else 0.0 for part_s in excess_s])
     has_run = np.isfinite(compute_s).any(axis=1)
     parts = tuple(name for name, ran in zip(names, has_run, strict=True) if ran)
     matrices = transfers.make_matrices(fits, len(measurer.devices))
-    return SubmodelCosts(parts, compute_s[has_run], slowdown[has_run], matrices), fits
+    submodels = SubmodelCosts(
+        parts, compute_s[has_run], slowdown[has_run], matrices, read_s[has_run]
+    )
+    return submodels, fits
 
 
-def _measure_chains(
-    measurer: Measurer, samples: dict[tuple[int, int], _Samples], deadline_s: float
-) -> float:
+def _measure_chains(measurer: Measurer, samples: _Pairs, deadline_s: float) -> float:
     """Adds samples of chains on tensors of several sizes; returns the seconds per copied byte."""
     shapes, copy_s_per_byte = measurer.ask(TransferShapes())
     names = [(f"step_{i}",) for i in range(CHAIN_OPS)]
@@ -104,9 +130,12 @@ def _measure_chains(
             # The worker then runs no inference, and notes what it left out.
             chain_deadline_s = begin_s
         source_bytes: list[dict[int, int]] = [{}, *({i: num_bytes} for i in range(CHAIN_OPS - 1))]
-        _measure_parts(
-            measurer, names, supported, samples, source_bytes, chain_deadline_s, shape=shape
+        _, reads = _measure_parts(
+            *(measurer, names, supported, tuple(samples), source_bytes, chain_deadline_s),
+            shape=shape,
         )
+        for pair, pair_reads in reads.items():
+            samples[pair] += [(num_bytes, seconds) for _, num_bytes, seconds in pair_reads]
     return copy_s_per_byte
 
 
@@ -114,19 +143,19 @@ def _measure_parts(
     measurer: Measurer,
     names: _Names,
     supported: np.ndarray,
-    samples: dict[tuple[int, int], _Samples],
+    pairs: Sequence[tuple[int, int]],
     source_bytes: list[dict[int, int]],
     deadline_s: float,
     *,
     shape: tuple[int, ...] | None = None,
-) -> np.ndarray:
-    """Runs M parts on each device, then alternating between each two; adds samples of transfers.
+) -> _PartTimes:
+    """Runs M parts on each device, then alternating between the two devices of each pair.
 
     `source_bytes` has for each part the parts that it reads and the bytes of each. With a `shape`,
     a chain of operations on such tensors runs instead of the model.
 
-    Returns float64 [M, D]: seconds of each part on each device, nan if it did not run there. They
-    count from the end of the part before, so that they include the launch of a submodel.
+    Returns the seconds of each part on each device, nan if it did not run there, and the reads. The
+    seconds count from the end of the part before, so that they include the launch of a submodel.
     """
 
     def run(placement: np.ndarray) -> np.ndarray:
@@ -151,22 +180,25 @@ def _measure_parts(
             durations_s = np.median(timeline_s[:, :, 1] - free_s, axis=0)
             compute_s[:, device] = np.where(supported[:, device], durations_s, np.nan)
     parts = np.arange(len(names))
-    for pair, pair_samples in samples.items():
-        alternating = np.array(pair)[parts % 2]
-        placement = np.where(supported[parts, alternating], alternating, fallback)
-        timeline_s = run(placement)
-        if len(timeline_s):
-            pair_samples += _transfer_samples(timeline_s, placement, compute_s, source_bytes)
-    return compute_s
+    reads: dict[tuple[int, int], list[tuple[int, float, float]]] = {pair: [] for pair in pairs}
+    for pair in pairs:
+        shares_cores = any(measurer.devices[device].cores for device in pair)
+        for order in (pair, pair[::-1]) if shares_cores else (pair,):
+            alternating = np.array(order)[parts % 2]
+            placement = np.where(supported[parts, alternating], alternating, fallback)
+            timeline_s = run(placement)
+            if len(timeline_s):
+                reads[pair] += _find_reads(timeline_s, placement, compute_s, source_bytes)
+    return _PartTimes(compute_s, reads)
 
 
-def _transfer_samples(
+def _find_reads(
     timeline_s: np.ndarray,
     placement: np.ndarray,
     compute_s: np.ndarray,
     source_bytes: list[dict[int, int]],
-) -> _Samples:
-    """Returns bytes and seconds for each part that reads from another device.
+) -> list[tuple[int, float, float]]:
+    """Returns the part, bytes and seconds for each part that reads from another device.
 
     The seconds are the delay from the end of the last source to the begin of the part, plus the
     time that the part takes longer than with inputs from its own device. The delay shows only if
@@ -174,7 +206,8 @@ def _transfer_samples(
     others.
     """
     ends_s = timeline_s[:, :, 1]
-    reads: list[tuple[float, float, float]] = []  # bytes, delay (nan if unknown), longer compute
+    # The part, its bytes, its delay (nan if unknown), and the additional time of computing.
+    reads: list[tuple[int, float, float, float]] = []
     for part, sources in enumerate(source_bytes):
         device = placement[part]
         remote = [source for source in sources if placement[source] != device]
@@ -189,12 +222,13 @@ def _transfer_samples(
         delays_s = (begins_s - ready_s)[is_waiting]
         delay_s = float(np.median(delays_s)) if is_waiting.any() else math.nan
         longer_s = float(np.median(ends_s[:, part] - begins_s) - compute_s[part, device])
-        reads.append((float(sum(sources[source] for source in remote)), delay_s, longer_s))
-    known_delays_s = [delay_s for _, delay_s, _ in reads if not math.isnan(delay_s)]
+        num_bytes = float(sum(sources[source] for source in remote))
+        reads.append((part, num_bytes, delay_s, longer_s))
+    known_delays_s = [delay_s for _, _, delay_s, _ in reads if not math.isnan(delay_s)]
     usual_delay_s = float(np.median(known_delays_s)) if known_delays_s else 0.0
     return [
-        (num_bytes, (usual_delay_s if math.isnan(delay_s) else delay_s) + longer_s)
-        for num_bytes, delay_s, longer_s in reads
+        (part, num_bytes, (usual_delay_s if math.isnan(delay_s) else delay_s) + longer_s)
+        for part, num_bytes, delay_s, longer_s in reads
     ]
 
 
