@@ -52,6 +52,7 @@ def test_a_model_devices_and_shapes_are_given_as_python_has_them(tmp_path):
     model = small.convolutions(length=2)
     (name,) = model.input(0).names
     shape = tuple(model.input(0).shape)
+    model.reshape([-1, *shape[1:]])  # the shape of a dynamic model is needed
     placed = placement.place(
         model,
         devices=["CPU"],
