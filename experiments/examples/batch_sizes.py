@@ -13,10 +13,9 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import openvino as ov
 
 import placement
 from placement import zoo
@@ -40,16 +39,15 @@ class Run(NamedTuple):
     is_correct: bool  # within the tolerance of the devices' precisions
 
 
-def build(network: str) -> ov.Model:
+def build(network: str) -> Any:  # openvino.Model
     """Returns a network of the zoo whose batch is dynamic, from 1 to `LARGEST_BATCH`."""
     model = zoo.build(network)
-    port = model.inputs[0]
-    shape = [ov.Dimension(1, LARGEST_BATCH), *list(port.get_partial_shape())[1:]]
-    model.reshape({port: ov.PartialShape(shape)})
+    _, *sizes = model.inputs[0].get_shape()
+    model.reshape(f"[1..{LARGEST_BATCH},{','.join(map(str, sizes))}]")
     return model
 
 
-def place(model: ov.Model, workdir: Path) -> Placed:
+def place(model: Any, workdir: Path) -> Placed:
     """Places a model for `PLACED_BATCH` on two devices, neither of which holds its weights."""
     port = model.inputs[0]
     sizes = [size.get_length() for size in list(port.get_partial_shape())[1:]]
@@ -91,10 +89,11 @@ def deploy(placed: Placed, folder: Path) -> None:
     )
 
 
-def run(model: ov.Model, folder: Path, batch_sizes: Sequence[int]) -> list[Run]:
+def run(model: Any, folder: Path, batch_sizes: Sequence[int]) -> list[Run]:
     """Runs a deployed folder and plain OpenVINO with each batch size."""
     tolerance = outputs.tolerance(devices.resolve("host"))
-    plain = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    cpu = devices.reference_device()
+    plain = devices.open_core([cpu]).compile_model(model, cpu.name, dict(cpu.properties))
     sizes = [size.get_length() for size in list(model.inputs[0].get_partial_shape())[1:]]
     generator, runs = np.random.default_rng(SEED), []
     with placement.load(folder) as network:
