@@ -12,7 +12,7 @@ from placement.runtime.measurement.request import Contention, Timeline
 from placement.runtime.models import extract
 from tests.runtime import small
 
-_LENGTH = 6
+_LENGTH = 4
 _MATRIX_BYTES = 256 * 256 * 4  # of each of the products
 _LIMIT_BYTES = round(0.6 * _LENGTH * _MATRIX_BYTES)
 HOST = tuple(
@@ -23,6 +23,7 @@ HOST = tuple(
 
 def test_a_device_that_cannot_hold_the_model_runs_it_in_parts(monkeypatch):
     monkeypatch.setattr(transfer_costs, "_INFERENCES", 3)
+    monkeypatch.setattr(transfer_costs, "_measure_chains", lambda *_: 1e-10)  # without weights
     model = small.residual(length=_LENGTH)
     graph = extract.op_graph(model, name="residual", constants=False).graph
     groups = [[name] for name in graph.op_names]
@@ -42,12 +43,12 @@ def test_a_device_that_cannot_hold_the_model_runs_it_in_parts(monkeypatch):
     assert (costs.alone_s > 0).all()  # every operation on both devices
     assert len(costs.groups) == 2 * _LENGTH
     assert np.isnan(costs.slowdown).all()
-    assert len(timelines) == 2 * 6 + 1  # 1.8 matrices are half of a limit: one product a run
+    assert len(timelines) == 2 * 4 + 1  # half of a limit is 1.2 matrices: one product a run
     for request in timelines:
         for device in HOST:
             placed = [op for s in request.segments if s.device == device.name for op in s.ops]
             assert sum("product" in op for op in placed) * _MATRIX_BYTES <= _LIMIT_BYTES
-    assert len(transfer.num_bytes) > 3
+    assert len(transfer.num_bytes) > 1
 
 
 def test_the_cache_of_submodels_respects_the_limit_of_a_device():
@@ -66,4 +67,4 @@ def test_the_cache_of_submodels_respects_the_limit_of_a_device():
         submodels.compile(split_model(model, segments).parts, (limited, unlimited))
         cached = submodels._cache.items()
         held_bytes.append(sum(size for key, (_, size) in cached if key[0] == limited.name))
-    assert held_bytes == [min(count, 3) * _MATRIX_BYTES for count in range(1, _LENGTH + 1)]
+    assert held_bytes == [min(count, 2) * _MATRIX_BYTES for count in range(1, _LENGTH + 1)]
