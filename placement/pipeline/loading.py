@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from placement import arguments, files, simulators, zoo
-from placement.analysis import segments
+from placement.analysis import segments, stateful_parts
 from placement.costs import roofline, tables, workloads
 from placement.errors import UserError
 from placement.graphs import coarsen, opgraph, training
@@ -100,6 +100,14 @@ class SearchProblem(NamedTuple):
     def follow_leaders(self, placements: np.ndarray) -> np.ndarray:
         """Returns placements int32 [K, M] in which co-located operations follow their leader."""
         return np.asarray(placements, np.int32)[:, self.leaders]
+
+    def remove_variable_cycles(self, placements: np.ndarray) -> np.ndarray:
+        """Returns the distinct placements int32 [K, M] after `stateful_parts.remove_cycles`."""
+        changed = [
+            stateful_parts.remove_cycles(self.full.graph, self.assignment, self.coarse, placement)
+            for placement in placements
+        ]
+        return np.array(list({placement.tobytes(): placement for placement in changed}.values()))
 
 
 def check_settings(settings: Settings) -> None:

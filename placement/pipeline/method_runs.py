@@ -26,6 +26,7 @@ from placement.pipeline.distributed import processes
 from placement.pipeline.results.rows import Row
 from placement.pipeline.settings import Settings
 from placement.reporting import units
+from placement.runtime.execution import mixed_precision
 from placement.runtime.measurement.evaluate import MeasuredEvaluate
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Candidate, HeteroChoice
@@ -42,6 +43,7 @@ _OPENVINO = (HETERO, HETERO_PIPELINE)  # OpenVINO's own choices, which need its 
 _ON_ALL_OPERATIONS = ("graph_cut", "human_expert")
 # A search on devices first searches in the simulator: so many placements, this share of its time.
 _SIMULATED_BUDGET, _SIMULATED_SHARE = 2_000_000, 0.25
+_MOVED = "operations moved to keep variables together"
 
 
 class Incumbent:
@@ -420,6 +422,20 @@ def _make_row(context: Context, method: str, solution: Solution, *, is_full: boo
         solution.placement[None] if solution.elite is None else solution.elite
     )
     present, backend = context.target.present, context.settings.backend
+    needs_acyclic_variables = (
+        backend == "hetero"
+        and len(present) > 1
+        and mixed_precision.find_coarse_device(present) is None
+        and not math.isinf(solution.value_s)
+    )
+    if needs_acyclic_variables:
+        first = placements[0]
+        placements = problem.remove_variable_cycles(placements)
+        if not np.array_equal(placements[0], first):
+            # A proof of the search was about another placement.
+            is_proof = solution.status == Status.OPTIMAL
+            status = Status.FINISHED if is_proof else solution.status
+            solution = solution._replace(status=status, reason=solution.reason or _MOVED)
     candidates: list[Candidate] = []
     deadline_s = time.monotonic() + context.settings.time_limit_s
     for placement in placements:

@@ -185,10 +185,8 @@ def _graph(model: Any, example_inputs: Any, file: Path) -> str:
     """Returns a path or name as it is; saves any other model in the file of a run directory."""
     if isinstance(model, str | os.PathLike):
         return os.fspath(model)
-    if not isinstance(model, from_python.Converted):
-        model = from_python.graph_from(model, example_inputs)
     runs.prepare_workdir(file.parent)
-    model.save(file)
+    from_python.save(model, example_inputs, file)
     return str(file)
 
 

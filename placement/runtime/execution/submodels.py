@@ -1,11 +1,11 @@
 """A cache of compiled submodels, and the formats in which they hand tensors to each other."""
 
 import collections
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import openvino as ov
 
-from placement.runtime.devices import Device, is_cpu
+from placement.runtime.devices import Device, is_cpu, reference_device
 from placement.runtime.execution.split import (
     MODEL_FORMAT,
     Part,
@@ -77,9 +77,11 @@ class Submodels:
         for (key, part), submodel in zip(new_parts.items(), built, strict=True):
             device = device_by_name[part.device]
             self._alive(len(part.ops) / self._num_ops)
-            compiled = self._core.compile_model(submodel, device.name, _compile_properties(device))
             constants = set[str]().union(*(self._constants_read.get(op, ()) for op in part.ops))
-            self._cache[key] = compiled, sum(self._constant_bytes[name] for name in constants)
+            num_bytes = sum(self._constant_bytes[name] for name in constants)
+            self._make_room(device, num_bytes, keys)
+            compiled = self._core.compile_model(submodel, device.name, _compile_properties(device))
+            self._cache[key] = compiled, num_bytes
             self.num_compilations += 1
         compiled_models = [self._cache[key][0] for key in keys]
         for key in keys:
@@ -89,6 +91,18 @@ class Submodels:
             _, (_, num_bytes) = self._cache.popitem(last=False)
             cached_bytes -= num_bytes
         return compiled_models
+
+    def _make_room(
+        self, device: Device, num_bytes: int, required: Collection[tuple[object, ...]]
+    ) -> None:
+        """Drops the oldest submodels of a device with a limit, except the required ones."""
+        if device.capacity_bytes is None:
+            return
+        cached = [key for key in self._cache if key[0] == device.name]
+        total_bytes = num_bytes + sum(self._cache[key][1] for key in cached)
+        for key in cached:
+            if total_bytes > device.capacity_bytes and key not in required:
+                total_bytes -= self._cache.pop(key)[1]
 
     def _choose_formats(
         self, parts: Sequence[Part], devices: Mapping[str, Device]
@@ -106,9 +120,12 @@ class Submodels:
             key = _device_key(device)
             if key not in self._formats:
                 self._alive(1.0)
+                # A device with a limit may not hold the whole model, but the plain CPU does.
+                is_limited = device.capacity_bytes is not None
+                name = reference_device().name if is_limited else device.name
                 try:
                     compiled = self._core.compile_model(
-                        self.model, device.name, _compile_properties(device)
+                        self.model, name, _compile_properties(device)
                     )
                     self._formats[key] = _read_formats(self.model, compiled)
                 except RuntimeError:  # it does not support an operation, and will not be given it

@@ -13,6 +13,11 @@ The lines that are fitted to these samples hold for a typical operation. If a co
 have just written, some operations take much longer, such as convolutions, and others hardly. So for
 devices that share cores, each part's mean excess over the lines is a cost of its own. Every pair of
 such devices runs in both orders, so that each part runs on both devices.
+
+A device whose memory is smaller than the weights never gets all parts at once. It gets consecutive
+ones whose weights need at most half of its memory, and the plain CPU gets the others; further runs
+have the next ones. How much such a device is slowed down by others is not measured, because that
+takes whole models at the same time.
 """
 
 import itertools
@@ -26,6 +31,7 @@ import numpy as np
 from placement.costs import transfers
 from placement.costs.tables import SubmodelCosts
 from placement.costs.transfers import TransferFit
+from placement.runtime.devices import Device, reference_device
 from placement.runtime.execution.split import Segment
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Contention, Timeline, TransferShapes
@@ -90,12 +96,13 @@ def measure(
             sources = source_bytes[position[receiver]]
             sources[position[sender]] = sources.get(position[sender], 0) + int(num_bytes)
 
+    weight_bytes = graph.weight_bytes[computing]
     compute_s, reads = _measure_parts(
-        measurer, names, supported, tuple(samples), source_bytes, deadline_s
+        measurer, names, supported, tuple(samples), source_bytes, weight_bytes, deadline_s
     )
     for pair, pair_reads in reads.items():
         samples[pair] += [(num_bytes, seconds) for _, num_bytes, seconds in pair_reads]
-    slowdown = _measure_slowdown(measurer, names, supported, deadline_s)
+    slowdown = _measure_slowdown(measurer, names, supported, weight_bytes, deadline_s)
     fits = tuple(
         transfers.fit_line(pair, pair_samples, copy_s_per_byte)
         for pair, pair_samples in samples.items()
@@ -131,8 +138,8 @@ def _measure_chains(measurer: Measurer, samples: _Pairs, deadline_s: float) -> f
             chain_deadline_s = begin_s
         source_bytes: list[dict[int, int]] = [{}, *({i: num_bytes} for i in range(CHAIN_OPS - 1))]
         _, reads = _measure_parts(
-            *(measurer, names, supported, tuple(samples), source_bytes, chain_deadline_s),
-            shape=shape,
+            *(measurer, names, supported, tuple(samples), source_bytes),
+            *(np.zeros(CHAIN_OPS), chain_deadline_s, shape),  # without weights
         )
         for pair, pair_reads in reads.items():
             samples[pair] += [(num_bytes, seconds) for _, num_bytes, seconds in pair_reads]
@@ -145,51 +152,95 @@ def _measure_parts(
     supported: np.ndarray,
     pairs: Sequence[tuple[int, int]],
     source_bytes: list[dict[int, int]],
+    weight_bytes: np.ndarray,
     deadline_s: float,
-    *,
     shape: tuple[int, ...] | None = None,
 ) -> _PartTimes:
     """Runs M parts on each device, then alternating between the two devices of each pair.
 
-    `source_bytes` has for each part the parts that it reads and the bytes of each. With a `shape`,
-    a chain of operations on such tensors runs instead of the model.
+    `source_bytes` has for each part the parts that it reads and the bytes of each; `weight_bytes`
+    [M] has the bytes of its weights. With a `shape`, a chain of operations on such tensors runs
+    instead of the model.
 
     Returns the seconds of each part on each device, nan if it did not run there, and the reads. The
     seconds count from the end of the part before, so that they include the launch of a submodel.
     """
+    limits_bytes = [_find_limit(device, weight_bytes) for device in measurer.devices]
+    devices, rest = measurer.devices, supported.argmax(axis=1)
+    if np.isfinite(limits_bytes).any():
+        device_names = [device.name for device in devices]
+        reference = reference_device()
+        if reference.name not in device_names:
+            devices = (*devices, reference)
+        rest = np.full(len(names), [device.name for device in devices].index(reference.name))
 
     def run(placement: np.ndarray) -> np.ndarray:
         """Returns float64 [inferences, M, 2], without inferences if the time is over."""
         if not len(names):
             return np.empty((0, 0, 2))
-        segments = _segments(measurer, names, placement)
+        segments = _segments(devices, names, placement)
         remaining_s = max(0.0, deadline_s - time.monotonic())
-        return measurer.ask(Timeline(measurer.devices, segments, _INFERENCES, remaining_s, shape))
+        return measurer.ask(Timeline(devices, segments, _INFERENCES, remaining_s, shape))
 
-    fallback = supported.argmax(axis=1)
     compute_s = np.full(supported.shape, np.nan)
-    for device in range(supported.shape[1]):
-        placement = np.where(supported[:, device], device, fallback)
-        timeline_s = run(placement)
-        if len(timeline_s):
+    for device, limit_bytes in enumerate(limits_bytes):
+        for is_placed in _divide(supported[:, device], weight_bytes, limit_bytes):
+            placement = np.where(is_placed, device, rest)
+            timeline_s = run(placement)
+            if not len(timeline_s):
+                continue
             # A part can begin when its device has ended the part before. Where the part before ran
             # on another device, the part's own begin counts.
             free_s = timeline_s[:, :, 0].copy()
             is_same_device = placement[1:] == placement[:-1]
             free_s[:, 1:][:, is_same_device] = timeline_s[:, :-1, 1][:, is_same_device]
             durations_s = np.median(timeline_s[:, :, 1] - free_s, axis=0)
-            compute_s[:, device] = np.where(supported[:, device], durations_s, np.nan)
+            compute_s[is_placed, device] = durations_s[is_placed]
     parts = np.arange(len(names))
     reads: dict[tuple[int, int], list[tuple[int, float, float]]] = {pair: [] for pair in pairs}
     for pair in pairs:
         shares_cores = any(measurer.devices[device].cores for device in pair)
         for order in (pair, pair[::-1]) if shares_cores else (pair,):
             alternating = np.array(order)[parts % 2]
-            placement = np.where(supported[parts, alternating], alternating, fallback)
+            is_placed = supported[parts, alternating]
+            for device in order:
+                is_on_device = alternating == device
+                is_placed &= ~is_on_device | (
+                    np.cumsum(weight_bytes * is_on_device) <= limits_bytes[device]
+                )
+            placement = np.where(is_placed, alternating, rest)
             timeline_s = run(placement)
             if len(timeline_s):
                 reads[pair] += _find_reads(timeline_s, placement, compute_s, source_bytes)
     return _PartTimes(compute_s, reads)
+
+
+def _find_limit(device: Device, weight_bytes: np.ndarray) -> float:
+    """Returns the memory of a device that cannot hold all weights; inf for any other device.
+
+    The plain CPU runs what the other devices cannot hold, so that it has no limit.
+    """
+    limit_bytes = device.capacity_bytes
+    if limit_bytes is None or weight_bytes.sum() <= limit_bytes:
+        return math.inf
+    return math.inf if device.name == reference_device().name else limit_bytes
+
+
+def _divide(
+    supported: np.ndarray, weight_bytes: np.ndarray, limit_bytes: float
+) -> list[np.ndarray]:
+    """Divides the supported parts, bool [M], into consecutive ones for one run each.
+
+    The weights of each division need at most half of the limit, or it is a single part.
+    """
+    divisions, division_bytes = [np.zeros(len(supported), bool)], 0.0
+    for part in np.flatnonzero(supported):
+        division_bytes += weight_bytes[part]
+        if divisions[-1].any() and division_bytes > limit_bytes / 2:
+            divisions.append(np.zeros(len(supported), bool))
+            division_bytes = weight_bytes[part]
+        divisions[-1][part] = True
+    return divisions
 
 
 def _find_reads(
@@ -211,7 +262,9 @@ def _find_reads(
     for part, sources in enumerate(source_bytes):
         device = placement[part]
         remote = [source for source in sources if placement[source] != device]
-        if not remote or math.isnan(compute_s[part, device]):
+        # Operations that no device of the pair holds run on the plain CPU, beside the D devices.
+        is_beside = max(placement[[part, *sources]]) >= compute_s.shape[1]
+        if not remote or is_beside or math.isnan(compute_s[part, device]):
             continue
         earlier = [i for i in range(part) if placement[i] == device]
         free_s = ends_s[:, earlier].max(axis=1, initial=0.0)
@@ -233,23 +286,30 @@ def _find_reads(
 
 
 def _measure_slowdown(
-    measurer: Measurer, names: _Names, supported: np.ndarray, deadline_s: float
+    measurer: Measurer,
+    names: _Names,
+    supported: np.ndarray,
+    weight_bytes: np.ndarray,
+    deadline_s: float,
 ) -> np.ndarray:
     """Returns the relative slowdown of each part while the other devices compute, float64 [M, D].
 
     It is 0.5 if a part takes 1.5 times as long as in isolation, and nan if the part did not run.
-    Devices that share cores compute at the same time as those with equally many cores.
+    Devices that share cores compute at the same time as those with equally many cores. Devices that
+    cannot hold the weights `weight_bytes` [M] do not run.
     """
     slowdown = np.full(supported.shape, np.nan)
     groups: dict[int, list[int]] = {}  # the devices by their number of cores
     for number, device in enumerate(measurer.devices):
+        if np.isfinite(_find_limit(device, weight_bytes)):
+            continue
         groups.setdefault(len(device.cores), []).append(number)
     fallback = supported.argmax(axis=1)
     for group in groups.values():
         if len(group) < 2 or not len(names):
             continue
         segments = tuple(
-            _segments(measurer, names, np.where(supported[:, number], number, fallback))
+            _segments(measurer.devices, names, np.where(supported[:, number], number, fallback))
             for number in group
         )
         remaining_s = max(0.0, deadline_s - time.monotonic())
@@ -261,8 +321,9 @@ def _measure_slowdown(
     return slowdown
 
 
-def _segments(measurer: Measurer, names: _Names, placement: np.ndarray) -> tuple[Segment, ...]:
+def _segments(
+    devices: Sequence[Device], names: _Names, placement: np.ndarray
+) -> tuple[Segment, ...]:
     return tuple(
-        Segment(measurer.devices[device].name, ops)
-        for device, ops in zip(placement, names, strict=True)
+        Segment(devices[device].name, ops) for device, ops in zip(placement, names, strict=True)
     )

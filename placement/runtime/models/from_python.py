@@ -70,3 +70,23 @@ def graph_from(
     prepared = frontend.prepare(converted, input_shapes)
     name = getattr(model, "__name__", type(model).__name__)
     return Converted(prepared, extract.op_graph(prepared, name=name).graph)
+
+
+def save(model: Any, example_inputs: Any | None, path: Path) -> None:
+    """Writes an OpenVINO IR file for `--config.graph`, with its weights beside it as .bin.
+
+    Args:
+      model: as for `graph_from`, or its result. The dynamic inputs of an `openvino.Model` stay
+        dynamic; any other model has the static shapes of its example inputs.
+      example_inputs: as for `graph_from`.
+      path: a path that ends in .xml; its folder exists.
+
+    Raises:
+      UserError: as for `graph_from`.
+    """
+    if isinstance(model, ov.Model):
+        ov.save_model(frontend.name_operations(model), path, compress_to_fp16=False)
+    elif isinstance(model, Converted):
+        model.save(path)
+    else:
+        graph_from(model, example_inputs).save(path)

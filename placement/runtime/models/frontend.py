@@ -200,6 +200,8 @@ def prepare(model: ov.Model, input_shapes: str = "") -> ov.Model:
                 f"the model does not work with input_shapes {input_shapes!r}: {reason}; "
                 "give shapes that it was made for"
             ) from error
+        # OpenVINO computes the target of a Reshape before a MatMul with new operations.
+        prepared = name_operations(prepared)
 
     _fold_constants(prepared)
 

@@ -1,5 +1,6 @@
 """Devices with limits of memory from the command line, on the real CPU plug-in."""
 
+import functools
 import json
 import re
 
@@ -13,6 +14,7 @@ from placement.runtime.measurement.request import MEMORY_STAGE, Failure
 from tests.experiments.command import run
 from tests.runtime import small
 
+_HETERO = ("--config.backend=hetero", "--config.objective=serial")
 _CONCURRENT = ("--config.backend=concurrent", "--config.objective=makespan")
 
 
@@ -24,23 +26,42 @@ def model_file(tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope="module")
+def costs(model_file, tmp_path_factory):
+    """Returns the flags of a backend with costs that are profiled once; limits change no costs."""
+
+    @functools.cache
+    def profile(backend):
+        workdir = tmp_path_factory.mktemp("profile")
+        flags = _flags(model_file, "host:f32,f32", *backend)
+        code, _, err = run(workdir, *flags, "--config.method=random", "--config.evaluate=simulate")
+        assert code == 0, err
+        return (*backend, f"--config.costs={workdir / 'profile.json'}")
+
+    return profile
+
+
+def _limit_both(limit_bytes):
+    return f"host:f32:memory={limit_bytes}B,f32:memory={limit_bytes}B"
+
+
 def _flags(model_file, devices, *flags):
     return [
         f"--config.graph={model_file}",
         f"--config.devices={devices}",
         "--config.measure_s=0.2",
-        "--config.time_limit_s=2",
+        "--config.time_limit_s=1",
+        "--config.budget=200",
         "--config.search_anyway=true",
         "--config.method=search",
         *flags,
     ]
 
 
-@pytest.mark.parametrize("flags", [_CONCURRENT, ()])
+@pytest.mark.parametrize("flags", [_CONCURRENT, _HETERO])
 def test_a_model_that_no_device_holds_is_placed_on_both_and_deployed(model_file, tmp_path, flags):
     size = (model_file.with_suffix(".bin")).stat().st_size
-    limit = f"{round(0.6 * size)}B"
-    flags = _flags(model_file, f"host:f32:memory={limit},f32:memory={limit}", *flags)
+    flags = _flags(model_file, _limit_both(round(0.6 * size)), *flags)
     code, out, err = run(tmp_path, *flags)
     assert code == 0, err
     summary = json.loads((tmp_path / "summary.json").read_text())
@@ -82,8 +103,9 @@ def test_a_model_that_no_device_holds_is_placed_on_both_and_deployed(model_file,
     assert len(err.strip().splitlines()) == 1
 
 
-def test_limits_that_hold_the_model_on_no_devices_are_said(model_file, tmp_path):
-    code, _, err = run(tmp_path, *_flags(model_file, "host:memory=100KB", *_CONCURRENT))
+def test_limits_that_hold_the_model_on_no_devices_are_said(model_file, costs, tmp_path):
+    flags = _flags(model_file, _limit_both(100_000), *costs(_HETERO))
+    code, _, err = run(tmp_path, *flags)
     assert code == 0, err
     summary = json.loads((tmp_path / "summary.json").read_text())
     rows = {row["method"]: row for row in summary["rows"]}
@@ -100,7 +122,7 @@ def test_a_wrong_limit_is_one_line(model_file, tmp_path):
 
 
 def test_saved_costs_keep_the_limits(model_file, tmp_path):
-    flags = _flags(model_file, "host:f32,f32:memory=1MB", *_CONCURRENT)
+    flags = _flags(model_file, "host:f32,f32:memory=1MB", *_HETERO)
     code, _, err = run(tmp_path / "first", *flags)
     assert code == 0, err
     saved = json.loads((tmp_path / "first" / "profile.json").read_text())
@@ -111,7 +133,7 @@ def test_saved_costs_keep_the_limits(model_file, tmp_path):
         f"--config.costs={tmp_path / 'first' / 'profile.json'}",
         "--config.evaluate=simulate",
         "--config.method=search",
-        *_CONCURRENT,
+        *_HETERO,
     )
     assert code == 0, err
     rows = json.loads((tmp_path / "second" / "summary.json").read_text())["rows"]
@@ -119,7 +141,7 @@ def test_saved_costs_keep_the_limits(model_file, tmp_path):
     assert status["single:CPU_F32_1"].startswith("failed: out of memory: CPU_F32_1 needs ")
     assert status["single:CPU_F32_0"] == "finished"
     # Other limits need no new profile.
-    code, _, err = run(tmp_path / "first", *_flags(model_file, "host:f32,f32", *_CONCURRENT))
+    code, _, err = run(tmp_path / "first", *_flags(model_file, "host:f32,f32", *_HETERO))
     assert code == 0, err
     unlimited = json.loads((tmp_path / "first" / "profile.json").read_text())
     assert unlimited == {key: value for key, value in saved.items() if key != "capacity_bytes"}
@@ -147,12 +169,12 @@ def exhaust_the_first_device():
     LocalMeasurer.measure_chunks = measure_within_memory
 
 
-@pytest.mark.parametrize("limit", ["", ":memory=100MB"])
+@pytest.mark.parametrize(("limit", "backend"), [("", _CONCURRENT), (":memory=100MB", _HETERO)])
 def test_a_device_that_runs_out_of_memory_gets_a_lower_limit_and_the_search_goes_on(
-    model_file, tmp_path, limit
+    model_file, costs, tmp_path, limit, backend
 ):
     # The second device holds a part of the model only, so that both are needed.
-    flags = _flags(model_file, f"host:f32{limit},f32:memory=1MB", *_CONCURRENT)
+    flags = _flags(model_file, f"host:f32{limit},f32:memory=1MB", *costs(backend))
     code, out, err = run(tmp_path, *flags, broken=exhaust_the_first_device)
     assert code == 0, err
     text = " ".join((out + err).split())
@@ -168,17 +190,14 @@ def test_a_device_that_runs_out_of_memory_gets_a_lower_limit_and_the_search_goes
     assert 2 <= sum(op.startswith("product_") for op in on_first) <= 3
 
 
-def test_a_search_on_devices_starts_from_a_placement_that_fits(model_file, tmp_path):
+def test_a_search_on_devices_starts_from_a_placement_that_fits(model_file, costs, tmp_path):
     size = (model_file.with_suffix(".bin")).stat().st_size
-    flags = _flags(model_file, f"host:memory={round(0.6 * size)}B", *_CONCURRENT)
-    code, _, err = run(tmp_path, *flags, "--config.evaluate=measure", "--config.budget=6")
+    measured = (*costs(_HETERO), "--config.evaluate=measure", "--config.budget=6")
+    code, _, err = run(tmp_path, *_flags(model_file, _limit_both(round(0.6 * size)), *measured))
     assert code == 0, err
     rows = json.loads((tmp_path / "summary.json").read_text())["rows"]
     (row,) = (row for row in rows if row["method"] == "search")
     assert row["measured_s"] is not None, row["status"]
-    code, _, err = run(
-        tmp_path,
-        *_flags(model_file, "host:memory=100KB", *_CONCURRENT, "--config.evaluate=measure"),
-    )
+    code, _, err = run(tmp_path, *_flags(model_file, _limit_both(100_000), *measured))
     assert code == 2
     assert "neither fits" in err

@@ -347,6 +347,17 @@ def test_prepare_names_what_the_file_does_not():
     assert len(set(_names(first))) == len(_names(first))
 
 
+def test_prepare_names_what_a_change_of_shapes_adds():
+    """OpenVINO then computes the target of a Reshape before a MatMul from its input."""
+    x = _input("x", [1, 2, 4])
+    flat = ops.reshape(x, ops.constant(np.array([1, 8])), False, name="flat")
+    weight = ops.constant(np.ones((8, 3), np.float32), name="weight")
+    model = _model(ops.matmul(flat, weight, False, False, name="product"), x)
+    first, second = (_names(frontend.prepare(model, "x:5,2,4")) for _ in range(2))
+    assert "Concat_0" in first
+    assert first == second
+
+
 @pytest.mark.parametrize("name", ["light_resnet50", "light_squeezenet"])
 def test_light_models_run_without_shape_chains(name):
     prepared = frontend.prepare(frontend.load(str(_LIGHT / f"{name}.onnx")))

@@ -1,0 +1,81 @@
+"""Parts with a variable that depend on themselves through another device."""
+
+import numpy as np
+import pytest
+
+from placement.analysis import stateful_parts
+from placement.graphs import coarsen, opgraph
+from placement.instance import Instance
+from placement.runtime.execution import hetero
+from placement.runtime.models import extract, frontend
+from placement.types import OpGraph
+from tests import helpers
+from tests.runtime import sample_models
+
+
+def _graph(op_types: tuple[str, ...] = ("Relu", "Relu", "Assign", "Relu")) -> OpGraph:
+    """x -> key -> write, x -> write, write -> end; `write` stands for a variable's operations."""
+    return opgraph.make_graph(
+        name="cache",
+        op_names=["x", "key", "write", "end"],
+        op_types=op_types,
+        senders=[0, 1, 0, 2],
+        receivers=[1, 2, 2, 3],
+        edge_bytes=np.ones(4),
+    )
+
+
+def _remove_cycles(graph: OpGraph, compute_s: list[list[float]], placement: list[int]) -> list[int]:
+    costs = helpers.unit_costs(graph, compute_s=np.array(compute_s, np.float32))
+    problem = Instance(graph, costs, "serial", ("A", "B"))
+    identity = np.arange(graph.num_ops, dtype=np.int32)
+    array = np.array(placement, np.int32)
+    return stateful_parts.remove_cycles(graph, identity, problem, array).tolist()
+
+
+def test_the_cycle_moves_to_the_device_that_computes_it_fastest():
+    fast_b = [[2.0, 1.0]] * 4
+    assert _remove_cycles(_graph(), fast_b, [0, 1, 0, 0]) == [1, 1, 1, 1]
+    assert _remove_cycles(_graph(), [[1.0, 2.0]] * 4, [0, 1, 0, 0]) == [0, 0, 0, 0]
+    unsupported = [[2.0, 1.0], [np.inf, 1.0], [1.0, np.inf], [2.0, 1.0]]  # no device has all
+    assert _remove_cycles(_graph(), unsupported, [0, 1, 0, 0]) == [0, 1, 0, 0]
+
+
+def test_a_placement_without_such_a_cycle_stays():
+    equal = [[1.0, 1.0]] * 4
+    for placement in ([0, 1, 1, 0], [0, 0, 0, 1], [1, 0, 0, 1]):
+        assert _remove_cycles(_graph(), equal, placement) == placement
+    assert _remove_cycles(_graph(("Relu",) * 4), equal, [0, 1, 0, 0]) == [0, 1, 0, 0]
+
+
+def test_cycles_that_a_move_closes_are_removed_too():
+    """Moving c to A joins it to e, which depends on d of device B, which reads c."""
+    graph = opgraph.make_graph(
+        name="two cycles",
+        op_names=list("abcde"),
+        op_types=["Relu", "Relu", "Assign", "Relu", "Relu"],
+        senders=[0, 1, 0, 2, 3, 2],
+        receivers=[1, 2, 2, 3, 4, 4],
+        edge_bytes=np.ones(6),
+    )
+    compute_s = [[1.0, 2.0]] * 5
+    assert _remove_cycles(graph, compute_s, [1, 0, 1, 1, 0]) == [0, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("sample", ["cache", "states"])
+def test_hetero_accepts_every_placement_without_cycles(sample):
+    model = frontend.prepare(getattr(sample_models, sample)().model)
+    graph = extract.op_graph(model, name=sample, constants=False).graph
+    coarsening = coarsen.coarsen(graph)
+    num_coarse = coarsening.graph.num_ops
+    problem = Instance(coarsening.graph, helpers.unit_costs(coarsening.graph), "serial", ("A", "B"))
+    generator, num_changed = np.random.default_rng(0), 0
+    for _ in range(60):
+        placement = generator.integers(0, 2, num_coarse).astype(np.int32)
+        changed = stateful_parts.remove_cycles(graph, coarsening.assignment, problem, placement)
+        num_changed += not np.array_equal(changed, placement)
+        lifted = coarsen.lift(coarsening.assignment, changed)
+        affinity = {name: "AB"[device] for name, device in zip(graph.op_names, lifted, strict=True)}
+        labelled = hetero.label_devices(model, affinity, ("A", "B"))
+        assert labelled.get_ordered_ops()
+    assert num_changed > 0
