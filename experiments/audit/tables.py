@@ -144,7 +144,6 @@ def make_tables(stored: Sequence[Run]) -> dict[str, Grid]:
     """Returns the tables of the documents by name: header and rows."""
     entries = list_run_problems(stored)
     test = [entry for entry in entries if entry.split == "test"]
-    sharded = [entry.name for entry in entries if entry.family.startswith(_SHARDED)]
     results = evaluate(stored, [entry.name for entry in test])
     return {
         "methods": _list_means(results),
@@ -152,7 +151,7 @@ def make_tables(stored: Sequence[Run]) -> dict[str, Grid]:
         "audit_families": _summarise_families(results, test),
         "audit_pairs": _summarise_pairs(results),
         "audit_conclusions": _judge_conclusions(results),
-        "audit_sharded": _summarise(evaluate(stored, sharded, _SHARDED_METHODS)),
+        "audit_sharded": _summarise(evaluate(stored, _list_sharded(stored), _SHARDED_METHODS)),
     }
 
 
@@ -273,22 +272,44 @@ def make_sentences(stored: Sequence[Run]) -> list[str]:
     covered = ", ".join(f"`{name}`" for name in names)
     return [
         f"The runs cover {len(names)} of {num_problems} problems: {covered}.",
-        *(_make_sentence(results, point) for point in range(len(POINTS))),
+        *(
+            _make_sentence(results, point, _MAIN, filter(learned.is_learned, results.methods))
+            for point in range(len(POINTS))
+        ),
         _count_conclusions(results),
     ]
 
 
-def _make_sentence(results: Results, point: int) -> str:
+def make_sharded_sentences(stored: Sequence[Run]) -> list[str]:
+    """Returns what follows from the table of products of sharded matrices."""
+    names = _list_sharded(stored)
+    results = evaluate(stored, names, _SHARDED_METHODS)
+    covered = ", ".join(f"`{name}`" for name in names)
+    return [
+        f"The runs cover {covered}.",
+        *(
+            _make_sentence(results, point, "doppler", results.methods)
+            for point in range(len(POINTS))
+        ),
+    ]
+
+
+def _list_sharded(stored: Iterable[Run]) -> list[str]:
+    return [e.name for e in list_run_problems(stored) if e.family.startswith(_SHARDED)]
+
+
+def _make_sentence(results: Results, point: int, main: str, others: Iterable[str]) -> str:
+    """Names the methods with the lowest means, and compares one method with others."""
     ranked = _rank(results, point)
     lowest = [f"`{m}` {format_interval(_mean(results, m, point))}" for m in ranked[:3]]
     better, worse, undecided = list[str](), list[str](), list[str]()
     verdicts = {"holds": better, "does not": worse, "inconclusive": undecided}
-    for method in ranked:
-        if method != _MAIN and learned.is_learned(method):
-            verdicts[_judge(_compare(results, _MAIN, method, point))].append(f"`{method}`")
+    for method in sorted(others, key=ranked.index):
+        if method != main:
+            verdicts[_judge(_compare(results, main, method, point))].append(f"`{method}`")
     sentences = [f"**{POINTS[point]}.** The lowest means are {', '.join(lowest)}."]
-    sentences += [f"`{_MAIN}` is better than {', '.join(better)}."] if better else []
-    sentences += [f"`{_MAIN}` is worse than {', '.join(worse)}."] if worse else []
+    sentences += [f"`{main}` is better than {', '.join(better)}."] if better else []
+    sentences += [f"`{main}` is worse than {', '.join(worse)}."] if worse else []
     sentences += [f"It is undecided against {', '.join(undecided)}."] if undecided else []
     return " ".join(sentences)
 

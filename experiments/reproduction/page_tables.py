@@ -355,4 +355,8 @@ TABLES = {
 # Lists of sentences: the page and the function that makes them.
 SENTENCES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "audit": ("docs/REPRODUCTION.md", lambda: audit.make_sentences(audit.read_stored())),
+    "audit_sharded": (
+        "docs/REPRODUCTION.md",
+        lambda: audit.make_sharded_sentences(audit.read_stored()),
+    ),
 }
