@@ -1,4 +1,4 @@
-"""A learned local search after HSDAG: `python -m experiments.examples.hsdag [GRAPH] [SECONDS]`.
+"""A learned local search after HSDAG: `python -m experiments.examples.hsdag [PROBLEM] [SECONDS]`.
 
 As in HSDAG (Duan et al. 2024) a graph network scores the edges, a parse by these scores divides the
 graph into groups, and a policy on the groups is trained by REINFORCE. As in the project's own
@@ -26,15 +26,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from placement.costs import roofline
+from placement import suite
 from placement.environments import arrays, move_group
 from placement.environments.arrays import ProblemArrays
 from placement.instance import Instance
 from placement.types import Array, Params
-from placement.zoo import synthetic
 
-GRAPH = "synthetic:family=layered,ops=100"
-DEVICES = "roofline:cpu,gpu,gpu"
+PROBLEM = "fork_join_100-makespan"  # of the suite, under makespan
 TIME_LIMIT_S = 120.0
 
 # Network.
@@ -324,13 +322,12 @@ def train(problem: Instance, time_limit_s: float, seed: int = 0) -> np.ndarray:
     return best[: problem.graph.num_ops]
 
 
-def main(graph_name: str = GRAPH, time_limit_s: str = str(TIME_LIMIT_S)) -> None:
-    """Trains on a synthetic graph and described devices."""
-    devices = roofline.parse_devices(DEVICES)
-    graph = synthetic.build(graph_name)
-    problem = Instance(graph, roofline.cost_model(graph, devices), "makespan", devices)
+def main(name: str = PROBLEM, time_limit_s: str = str(TIME_LIMIT_S)) -> None:
+    """Trains on a problem of the suite."""
+    problem = suite.load(name)
     placement = train(problem, float(time_limit_s))
-    print(f"best placement: {1e3 * problem.value_s(placement):.4f} ms")
+    value_s, best_s = problem.value_s(placement), suite.best_known(name).value_s
+    print(f"best placement: {1e3 * value_s:.4f} ms, {value_s / best_s:.3f} of the best known one")
 
 
 if __name__ == "__main__":

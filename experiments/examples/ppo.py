@@ -1,4 +1,4 @@
-"""PPO on one problem, from top to bottom: `python -m experiments.examples.ppo [GRAPH] [SECONDS]`.
+"""PPO on one problem, from top to bottom: `python -m experiments.examples.ppo [PROBLEM] [SECONDS]`.
 
 The environment places one operation after another (`placement.environments.place_next`). The policy
 is a graph network over the operations, which is computed once per update, and a small network that
@@ -18,15 +18,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from placement.costs import roofline
+from placement import suite
 from placement.environments import arrays, place_next
 from placement.environments.arrays import ProblemArrays
 from placement.instance import Instance
 from placement.types import Array, Params
-from placement.zoo import synthetic
 
-GRAPH = "synthetic:family=layered,ops=100"
-DEVICES = "roofline:cpu,gpu,gpu"
+PROBLEM = "fork_join_100-makespan"  # of the suite, under makespan
 TIME_LIMIT_S = 120.0
 
 # Network.
@@ -288,13 +286,12 @@ def train(problem: Instance, time_limit_s: float, seed: int = 0) -> np.ndarray:
     return np.asarray(state.best_placement)[: problem.graph.num_ops]
 
 
-def main(graph_name: str = GRAPH, time_limit_s: str = str(TIME_LIMIT_S)) -> None:
-    """Trains on a synthetic graph and described devices."""
-    devices = roofline.parse_devices(DEVICES)
-    graph = synthetic.build(graph_name)
-    problem = Instance(graph, roofline.cost_model(graph, devices), "makespan", devices)
+def main(name: str = PROBLEM, time_limit_s: str = str(TIME_LIMIT_S)) -> None:
+    """Trains on a problem of the suite."""
+    problem = suite.load(name)
     placement = train(problem, float(time_limit_s))
-    print(f"best placement: {1e3 * problem.value_s(placement):.4f} ms")
+    value_s, best_s = problem.value_s(placement), suite.best_known(name).value_s
+    print(f"best placement: {1e3 * value_s:.4f} ms, {value_s / best_s:.3f} of the best known one")
 
 
 if __name__ == "__main__":

@@ -203,28 +203,10 @@ def read_scores(folder: Path, run: str, baselines: Sequence[str] = ()) -> Grid:
     return ["method", *results["graphs"], title, *heads], rows
 
 
-def read_ranking(folder: Path, run: str) -> Grid:
-    """Reads the interquartile means of `read_scores` alone."""
-    header, rows = read_scores(folder, run)
-    return [header[0], header[-1]], [[row[0], row[-1]] for row in rows]
-
-
 def _format_interval(estimate: dict[str, float | None], decimals: int) -> str:
     low, high = estimate["low"], estimate["high"]
     text = f"{estimate['value']:.{decimals}f}"
     return text if low is None else f"{text} [{low:.{decimals}f}, {high:.{decimals}f}]"
-
-
-def read_headroom(folder: Path, run: str) -> Grid:
-    """Reads the possible gain on each graph, and the method that reached it."""
-    graphs = runs_lib.read_summary(folder / run)["statistics"]["graphs"]
-    return ["graph", "best single device, ms", "best known, ms", "room", "found by"], [
-        [
-            *(graph, _format_ms(result["single_s"]), _format_ms(result["best_s"])),
-            *(f"{result['room']:.3f}", f"`{result['method']}`"),
-        ]
-        for graph, result in graphs.items()
-    ]
 
 
 def read_phases(folder: Path, runs: Iterable[str]) -> Grid:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from experiments.examples import hsdag, ppo
+from placement import suite
 from placement.costs import roofline
 from placement.environments import arrays
 from placement.instance import Instance
@@ -31,7 +32,12 @@ def test_it_stands_alone(example):
         node.module for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)
     }
     packages = {module.split(".")[1] for module in imported if module.startswith("placement.")}
-    assert packages <= {"costs", "environments", "instance", "types", "zoo"}
+    assert packages <= {"environments", "instance", "types"}
+
+
+@pytest.mark.parametrize("example", [hsdag, ppo])
+def test_its_problem_is_of_the_test_split(example):
+    assert example.PROBLEM in {entry.name for entry in suite.list_entries("test")}
 
 
 @pytest.mark.parametrize("example", [hsdag, ppo])
