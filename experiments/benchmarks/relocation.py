@@ -32,6 +32,7 @@ from placement.learning import batched
 from placement.learning.base import State
 from placement.methods import learned
 from placement.policies import base, giph
+from placement.reporting import units
 from placement.reporting.tables import grids
 from placement.types import Array, Params, Policy, Sample
 from placement.zoo import task_graphs
@@ -50,6 +51,7 @@ _NUM_TESTS = 15  # problems of each set
 _EPISODES = 4  # of each test
 _UPDATES = 60
 _SEEDS = range(5)
+_RATIO = units.Unit("", 1.0, 3)
 _NUM_NODES, _NUM_EDGES = 40, 80  # padded
 
 
@@ -92,8 +94,7 @@ def make_rows(scores: list[Score]) -> list[list[str]]:
     for problems in dict.fromkeys(score.problems for score in scores):
         ratios = np.array([score.ratios for score in scores if score.problems == problems])
         columns = [grids.estimate(column) for column in ratios.T]
-        texts = [f"{mean:.3f} ± {half_width:.3f}" for mean, half_width in columns]
-        rows.append([problems, *texts])
+        rows.append([problems, *(column.write(_RATIO) for column in columns)])
     return rows
 
 

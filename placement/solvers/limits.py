@@ -34,7 +34,7 @@ class SearchLimits:
         budget: int,
         observe: Observe = ignore_progress,
         stop: Callable[[], bool] = lambda: False,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
     ):
         """Starts the clock.
 
@@ -44,10 +44,10 @@ class SearchLimits:
           observe: called after every step of the search.
           stop: whether the search should end before its time; called whenever the clock is read.
           clock: returns seconds, such as those of the processor (`time.process_time`), which other
-            processes hardly change.
+            processes hardly change; by default those of the wall (`time.monotonic`).
         """
-        self._clock = clock
-        self._start_s = clock()
+        self._clock = clock or time.monotonic
+        self._start_s = self._clock()
         self._end_s = self._start_s + time_limit_s
         self._observe = observe
         self._stop = stop
