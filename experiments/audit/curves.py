@@ -1,7 +1,8 @@
 """The best value of a search by evaluations and by seconds.
 
-Seconds are those of the processor, which other processes hardly change. They equal seconds of a
-clock on one idle core; `taskset -c 0` keeps a process on one.
+Seconds are those of the processor on one core (`taskset -c 0`), which other processes change less
+than those of a clock. Those of a learned method begin with its first step. What comes before counts
+as compilation: compiling its programs, and imitation in `doppler`.
 """
 
 import math
@@ -26,7 +27,7 @@ _FIRST_LIMIT_S = 60.0
 class Point(NamedTuple):
     """The state of a search after one of its steps."""
 
-    seconds: float  # since the start
+    seconds: float  # since the start, without `Solution.compile_s`
     evaluations: int
     best_s: float  # the best value; inf while no placement can run
 
@@ -77,25 +78,32 @@ def run(
     limits = SearchLimits(seconds, budget, observe, stop, time.process_time)
     solution = methods.run(name, find, problem, seed, limits)
     evaluations = max(solution.evaluations, points[-1].evaluations if points else 1)
-    # A step that has begun is completed: the end may come after the limit.
-    end_s = min(time.process_time() - start_s, seconds)
-    points.append(Point(end_s, evaluations, solution.value_s))
-    return Curve(_thin(points), solution)
+    observe(evaluations, solution.value_s)
+    # A step that has begun is completed, so that the end may come after the limit.
+    counted = [
+        point._replace(seconds=min(max(0.0, point.seconds - solution.compile_s), seconds))
+        for point in points
+    ]
+    return Curve(_thin(counted), solution)
 
 
 def measure_compilation(name: str, find: base.Find, problem: Instance) -> float:
-    """Returns the seconds that a method's first search takes more than its next one."""
+    """Returns the seconds before a learned method's first step in a new process.
+
+    What its first evaluations then take more than those of its next search is added; for other
+    methods this is all.
+    """
     jax.clear_caches()
-    cold_s, warm_s = (_run_first(name, find, problem) for _ in range(2))
-    return max(0.0, cold_s - warm_s)
+    cold, warm = (
+        run(name, find, problem, 0, seconds=_FIRST_LIMIT_S, stop_after=_FIRST) for _ in range(2)
+    )
+    return cold.solution.compile_s + max(0.0, _find_first_s(cold) - _find_first_s(warm))
 
 
-def _run_first(name: str, find: base.Find, problem: Instance) -> float:
+def _find_first_s(curve: Curve) -> float:
     """Returns the seconds until the first evaluations."""
-    curve = run(name, find, problem, 0, seconds=_FIRST_LIMIT_S, stop_after=_FIRST)
-    points = curve.points
-    reached = (point.seconds for point in points if point.evaluations >= _FIRST)
-    return next(reached, points[-1].seconds)
+    reached = (point.seconds for point in curve.points if point.evaluations >= _FIRST)
+    return next(reached, curve.points[-1].seconds)
 
 
 def _thin(points: list[Point]) -> tuple[Point, ...]:

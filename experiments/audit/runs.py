@@ -30,7 +30,7 @@ class Run(NamedTuple):
     seed: int
     budget: int  # of evaluations; 0: limited by time instead
     num_parameters: int  # of a learned method's policy; else 0
-    compile_s: float  # of the first search, which `points` do not contain
+    compile_s: float  # see `curves.measure_compilation`; `points` do not contain it
     points: tuple[Point, ...]
 
 

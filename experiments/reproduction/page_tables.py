@@ -354,6 +354,7 @@ TABLES = {
 
 # Lists of sentences: the page and the function that makes them.
 SENTENCES: dict[str, tuple[str, Callable[[], list[str]]]] = {
+    "methods": ("README.md", lambda: [audit.describe_coverage(audit.read_stored())]),
     "audit": ("docs/REPRODUCTION.md", lambda: audit.make_sentences(audit.read_stored())),
     "audit_sharded": (
         "docs/REPRODUCTION.md",

@@ -99,7 +99,7 @@ def test_sentences_follow_from_the_runs():
         *_cell("doppler", *best_s * spread),
         *_cell("placeto", *2 * best_s * spread[::-1]),
     ]
-    covered, *sentences, conclusions = tables.make_sentences(stored)
+    covered, *sentences, slow, conclusions = tables.make_sentences(stored)
     assert covered.startswith("The runs cover 1 of ")
     assert len(sentences) == 3
     for sentence in sentences:
@@ -108,8 +108,9 @@ def test_sentences_follow_from_the_runs():
             "`hsdag` is better than `giph`. `hsdag` is worse than `doppler`. It is undecided "
             "against `placeto`." in sentence
         )
-    # DOPPLER is better than Placeto and GiPH. GiPH is worse than Placeto.
-    assert "2 of 3 conclusions of the papers hold, 1 do not" in conclusions
+    assert slow == "All learned methods make 1,000 evaluations within 20 s."
+    # GiPH is worse than Placeto. The problem is none of those on which DOPPLER's are judged.
+    assert "0 of 1 conclusions of the papers hold, 1 do not hold" in conclusions
     header, rows = tables.make_tables(stored)["audit"]
     assert rows[0][:2] == ["`search`", "5"]
     assert rows[-1][:2] == ["`single`", "1"]
