@@ -26,6 +26,7 @@ from rich.table import Table
 from placement import methods, solvers, suite
 from placement.errors import UserError
 from placement.pipeline import loading
+from placement.pipeline.console import exits
 from placement.pipeline.settings import Settings
 from placement.pipeline.target import find_target
 from placement.reporting import runs
@@ -310,8 +311,7 @@ def main(argv: list[str]) -> None:
             raise UserError(f"given {' '.join(argv[1:])!r}; give one of: {usage}")
         command.run(*values)
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        exits.report_mistake(error)
 
 
 if __name__ == "__main__":

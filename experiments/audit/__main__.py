@@ -33,6 +33,7 @@ from placement import arguments, methods, suite
 from placement.errors import UserError
 from placement.instance import Instance
 from placement.methods import learned, pretrained
+from placement.pipeline.console import exits
 from placement.pipeline.console.compilation_cache import limit_compiled
 from placement.reporting.tables import grids
 from placement.solvers import base
@@ -174,8 +175,7 @@ def main(argv: Iterable[str]) -> None:
             )
         commands[name](*values)
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        exits.report_mistake(error)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ its curve (`curves.Point`), in the order of time.
 import csv
 import gzip
 import io
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from placement import files
 from placement.errors import UserError
 
 STORED = Path(__file__).parent / "runs.csv.gz"
+_REMEDY = "make it with 'python -m experiments.audit run', then 'store'"
 _HEADER = (
     *("problem", "method", "seed", "budget", "parameters", "compile_s"),
     *("seconds", "evaluations", "best_s"),
@@ -40,16 +42,20 @@ def read(path: Path) -> list[Run]:
     Raises:
       UserError: the file is missing or is no table of runs.
     """
-    content = files.read_bytes(path, remedy="make it with 'python -m experiments.audit'")
-    text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
-    rows = csv.reader(io.StringIO(text))
-    if tuple(next(rows, ())) != _HEADER:
-        raise UserError(f"{str(path)!r} is no table of runs; its columns are {', '.join(_HEADER)}")
+    content = files.read_bytes(path, remedy=_REMEDY)
     points: dict[tuple[str, str, int, int, int, float], list[Point]] = {}
-    for problem, method, seed, budget, parameters, compile_s, *point in rows:
-        key = problem, method, int(seed), int(budget), int(parameters), float(compile_s)
-        seconds, evaluations, best_s = point
-        points.setdefault(key, []).append(Point(float(seconds), int(evaluations), float(best_s)))
+    try:
+        text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
+        header, *rows = csv.reader(io.StringIO(text))
+        if tuple(header) != _HEADER:
+            raise ValueError(f"its columns are {', '.join(header)}, not {', '.join(_HEADER)}")
+        for problem, method, seed, budget, parameters, compile_s, *point in rows:
+            key = problem, method, int(seed), int(budget), int(parameters), float(compile_s)
+            seconds, evaluations, best_s = point
+            curve = points.setdefault(key, [])
+            curve.append(Point(float(seconds), int(evaluations), float(best_s)))
+    except (ValueError, OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{str(path)!r} is no table of runs: {error}; {_REMEDY}") from error
     return [Run(*key, tuple(curve)) for key, curve in points.items()]
 
 

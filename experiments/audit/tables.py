@@ -165,7 +165,7 @@ def _list_means(results: Results) -> Grid:
     return ["method", *POINTS], [
         [
             f"`{method}`",
-            *(format_interval(_mean(results, method, point)) for point in range(len(POINTS))),
+            *(_mean(results, method, point).write() for point in range(len(POINTS))),
         ]
         for method in _rank(results, 1)
     ]
@@ -187,8 +187,8 @@ def _summarise(results: Results) -> Grid:
         scores = [results.at(method, point) for point in range(len(POINTS))]
         row = [f"`{method}`", str(min(len(seeds) for seeds in scores[0]))]
         for point in range(len(POINTS)):
-            row.append(format_interval(_mean(results, method, point)))
-            row.append(format_interval(statistics.interquartile_mean(scores[point])))
+            row.append(_mean(results, method, point).write())
+            row.append(statistics.interquartile_mean(scores[point]).write())
         cells = [run for problem in results.problems for run in results.runs[method, problem]]
         timed = [run for run in cells if not run.budget]
         rates = [run.points[-1].evaluations / run.points[-1].seconds for run in timed]
@@ -202,7 +202,7 @@ def _summarise(results: Results) -> Grid:
         size = " to ".join(f"{size:,}" for size in dict.fromkeys((sizes[0], sizes[-1])))
         compile_s = float(np.mean([run.compile_s for run in cells]))
         row += [
-            format_interval(gain),
+            gain.write(),
             f"{np.median(rates):,.0f}" if len(timed) > len(results.problems) else "-",
             size if learned.is_learned(method) else "-",
             f"{compile_s:.1f}" if compile_s else "-",
@@ -232,7 +232,7 @@ def _summarise_pairs(results: Results) -> Grid:
     for method in _rank(results, 1):
         if method != _MAIN:
             pairs = [_compare(results, _MAIN, method, point) for point in range(len(POINTS))]
-            rows.append([f"`{method}`", *(format_interval(pair, 2) for pair in pairs)])
+            rows.append([f"`{method}`", *(pair.write(2) for pair in pairs)])
     return ["method", *(f"`{_MAIN}` is better, {point}" for point in POINTS)], rows
 
 
@@ -251,7 +251,7 @@ def _judge_conclusions(stored: Sequence[Run]) -> Grid:
             rows.append(
                 [
                     *(paper, f"`{method}` is better than `{baseline}`", str(len(names))),
-                    *(format_interval(probability, 2), _judge(probability)),
+                    *(probability.write(2), _judge(probability)),
                 ]
             )
     return ["paper", "conclusion", "problems", f"probability, {POINTS[0]}", "here"], rows
@@ -346,7 +346,7 @@ def _list_sharded(stored: Iterable[Run]) -> list[str]:
 def _make_sentence(results: Results, point: int, main: str, others: Iterable[str]) -> str:
     """Names the methods with the lowest means, and compares one method with others."""
     ranked = _rank(results, point)
-    lowest = [f"`{m}` {format_interval(_mean(results, m, point))}" for m in ranked[:3]]
+    lowest = [f"`{m}` {_mean(results, m, point).write()}" for m in ranked[:3]]
     better, worse, undecided = list[str](), list[str](), list[str]()
     verdicts = {"holds": better, "does not": worse, "inconclusive": undecided}
     for method in sorted(others, key=ranked.index):
@@ -368,11 +368,3 @@ def _compare(results: Results, method: str, other: str, point: int) -> Interval:
     return statistics.probability_of_improvement(
         results.at(method, point), results.at(other, point)
     )
-
-
-def format_interval(interval: Interval, decimals: int = 3) -> str:
-    """Returns a value with its interval, if it has one."""
-    text = f"{interval.value:.{decimals}f}"
-    if np.isnan(interval.low):
-        return text
-    return f"{text} [{interval.low:.{decimals}f}, {interval.high:.{decimals}f}]"

@@ -39,6 +39,7 @@ from experiments.benchmarks import (
     unseen,
 )
 from placement.errors import UserError
+from placement.pipeline.console import exits
 
 BENCHMARKS: dict[str, Callable[..., None]] = {
     "policy": policy.run,
@@ -68,8 +69,7 @@ def main(argv: list[str]) -> None:
             raise UserError(f"given {text!r}; give one of: {', '.join(BENCHMARKS)}")
         BENCHMARKS[name](*values)
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        exits.report_mistake(error)
 
 
 if __name__ == "__main__":

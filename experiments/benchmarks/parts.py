@@ -136,7 +136,7 @@ def make_rows(results: Iterable[Result]) -> list[list[str]]:
                         scores.setdefault(result.graph, []).append(ratio)
                         compile_s.append(result.compile_s)
                 mean = statistics.interquartile_mean([np.array(runs) for runs in scores.values()])
-                row.append(f"{mean.value:.3f} [{mean.low:.3f}, {mean.high:.3f}]")
+                row.append(mean.write())
         rows.append([*row, f"{np.mean(compile_s):.1f}"])
     return rows
 

@@ -140,7 +140,7 @@ def make_rows(results: Iterable[Result]) -> list[list[str]]:
                 for graph in best_s
             ]
             mean = statistics.interquartile_mean(scores_of_graphs)
-            row.append(f"{mean.value:.4f} [{mean.low:.4f}, {mean.high:.4f}]")
+            row.append(mean.write(4))
         return row
 
     rows = [

@@ -25,6 +25,7 @@ from experiments.reproduction.page_tables import SENTENCES, TABLES
 from experiments.reproduction.table_readers import PRINTED, Grid, split_cells
 from placement import arguments, files
 from placement.errors import UserError
+from placement.pipeline.console import exits
 from placement.reporting import runs
 
 ROOT = Path(__file__).parents[2]
@@ -187,8 +188,7 @@ def main(names: list[str]) -> None:
     try:
         run(*names)
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        exits.report_mistake(error)
 
 
 if __name__ == "__main__":

@@ -122,6 +122,6 @@ def read(folder: Path, runs: tuple[str, ...]) -> tuple[list[str], list[list[str]
             if {conclusion.method, *conclusion.baselines} <= set(cells):
                 baseline = min(conclusion.baselines, key=lambda m: cells[m].latency_s.mean)
                 ratio = compute_ratio(cells[conclusion.method].runs_s, cells[baseline].runs_s)
-                figure = f"{ratio.value:.3f} [{ratio.low:.3f}, {ratio.high:.3f}] of `{baseline}`"
+                figure = f"{ratio.write()} of `{baseline}`"
                 table.append([conclusion.text, network, judge(ratio, is_lower), figure])
     return ["conclusion", "network", "here", "figure"], table

@@ -204,9 +204,9 @@ def read_scores(folder: Path, run: str, baselines: Sequence[str] = ()) -> Grid:
 
 
 def _format_interval(estimate: dict[str, float | None], decimals: int) -> str:
-    low, high = estimate["low"], estimate["high"]
-    text = f"{estimate['value']:.{decimals}f}"
-    return text if low is None else f"{text} [{low:.{decimals}f}, {high:.{decimals}f}]"
+    """Formats an interval of summary.json, where None stands for nan."""
+    numbers = {k: math.nan if value is None else value for k, value in estimate.items()}
+    return statistics_lib.Interval(**numbers).write(decimals)
 
 
 def read_phases(folder: Path, runs: Iterable[str]) -> Grid:
@@ -293,7 +293,7 @@ def read_roles(folder: Path) -> Grid:
             ratios = np.array(result.best_s) / best_s[result.graph]
             mean = statistics_lib.interquartile_mean([ratios])
             header.append(f"{result.budget:,} evaluations")
-            row.append(_format_interval(mean._asdict(), 3))
+            row.append(mean.write())
         rows.append(row)
     return header, rows
 

@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from placement.reporting import units
+
 Scores = Sequence[np.ndarray]
 
 MIN_RUNS = 5  # of some graph: fewer make no interval, because it would be far too narrow
@@ -28,6 +30,15 @@ class Interval(NamedTuple):
     value: float
     low: float  # low and high are nan where no graph has `MIN_RUNS` runs to resample
     high: float
+
+    def write(self, decimals: int = 3) -> str:
+        """Returns '1.016 [1.003, 1.044]', the value alone without an interval, '-' without both."""
+        if not np.isfinite(self.value):
+            return units.NONE
+        text = f"{self.value:.{decimals}f}"
+        if np.isnan(self.low):
+            return text
+        return f"{text} [{self.low:.{decimals}f}, {self.high:.{decimals}f}]"
 
 
 def interquartile_mean(scores: Scores) -> Interval:

@@ -188,7 +188,7 @@ def _means(scopes: Sequence[Scope]) -> str:
         best = next(iter(scope.means.values())).value if scope.means else math.nan
         for row in rows:
             mean = scope.means.get(row[0])
-            text = units.NONE if mean is None else _text(mean, 3)
+            text = units.NONE if mean is None else mean.write()
             is_best = mean is not None and mean.value == best and not math.isnan(mean.low)
             row.append(grids.BOLD_MARKDOWN.format(text) if is_best else text)
     return grids.markdown(
@@ -203,17 +203,8 @@ def _improvement(scope: Scope) -> str:
     for method, intervals in scope.improvement.items():
         row = [method]
         for interval in map(intervals.get, methods):
-            text = "" if interval is None else _text(interval, 2)
+            text = "" if interval is None else interval.write(2)
             is_likely = interval is not None and interval.low > 0.5
             row.append(grids.BOLD_MARKDOWN.format(text) if is_likely else text)
         rows.append(row)
     return grids.markdown(["over", *methods], rows)
-
-
-def _text(interval: Interval, decimals: int) -> str:
-    if not math.isfinite(interval.value):
-        return units.NONE
-    text = f"{interval.value:.{decimals}f}"
-    if math.isnan(interval.low):
-        return text
-    return f"{text} [{interval.low:.{decimals}f}, {interval.high:.{decimals}f}]"

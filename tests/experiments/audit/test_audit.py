@@ -44,8 +44,17 @@ def test_equal_runs_make_equal_files(tmp_path):
     assert (tmp_path / "a.csv.gz").read_bytes() == (tmp_path / "b.csv.gz").read_bytes()
 
 
-def test_another_table_is_refused(tmp_path):
-    (tmp_path / "runs.csv.gz").write_bytes(gzip.compress(b"a,b\n1,2\n"))
+@pytest.mark.parametrize("damage", ["columns", "cut", "text", "numbers"])
+def test_another_or_a_damaged_table_is_refused(damage, tmp_path):
+    runs.store(_cell("search", 1.0), tmp_path / "runs.csv.gz")
+    whole = (tmp_path / "runs.csv.gz").read_bytes()
+    contents = {
+        "columns": gzip.compress(b"a,b\n1,2\n"),
+        "cut": whole[:-20],
+        "text": b"problem",
+        "numbers": gzip.compress(gzip.decompress(whole).replace(b"400", b"many")),
+    }
+    (tmp_path / "runs.csv.gz").write_bytes(contents[damage])
     with pytest.raises(UserError, match="is no table of runs"):
         runs.read(tmp_path / "runs.csv.gz")
 
