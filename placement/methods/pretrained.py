@@ -1,4 +1,4 @@
-"""Policies that have learned on other graphs, used on a graph that they have never seen.
+"""Policies that have learned before: on other graphs, or on the same graph with other latencies.
 
 The shipped policy is the result of `--task=pretrain --config=pretrain`.
 """
@@ -21,7 +21,9 @@ SHIPPED = Path(__file__).parent / "pretrained" / FILE
 # A search starts from a policy's placement only for graphs of at most so many operations, with at
 # least so much time and budget.
 _MAX_OPS, _MIN_TIME_S, _MIN_BUDGET = 4_000, 15.0, 8_000
-_REMEDY = f"give --config.init_from the {FILE} of a --task=pretrain"
+_REMEDY = (
+    f"give --config.init_from the {FILE} of a --task=pretrain, or a file in policies/ of a run"
+)
 
 
 class Pretrained(NamedTuple):
@@ -43,7 +45,7 @@ def method_of(path: Path) -> str:
 
 
 def load(path: Path, method: str, params: Params) -> Params:
-    """Reads a file that `--task=pretrain` wrote.
+    """Reads a file that `--task=pretrain` or a search wrote.
 
     Args:
       path: the file.

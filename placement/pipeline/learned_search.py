@@ -28,6 +28,7 @@ _CHANGEABLE = (
     *("budget", "time_limit_s", "measure_s", "evaluate", "measure_on"),
     *("method", "methods", "graphs", "seeds"),
 )
+_POLICIES = "policies"  # the folder of what searches have learned
 
 
 def train(
@@ -47,7 +48,8 @@ def train(
 
     The checkpoint is written after every report. A search that is killed so loses one report at
     most: on devices one step, in the simulator the steps of about a second. The search that
-    continues takes the same steps again.
+    continues takes the same steps again. At its end the learned parameters are written to
+    `policies/`, where `--config.init_from` of another search can read them.
 
     Args:
       method: with its arguments.
@@ -77,7 +79,7 @@ def train(
         progress, spent_s = checkpoints.restore(path, make, display) or (progress, 0.0)
         if progress.step:
             display.detail(f"resuming {method} from step {progress.step}, after {spent_s:.1f} s")
-        single_s = float(progress.reference_s)
+        single_s, params = float(progress.reference_s), progress.state.params
         pace = learned.make_pace(time.monotonic)
         reports = search.steps(
             progress,
@@ -96,6 +98,8 @@ def train(
             }
 
         def keep(report: trainer.Report) -> None:
+            nonlocal params
+            params = report.progress.state.params
             steps_s = spent_s + limits.elapsed_s()
             # Logged before it is saved: a search that continues drops records that come after its
             # checkpoint, but cannot add missing ones.
@@ -119,6 +123,8 @@ def train(
             )
             if spent_s <= settings.time_limit_s:
                 solution = learned.run(reports, progress, limits, keep)
+    name = metrics.name_search(method, settings.seed)
+    checkpoints.save_policy(workdir / _POLICIES / f"{name}.msgpack", method, params)
     if solution.placement is None:
         nowhere = np.zeros((1, problem.coarse.graph.num_ops), np.int32)
         solution = solution._replace(placement=nowhere[0], elite=nowhere, status=Status.INFEASIBLE)
@@ -144,6 +150,7 @@ def follow(job: dict[str, Any]) -> None:
 
 def _fingerprint(method: str, settings: Settings, problem: loading.SearchProblem) -> str:
     fixed = {k: v for k, v in settings.to_dict().items() if k not in _CHANGEABLE}
+    fixed["is_measured"] = settings.evaluate == "measure"
     digest = hashlib.sha256(json.dumps(fixed, sort_keys=True, default=str).encode())
     digest.update(np.asarray(problem.coarse.costs.compute_s).tobytes())
     digest.update(f"{method} {settings.seed}".encode())

@@ -72,7 +72,7 @@ class Settings:
     # Compilation is not included. Profiling the operations takes a fifth of this in addition.
     measure_s: float = _setting(30.0, "seconds for timing the final placements on the devices")
     # `zero_shot` uses placement/methods/pretrained without it; `scheduler` starts untrained.
-    init_from: str = _setting("", "a policy.msgpack, written by pretrain, to start from")
+    init_from: str = _setting("", "a policy of pretrain or of an earlier search to start from")
     families: str = _setting("layered,series_parallel", "graph families of pretrain")
     members: int = _setting(8, "the number of graphs of each family of pretrain")
     point: int = _setting(0, "the point of a front that deploy takes; 0: placement.json")

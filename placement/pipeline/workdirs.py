@@ -25,7 +25,7 @@ from placement.runtime.measurement import evaluate
 
 LOCK = ".lock"
 # The folders that tasks write to, and the outputs whose names a graph's file could have.
-_FOLDERS = ("cells", "checkpoint", "figures", "front", "interrupted", "tensorboard")
+_FOLDERS = ("cells", "checkpoint", "figures", "front", "interrupted", "policies", "tensorboard")
 OUTPUTS = (
     *("advice.json", "asked.json", "bounds.json", "cells.json", "config.json", "details.json"),
     *("environment.json", "fidelity.json", "front.json", "placed.xml", "placement.json"),

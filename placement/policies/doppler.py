@@ -20,8 +20,8 @@ level, and the device on which it would finish first. There are three stages of 
 1. Imitation, in `init`: Adam raises the log-probability of the expert's choices in the states that
    the policies themselves visit. It needs no evaluation.
 2. Simulation: REINFORCE on the simulator's latencies, by the learner.
-3. The same on measured latencies, which the learner gets with `evaluate=measure`. A search has one
-   kind of latencies, so that stage 3 then follows on stage 1.
+3. The same on measured latencies: a second search with `evaluate=measure` and `stages=simulation`,
+   which starts from the parameters that the first one has learned (`init_from`).
 
 `stages=simulation` leaves out the first stage. No parameter depends on the number of operations or
 devices. The time of imitation counts as compilation (`Solution.compile_s`), not as search.

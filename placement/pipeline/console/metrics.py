@@ -43,6 +43,11 @@ RECORD = {
 _NOT_PLOTTED = ("method", "seed", "step", "evaluations")
 
 
+def name_search(method: str, seed: int) -> str:
+    """Returns the name of a search's files, such as 'hsdag_num_samples=4-seed-0'."""
+    return re.sub(r"[^\w.=-]+", "_", method) + f"-seed-{seed}"
+
+
 class Log:
     """The log of one search; a context manager."""
 
@@ -65,7 +70,7 @@ class Log:
         if len(kept_records) < len(records):
             text = "".join(json.dumps(record) + "\n" for record in kept_records)
             runs.write_text(self._path, text)
-        directory = workdir / EVENTS / (re.sub(r"[^\w.=-]+", "_", method) + f"-seed-{seed}")
+        directory = workdir / EVENTS / name_search(method, seed)
         if step == 0:
             files.remove_files(directory, ["events.out.tfevents.*"])
         self._events = tensorboard.Events(directory, first_evaluation=evaluations)

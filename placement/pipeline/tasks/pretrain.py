@@ -245,8 +245,7 @@ def _train(
                     saved_s = time.monotonic()
                     save(current)
     save(current)
-    content = {"method": settings.method, "params": current.state.params}
-    checkpoints.save(workdir / pretrained.FILE, content)
+    checkpoints.save_policy(workdir / pretrained.FILE, settings.method, current.state.params)
     return {
         "updates": int(current.state.updates),
         "evaluations": current.evaluations,
