@@ -11,9 +11,11 @@ each on a core of its own: `taskset -c 0 python -m experiments.audit run fork_jo
 solution that is better than the best known one is kept in `runs/audit/PROBLEM/METHOD.npz`, for
 `python -m experiments.suite update`.
 
+The methods of `tables.COMPARED` run first, on all problems, and then the others.
+
 `store` puts the runs of finished problems into `experiments/audit/runs.csv.gz`, in place of earlier
-runs of the same methods on the same problems. Without a command the tables of these runs are
-printed.
+runs of the same methods on the same problems; of unfinished problems those of `tables.COMPARED`.
+Without a command the tables of these runs are printed.
 
 Each method searches twice with each seed: once with a budget of evaluations, once with a time
 limit. A method without randomness has one seed.
@@ -47,11 +49,11 @@ _FINISHED = "finished"  # an empty file beside the runs of all methods
 _SEEDS = 5
 _UNTRAINED = "hsdag:variant=untrained"
 METHODS = (
-    *("single", "heft", "m_etf", "human_expert", "scotch", "metis"),
-    *("search", "search_untrained", "lns", "cpsat"),
-    *("hsdag", _UNTRAINED, "hsdag:variant=paper", "hsdag:variant=released"),
-    *("hierarchical", "hierarchical:slices=0", "hierarchical:grouping=random"),
-    *("hierarchical:variant=paper", "colocrl", "placeto", "scheduler", "giph", "doppler"),
+    *tables.COMPARED,
+    *("human_expert", "scotch", "metis", "lns", "cpsat"),
+    *(_UNTRAINED, "hsdag:variant=paper", "hsdag:variant=released"),
+    *("hierarchical:slices=0", "hierarchical:grouping=random", "hierarchical:variant=paper"),
+    *("colocrl", "scheduler"),
 )
 
 
@@ -72,16 +74,18 @@ def run(problems: str = "", *policies: str) -> None:
     searches = {method: methods.get_find(method) for method in METHODS}
     for number, policy in enumerate(policies, 1):
         searches[tables.PRETRAINING.format(number)] = partial(_find_with_policy, Path(policy))
-    for name in names:
-        problem, folder = suite.load(name), FOLDER / name
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / _RUNS
-        finished = {run.method for run in runs.read(path)} if path.exists() else set()
-        for method, find in searches.items():
-            if method not in finished:
-                _run_method(name, problem, method, find, path)
-                limit_compiled()
-        (folder / _FINISHED).touch()
+    for is_compared in (True, False):
+        for name in names:
+            problem, folder = suite.load(name), FOLDER / name
+            folder.mkdir(parents=True, exist_ok=True)
+            path = folder / _RUNS
+            finished = {run.method for run in runs.read(path)} if path.exists() else set()
+            for method, find in searches.items():
+                if method not in finished and (method in tables.COMPARED) == is_compared:
+                    _run_method(name, problem, method, find, path)
+                    limit_compiled()
+            if not is_compared:
+                (folder / _FINISHED).touch()
 
 
 def _run_method(name: str, problem: Instance, method: str, find: base.Find, path: Path) -> None:
@@ -141,16 +145,15 @@ def _count_parameters(method: str, problem: Instance) -> int:
 
 
 def store() -> None:
-    """Puts the runs of finished problems in place of stored ones of the same methods."""
-    kept = {
-        (run.problem, run.method, run.seed, run.budget): run
-        for path in (
-            runs.STORED,
-            *(path.with_name(_RUNS) for path in sorted(FOLDER.glob(f"*/{_FINISHED}"))),
-        )
-        if path.exists()
-        for run in runs.read(path)
-    }
+    """Puts the runs of finished problems in place of stored ones of the same methods.
+
+    Of other problems it puts those of `tables.COMPARED`.
+    """
+    all_runs = runs.read(runs.STORED) if runs.STORED.exists() else []
+    for path in sorted(FOLDER.glob(f"*/{_RUNS}")):
+        is_finished = path.with_name(_FINISHED).exists()
+        all_runs += [r for r in runs.read(path) if is_finished or r.method in tables.COMPARED]
+    kept = {(run.problem, run.method, run.seed, run.budget): run for run in all_runs}
     runs.store([kept[key] for key in sorted(kept)], runs.STORED)
 
 

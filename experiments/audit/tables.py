@@ -5,7 +5,7 @@ without a solution, for example because it still compiles, counts as the best si
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -30,9 +30,11 @@ POINTS = (
 _SINGLE, _MAIN = "single", "hsdag"
 _MAX_OPS = 2_500  # larger graphs would take hours with every method
 _SHARDED = "sharded_"
-_SHARDED_METHODS = (
-    *("doppler", "giph", "placeto", "hierarchical", "hsdag", "search", "search_untrained"),
-    *("heft", "m_etf", _SINGLE),
+_NEWEST = ("giph", "doppler")
+# The methods that the newest ones are compared with, on more problems than all other methods.
+COMPARED = (
+    *(_SINGLE, "heft", "m_etf", "search", "search_untrained"),
+    *("hsdag", "hierarchical", "placeto", *_NEWEST),
 )
 _EVEN = 0.5  # probability
 _DECIMALS = 5  # of scores; further ones are rounding in single precision
@@ -140,23 +142,31 @@ def evaluate(
     return Results(tuple(problems), by_cell, scores)
 
 
-def list_run_problems(stored: Iterable[Run]) -> list[suite.Entry]:
-    """Lists the problems of the audit that have runs."""
-    names = {run.problem for run in stored}
-    return [entry for entry in list_problems() if entry.name in names]
+def list_run_problems(stored: Iterable[Run], methods: Collection[str]) -> list[suite.Entry]:
+    """Lists the problems of the audit that have runs of all these methods."""
+    methods_by_problem: dict[str, set[str]] = {}
+    for run in stored:
+        methods_by_problem.setdefault(run.problem, set()).add(run.method)
+    return [
+        entry
+        for entry in list_problems()
+        if methods_by_problem.get(entry.name, set()).issuperset(methods)
+    ]
 
 
 def make_tables(stored: Sequence[Run]) -> dict[str, Grid]:
     """Returns the tables of the documents by name: header and rows."""
-    test = [entry for entry in list_run_problems(stored) if entry.split == "test"]
+    test = _list_test(stored)
     results = evaluate(stored, [entry.name for entry in test])
+    compared = [entry.name for entry in list_run_problems(stored, COMPARED)]
     return {
         "methods": _list_means(results),
         "audit": _summarise(results),
         "audit_families": _summarise_families(results, test),
         "audit_pairs": _summarise_pairs(results),
         "audit_conclusions": _judge_conclusions(stored),
-        "audit_sharded": _summarise(evaluate(stored, _list_sharded(stored), _SHARDED_METHODS)),
+        "audit_newest": _summarise(evaluate(stored, compared, COMPARED)),
+        "audit_sharded": _summarise(evaluate(stored, _list_sharded(stored), COMPARED)),
     }
 
 
@@ -242,11 +252,11 @@ def _judge_conclusions(stored: Sequence[Run]) -> Grid:
     for paper, method, baseline, families in CONCLUSIONS:
         names = [
             entry.name
-            for entry in list_run_problems(stored)
+            for entry in list_run_problems(stored, (method, baseline))
             if entry.family.startswith(families) and (entry.split == "test" or families == _SHARDED)
         ]
-        results = evaluate(stored, names, (method, baseline, _SINGLE))
-        if names and {method, baseline} <= set(results.methods):
+        if names:
+            results = evaluate(stored, names, (method, baseline, _SINGLE))
             probability = _compare(results, method, baseline, 0)
             rows.append(
                 [
@@ -274,7 +284,7 @@ def _judge(probability: Interval) -> str:
 
 def describe_coverage(stored: Sequence[Run]) -> str:
     """Says which problems the tables cover."""
-    names = _list_test(stored)
+    names = [entry.name for entry in _list_test(stored)]
     num_problems = sum(entry.split == "test" for entry in list_problems())
     covered = ", ".join(f"`{name}`" for name in names)
     return f"The runs cover {len(names)} of {num_problems} problems: {covered}."
@@ -285,11 +295,11 @@ def make_sentences(stored: Sequence[Run]) -> list[str]:
 
     The learned methods are compared with `_MAIN`.
     """
-    results = evaluate(stored, _list_test(stored))
+    results = evaluate(stored, [entry.name for entry in _list_test(stored)])
     return [
         describe_coverage(stored),
         *(
-            _make_sentence(results, point, _MAIN, filter(learned.is_learned, results.methods))
+            _make_sentence(results, point, [_MAIN], [*filter(learned.is_learned, results.methods)])
             for point in range(len(POINTS))
         ),
         _name_slow_methods(results),
@@ -297,8 +307,11 @@ def make_sentences(stored: Sequence[Run]) -> list[str]:
     ]
 
 
-def _list_test(stored: Iterable[Run]) -> list[str]:
-    return [entry.name for entry in list_run_problems(stored) if entry.split == "test"]
+def _list_test(stored: Sequence[Run]) -> list[suite.Entry]:
+    """Lists the problems of `test` with runs of all methods, not of those in `COMPARED` alone."""
+    finished = {run.problem for run in stored if run.method not in COMPARED}
+    entries = list_run_problems(stored, (_SINGLE,))
+    return [entry for entry in entries if entry.split == "test" and entry.name in finished]
 
 
 def _name_slow_methods(results: Results) -> str:
@@ -325,37 +338,46 @@ def _name_slow_methods(results: Results) -> str:
     )
 
 
+def make_newest_sentences(stored: Sequence[Run]) -> list[str]:
+    """Returns what follows from the table of the newest methods on all kinds of graphs."""
+    names = [entry.name for entry in list_run_problems(stored, COMPARED)]
+    return _compare_all(evaluate(stored, names, COMPARED), _NEWEST)
+
+
 def make_sharded_sentences(stored: Sequence[Run]) -> list[str]:
     """Returns what follows from the table of products of sharded matrices."""
-    names = _list_sharded(stored)
-    results = evaluate(stored, names, _SHARDED_METHODS)
-    covered = ", ".join(f"`{name}`" for name in names)
-    return [
-        f"The runs cover {covered}.",
-        *(
-            _make_sentence(results, point, "doppler", results.methods)
-            for point in range(len(POINTS))
-        ),
-    ]
+    return _compare_all(evaluate(stored, _list_sharded(stored), COMPARED), ["doppler"])
 
 
 def _list_sharded(stored: Iterable[Run]) -> list[str]:
-    return [e.name for e in list_run_problems(stored) if e.family.startswith(_SHARDED)]
+    entries = list_run_problems(stored, COMPARED)
+    return [entry.name for entry in entries if entry.family.startswith(_SHARDED)]
 
 
-def _make_sentence(results: Results, point: int, main: str, others: Iterable[str]) -> str:
-    """Names the methods with the lowest means, and compares one method with others."""
+def _compare_all(results: Results, main: Sequence[str]) -> list[str]:
+    """Returns the problems, and at each point how the main methods compare with all others."""
+    covered = ", ".join(f"`{name}`" for name in results.problems)
+    points = range(len(POINTS))
+    return [
+        f"The runs cover {covered}.",
+        *(_make_sentence(results, point, main, results.methods) for point in points),
+    ]
+
+
+def _make_sentence(results: Results, point: int, main: Sequence[str], others: Sequence[str]) -> str:
+    """Names the methods with the lowest means, and compares some methods with others."""
     ranked = _rank(results, point)
     lowest = [f"`{m}` {_mean(results, m, point).write()}" for m in ranked[:3]]
-    better, worse, undecided = list[str](), list[str](), list[str]()
-    verdicts = {"holds": better, "does not": worse, "inconclusive": undecided}
-    for method in sorted(others, key=ranked.index):
-        if method != main:
-            verdicts[_judge(_compare(results, main, method, point))].append(f"`{method}`")
     sentences = [f"**{POINTS[point]}.** The lowest means are {', '.join(lowest)}."]
-    sentences += [f"`{main}` is better than {', '.join(better)}."] if better else []
-    sentences += [f"`{main}` is worse than {', '.join(worse)}."] if worse else []
-    sentences += [f"It is undecided against {', '.join(undecided)}."] if undecided else []
+    for name in main:
+        better, worse, undecided = list[str](), list[str](), list[str]()
+        verdicts = {"holds": better, "does not": worse, "inconclusive": undecided}
+        for method in sorted(others, key=ranked.index):
+            if method != name:
+                verdicts[_judge(_compare(results, name, method, point))].append(f"`{method}`")
+        sentences += [f"`{name}` is better than {', '.join(better)}."] if better else []
+        sentences += [f"`{name}` is worse than {', '.join(worse)}."] if worse else []
+        sentences += [f"`{name}` is undecided against {', '.join(undecided)}."] if undecided else []
     return " ".join(sentences)
 
 

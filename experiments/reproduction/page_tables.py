@@ -48,7 +48,7 @@ def _read_audit(folder: Path, name: str) -> Grid:
     return audit.make_tables(audit.read_stored())[name]
 
 
-_AUDIT_PARTS = "", "_families", "_pairs", "_conclusions", "_sharded"
+_AUDIT_PARTS = "", "_families", "_pairs", "_conclusions", "_newest", "_sharded"
 _QUICK = "--config=quickstart"
 # The recurrent networks are made small: an inference takes tens of milliseconds, not seconds.
 _SMALL = "hidden=512,steps=10,vocabulary=4000"
@@ -356,6 +356,10 @@ TABLES = {
 SENTENCES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "methods": ("README.md", lambda: [audit.describe_coverage(audit.read_stored())]),
     "audit": ("docs/REPRODUCTION.md", lambda: audit.make_sentences(audit.read_stored())),
+    "audit_newest": (
+        "docs/REPRODUCTION.md",
+        lambda: audit.make_newest_sentences(audit.read_stored()),
+    ),
     "audit_sharded": (
         "docs/REPRODUCTION.md",
         lambda: audit.make_sharded_sentences(audit.read_stored()),

@@ -107,6 +107,7 @@ def test_sentences_follow_from_the_runs():
         *_cell("giph", *3 * best_s * spread),
         *_cell("doppler", *best_s * spread),
         *_cell("placeto", *2 * best_s * spread[::-1]),
+        *_cell("lns", *3.5 * best_s * spread),
     ]
     covered, *sentences, slow, conclusions = tables.make_sentences(stored)
     assert covered.startswith("The runs cover 1 of ")
@@ -114,7 +115,7 @@ def test_sentences_follow_from_the_runs():
     for sentence in sentences:
         assert "lowest means are `search` 1.049" in sentence
         assert (
-            "`hsdag` is better than `giph`. `hsdag` is worse than `doppler`. It is undecided "
+            "`hsdag` is better than `giph`. `hsdag` is worse than `doppler`. `hsdag` is undecided "
             "against `placeto`." in sentence
         )
     assert slow == "All learned methods make 1,000 evaluations within 20 s."
