@@ -167,6 +167,14 @@ _PLANNER = {"hierarchical": _REPRODUCED} | {
     )
     for count in (4, 8)
 }
+# A part of it that needs no further packages or programs.
+_QUICK_PLANNER = {
+    "planner_quick": (
+        f"{_REPRODUCED} --config.graphs=inception_v3:training=1 --config.seeds=5 "
+        "--config.methods=human_expert,hierarchical,colocrl,placeto,hsdag "
+        "--config.budget=320 --config.time_limit_s=5"
+    )
+}
 # Not with eight GPUs: `cpsat` refuses, as its program would need too much memory.
 _EXACT = {
     f"{name}-exact": f"{_PLANNER[name]} --config.methods=cpsat --config.seeds=1"
@@ -279,6 +287,11 @@ TABLES = {
         "docs/REPRODUCTION.md",
         _PLANNER | _EXACT,
         partial(readers.read_merged_comparison, runs=[*_PLANNER, *_EXACT]),
+    ),
+    "planner_quick": Table(
+        "docs/REPRODUCTION.md",
+        _QUICK_PLANNER,
+        partial(readers.read_merged_comparison, runs=[*_QUICK_PLANNER], dropped=["reduction"]),
     ),
     **{
         f"published_{name}": Table(
