@@ -4,11 +4,12 @@ The overhead of a host device is what a profile measures: the memory of the CPU 
 constants and tensors of a model (`placement.runtime.measurement.worker.device_memory`). It is
 measured in two profiles, each in a process of its own. Then the model is cut into two halves in
 topological order, with about equal constants. Each half is a submodel that is profiled by itself.
-The prediction for a half is the overhead of the first profile times the half's share of the
-constants, as the costs of a search count it (`placement.costs.tables.limit_memory`).
+The prediction for a half is its share of the overhead of the first profile, as the costs of a
+search count it (`placement.costs.tables.limit_memory`).
 """
 
 import json
+import math
 import sys
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -17,6 +18,7 @@ import openvino as ov
 from rich.console import Console
 
 from placement import zoo
+from placement.costs import roofline, tables
 from placement.reporting.tables import grids
 from placement.runtime import devices
 from placement.runtime.execution import split
@@ -38,11 +40,8 @@ class Result(NamedTuple):
     constant_bytes: float
     overheads_bytes: tuple[float, float]  # in two profiles
     half_constant_bytes: float
-    half_overhead_bytes: float  # measured
-
-    def predict_half(self) -> float:
-        """Returns the overhead of the half as a search counts it."""
-        return self.overheads_bytes[0] * self.half_constant_bytes / self.constant_bytes
+    predicted_bytes: float  # the overhead of the half
+    measured_bytes: float  # likewise
 
 
 def run() -> None:
@@ -60,6 +59,9 @@ def measure() -> list[Result]:
         model = frontend.prepare(zoo.build(name), "")
         overheads_bytes = measure_overhead(model), measure_overhead(model)
         graph = extract.op_graph(model, name=name, constants=False).graph
+        costs = roofline.cost_model(graph, ("cpu",))  # of these only the memory is used
+        limited = tables.limit_memory(costs, graph, (math.inf,), overheads_bytes[:1])
+        op_overhead_bytes = limited.memory_bytes - costs.memory_bytes
         constant_bytes = float(graph.weight_bytes.sum())
         is_second = graph.weight_bytes.cumsum() > constant_bytes / 2
         segments: list[list[str]] = [[], []]
@@ -68,9 +70,11 @@ def measure() -> list[Result]:
         halves = [split.Segment("CPU", tuple(ops)) for ops in segments]
         submodels = split.build_submodels(model, split.split_model(model, halves).parts, {})
         for submodel, is_half in zip(submodels, (~is_second, is_second), strict=True):
-            half_bytes = float(graph.weight_bytes[is_half].sum())
             result = Result(
-                name, constant_bytes, overheads_bytes, half_bytes, measure_overhead(submodel)
+                *(name, constant_bytes, overheads_bytes),
+                float(graph.weight_bytes[is_half].sum()),
+                float(op_overhead_bytes[is_half].sum()),
+                measure_overhead(submodel),
             )
             print(result, file=sys.stderr, flush=True)
             results.append(result)
@@ -93,10 +97,7 @@ def make_rows(results: Iterable[Result]) -> list[list[str]]:
             result.graph,
             *(
                 f"{num_bytes / 1e6:.1f}"
-                for num_bytes in (
-                    *(result.constant_bytes, *result.overheads_bytes, result.half_constant_bytes),
-                    *(result.predict_half(), result.half_overhead_bytes),
-                )
+                for num_bytes in (result.constant_bytes, *result.overheads_bytes, *result[3:])
             ),
         ]
         for result in results

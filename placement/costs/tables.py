@@ -243,9 +243,10 @@ def limit_memory(
     The state that a ReadValue holds from one inference to the next stays in its device's memory.
 
     The overhead of a device's plug-in is divided among the operations that the device supports, in
-    proportion to their weights, or equally if none has weights. The costs have one size for each
-    operation, so that the largest overhead of the devices with a limit counts. It is too large for
-    the other devices.
+    proportion to their weights, or equally if none has weights. Weights of operations without FLOPs
+    do not count, because plug-ins use them as they are: an embedding that a Gather reads needs no
+    other layout. The costs have one size for each operation, so that the largest overhead of the
+    devices with a limit counts. It is too large for the other devices.
 
     Args:
       costs: of `cost_model`.
@@ -263,11 +264,13 @@ def limit_memory(
     np.maximum.at(state_bytes, graph.senders, graph.edge_bytes)
     state_bytes[[op_type != "ReadValue" for op_type in graph.op_types]] = 0
     op_overhead_bytes = np.zeros(graph.num_ops)
+    # A constant that is an operation of its own is co-located with the operation that reads it.
+    has_flops = np.bincount(graph.colocation, graph.flops)[graph.colocation] > 0
     for device, num_bytes in enumerate(overhead_bytes):
         if num_bytes is None or capacity_bytes[device] is None:
             continue
         is_supported = np.isfinite(np.asarray(costs.compute_s)[:, device])
-        weights = np.where(is_supported, graph.weight_bytes, 0)
+        weights = np.where(is_supported & has_flops, graph.weight_bytes, 0)
         weights = weights if weights.any() else is_supported
         if weights.any():
             shares = weights / weights.sum()

@@ -1,16 +1,18 @@
 """Memory of plug-ins beyond the model: compiled kernels, weights in another layout.
 
-The memory in use on the device is read before the model is compiled and after its first inference.
+The memory in use on a device is read before the model is compiled and after its first inference.
 The growth less the memory that the cost model counts anyway, of constants and tensors, is the
 overhead of the plug-in:
 
     overhead = max(0, growth - constants copied to the device - tensors alive at once)
 
 The CPU plug-in copies no constants that it can use as they are, and devices of the CPU share the
-memory of this process. So on the CPU the memory in use is the unique set size of the process, and
-no constants are subtracted. Memory that was freed is first returned to the system where the C
-library can do so (glibc's `malloc_trim`); elsewhere freed memory that the allocator keeps makes the
-growth smaller or larger. On a GPU and an NPU the plug-in reports the memory in use.
+memory of this process. So on the CPU the memory in use is that of the process, and no constants are
+subtracted. On Linux it is the anonymous memory, because pages of mapped files come and go, such as
+those of the model's constants. Elsewhere it is the unique set size. Memory that was freed is first
+returned to the system where the C library can do so (glibc's `malloc_trim`). Elsewhere freed memory
+that the allocator keeps makes the growth smaller or larger. On a GPU and an NPU the plug-in reports
+the memory in use.
 """
 
 import ctypes
@@ -32,10 +34,13 @@ def read_used_bytes(core: ov.Core, device: Device) -> int | None:
     For a device of the CPU it is the memory of this process.
     """
     if is_cpu(device):
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if psutil.LINUX else None
-        if trim is not None:
+        process = psutil.Process()
+        if not psutil.LINUX:
+            return int(process.memory_full_info().uss)
+        if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
             trim(0)
-        return int(psutil.Process().memory_full_info().uss)
+        memory = process.memory_info()
+        return int(memory.rss - memory.shared)
     supported = core.get_property(device.name, "SUPPORTED_PROPERTIES")
     if _GPU_STATISTICS in supported:
         return sum(core.get_property(device.name, _GPU_STATISTICS).values())
