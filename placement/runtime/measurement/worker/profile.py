@@ -22,8 +22,8 @@ from placement.runtime.models import colocation, operations, support
 
 # Inferences on each device: the least number, if time allows, and the largest.
 MIN_ROUNDS, MAX_ROUNDS = 5, 500
-# The constants of a part, of the limit of its device. The rest is left to the plug-in, whose memory
-# is up to 2.4 times that of the constants (docs/MEMORY.md) and unknown before the first part.
+# The constants of a part as a share of the limit of its device. The rest is left to the plug-in,
+# which took up to 2.3 times the constants (docs/MEMORY.md). How much it takes is unknown before.
 _PART_SHARE = 0.25
 
 
