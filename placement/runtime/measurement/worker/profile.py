@@ -15,6 +15,7 @@ import openvino as ov
 
 from placement.runtime.devices import Device, is_cpu, reference_device
 from placement.runtime.execution.hetero import Affinity, compile_placement
+from placement.runtime.execution.submodels import CONSTANTS_SHARE
 from placement.runtime.measurement.worker import device_memory, inference, kernels
 from placement.runtime.measurement.worker.inference import WARM_UP_INFERENCES
 from placement.runtime.measurement.worker.kernels import Kernels, Node
@@ -22,9 +23,6 @@ from placement.runtime.models import colocation, operations, support
 
 # Inferences on each device: the least number, if time allows, and the largest.
 MIN_ROUNDS, MAX_ROUNDS = 5, 500
-# The constants of a part as a share of the limit of its device. The rest is left to the plug-in,
-# which took up to 2.3 times the constants (docs/MEMORY.md). How much it takes is unknown before.
-_PART_SHARE = 0.25
 
 
 class RawProfile(NamedTuple):
@@ -273,8 +271,8 @@ def divide(core: ov.Core, model: ov.Model, device: Device) -> list[Part]:
 
     One placement has all of them, unless the constants need more memory than the device's limit.
     Then each has a part of the model, in topological order, whose constants need at most a quarter
-    of the limit (`_PART_SHARE`), or a single group of co-located operations. The plain CPU, which
-    must be another device, runs the rest.
+    of the limit (`CONSTANTS_SHARE`), or a single group of co-located operations. The plain CPU,
+    which must be another device, runs the rest.
     """
     unsupported_ops = unsupported(core, model, device)
     ops = operations.ops_by_name(model)
@@ -288,7 +286,7 @@ def divide(core: ov.Core, model: ov.Model, device: Device) -> list[Part]:
         and sum(constant_bytes.values()) > limit_bytes
         and device.name != reference_device().name
     ):
-        groups = _split(model, constant_bytes, _PART_SHARE * limit_bytes)
+        groups = _split(model, constant_bytes, CONSTANTS_SHARE * limit_bytes)
     if not unsupported_ops and len(groups) == 1:
         return [Part([device], None, frozenset(ops), frozenset())]
     cpu, parts = reference_device(), []
