@@ -12,9 +12,9 @@ from placement.runtime.measurement.request import Contention, Timeline
 from placement.runtime.models import extract
 from tests.runtime import small
 
-_LENGTH = 8
+_LENGTH = 12
 _MATRIX_BYTES = 256 * 256 * 4  # of each of the products
-_LIMIT_BYTES = round(0.6 * _LENGTH * _MATRIX_BYTES)
+_LIMIT_BYTES = round(0.9 * _LENGTH * _MATRIX_BYTES)
 HOST = tuple(
     dataclasses.replace(device, capacity_bytes=_LIMIT_BYTES)
     for device in devices.resolve("host:f32,f32")
@@ -43,8 +43,8 @@ def test_a_device_that_cannot_hold_the_model_runs_it_in_parts(monkeypatch):
     assert (costs.alone_s > 0).all()  # every operation on both devices
     assert len(costs.groups) == 2 * _LENGTH
     assert np.isnan(costs.slowdown).all()
-    # A quarter of a limit is 1.2 matrices: one product in a run.
-    assert len(timelines) == 2 * _LENGTH + 1
+    # A quarter of a limit is 2.7 matrices: two products in a run.
+    assert len(timelines) == 2 * (_LENGTH // 2) + 1
     for request in timelines:
         for device in HOST:
             placed = [op for s in request.segments if s.device == device.name for op in s.ops]
