@@ -39,7 +39,7 @@ def test_the_memory_of_the_cpu_is_what_the_process_occupies():
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc returns freed memory")
 def test_freed_memory_that_the_allocator_keeps_does_not_count():
     before_bytes = device_memory.read_used_bytes(None, HOST)
-    # Blocks that are too small for mappings of their own. The last one keeps the heap from shrinking.
+    # Blocks too small for mappings of their own. The last one keeps the heap from shrinking.
     blocks = [b"x" * 60_000 for _ in range(700)]
     assert device_memory.read_used_bytes(None, HOST) > before_bytes + 30_000_000
     del blocks[:-1]
