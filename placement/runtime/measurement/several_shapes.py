@@ -185,11 +185,11 @@ class ShapesMeasurer(contextlib.AbstractContextManager["ShapesMeasurer"]):
                 for names, seconds in profile.kernels:
                     kernels[names] = kernels.get(names, 0.0) + scale * seconds
             overheads_bytes = [profile.overhead_bytes for profile in profiles]
-            known_bytes = [num_bytes for num_bytes in overheads_bytes if num_bytes is not None]
-            is_known = len(known_bytes) == len(profiles)
+            measured_bytes = [num_bytes for num_bytes in overheads_bytes if num_bytes is not None]
+            is_known = len(measured_bytes) == len(profiles)
             sums.append(
                 profiles[0]._replace(
-                    overhead_bytes=sum(known_bytes) if is_known else None,
+                    overhead_bytes=sum(measured_bytes) if is_known else None,
                     latency_s=sum(
                         shapes.weight * profile.latency_s
                         for shapes, profile in zip(self._shapes, profiles, strict=True)

@@ -250,11 +250,11 @@ def _profile_parts(
         profile_part(part)
     latency_s = sum(seconds for _, seconds in all_kernels)
     rounds = np.array([sum(round_s) for round_s in zip(*samples_s, strict=False)])
-    known_bytes = [num_bytes for num_bytes in overheads_bytes if num_bytes is not None]
+    measured_bytes = [num_bytes for num_bytes in overheads_bytes if num_bytes is not None]
     overhead_bytes = None
-    if len(known_bytes) == len(parts):
+    if len(measured_bytes) == len(parts):
         num_models = len(parts) if is_cpu(parts[0].devices[0]) else 1
-        overhead_bytes = sum(known_bytes) // num_models
+        overhead_bytes = sum(measured_bytes) // num_models
     return RawProfile(latency_s, tuple(all_kernels), frozenset(), overhead_bytes), rounds
 
 
