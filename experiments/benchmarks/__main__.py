@@ -14,6 +14,7 @@
     python -m experiments.benchmarks proposals
     python -m experiments.benchmarks relocation
     python -m experiments.benchmarks servers
+    python -m experiments.benchmarks memory
 
 The module of the same name describes each benchmark; `devices` is described in
 `experiments.benchmarks.jax_devices`, and `compile` in `experiments.benchmarks.compilation`.
@@ -27,6 +28,7 @@ from experiments.benchmarks import (
     gaps,
     jax_devices,
     learning,
+    memory,
     optimum,
     parts,
     policy,
@@ -56,6 +58,7 @@ BENCHMARKS: dict[str, Callable[..., None]] = {
     "proposals": proposals.run,
     "relocation": relocation.run,
     "servers": servers.run,
+    "memory": memory.run,
 }
 _WITH_ARGUMENTS = ("search", "scale", "unseen", "gaps", "compile", "optimum", "parts")
 

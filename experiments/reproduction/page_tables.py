@@ -354,6 +354,9 @@ TABLES = {
     "servers": Table(
         "docs/DEVICES.md", {"servers": "experiments.benchmarks.servers"}, readers.read_servers
     ),
+    "memory": Table(
+        "docs/MEMORY.md", {"memory": "experiments.benchmarks.memory"}, readers.read_memory
+    ),
     "parts": Table("docs/REPRODUCTION.md", _PARTS, readers.read_parts),
     "learned_groups": Table(
         "docs/SEARCH.md", _PROPOSALS, partial(readers.read_proposals, table=0, header=HEADER)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from experiments.benchmarks import gaps as gaps_lib
-from experiments.benchmarks import optimum, parts, proposals, servers, unseen
+from experiments.benchmarks import memory, optimum, parts, proposals, servers, unseen
 from experiments.benchmarks.cells import Cell
 from experiments.benchmarks.scale import Phase, format_exponent
 from experiments.reproduction import published as published_lib
@@ -261,6 +261,12 @@ def read_servers(folder: Path) -> Grid:
     """Reads the simulated latencies on groups of cores of servers."""
     results = [servers.Result(*result) for result in _read_printed(folder, "servers")]
     return list(servers.HEADER), servers.make_rows(results)
+
+
+def read_memory(folder: Path) -> Grid:
+    """Reads the memory of the plug-in for networks and their halves."""
+    results = [memory.Result(*result) for result in _read_printed(folder, "memory")]
+    return list(memory.HEADER), memory.make_rows(results)
 
 
 def read_parts(folder: Path) -> Grid:

@@ -27,6 +27,8 @@ class DeviceProfile(NamedTuple):
     # An operation that costs nothing may be missing.
     kernels: tuple[tuple[tuple[str, ...], float], ...]
     unsupported: frozenset[str]  # names of the operations that the device cannot run
+    # Memory of the plug-in beyond the constants and tensors of the model; None: it is unknown.
+    overhead_bytes: float | None = None
 
 
 class Transfers(NamedTuple):
@@ -63,13 +65,14 @@ def to_json(profiles: tuple[DeviceProfile, ...], transfers: Transfers) -> dict[s
 
 
 def from_json(data: dict[str, Any]) -> tuple[tuple[DeviceProfile, ...], Transfers]:
-    """Reads the data of `to_json`; other keys are ignored."""
+    """Reads the data of `to_json`; earlier versions have no overhead. Other keys are ignored."""
     profiles = tuple(
         DeviceProfile(
             device=p["device"],
             latency_s=p["latency_s"],
             kernels=tuple((tuple(names), seconds) for names, seconds in p["kernels"]),
             unsupported=frozenset(p["unsupported"]),
+            overhead_bytes=p.get("overhead_bytes"),
         )
         for p in data["profiles"]
     )
@@ -230,16 +233,27 @@ def find_tensor_bytes(graph: OpGraph) -> TensorBytes:
 
 
 def limit_memory(
-    costs: CostModel, graph: OpGraph, capacity_bytes: Sequence[float | None]
+    costs: CostModel,
+    graph: OpGraph,
+    capacity_bytes: Sequence[float | None],
+    overhead_bytes: Sequence[float | None] = (),
 ) -> CostModel:
-    """Adds the devices' memory to profiled costs, and the memory of tensors and states.
+    """Adds the devices' memory to profiled costs, and the memory of tensors, states and plug-ins.
 
     The state that a ReadValue holds from one inference to the next stays in its device's memory.
+
+    The overhead of a device's plug-in is divided among the operations that the device supports, in
+    proportion to their weights, or equally if none has weights. Weights of operations without FLOPs
+    do not count, because plug-ins use them as they are: an embedding that a Gather reads needs no
+    other layout. The costs have one size for each operation, so that the largest overhead of the
+    devices with a limit counts. It is too large for the other devices.
 
     Args:
       costs: of `cost_model`.
       graph: the graph of the costs.
       capacity_bytes: of each device; None where it has no limit.
+      overhead_bytes: of each device's plug-in for the whole model; None where it is unknown. Empty
+        if none is known.
 
     Returns:
       The costs as they are if no device has a limit.
@@ -249,9 +263,22 @@ def limit_memory(
     state_bytes = np.zeros(graph.num_ops)
     np.maximum.at(state_bytes, graph.senders, graph.edge_bytes)
     state_bytes[[op_type != "ReadValue" for op_type in graph.op_types]] = 0
+    op_overhead_bytes = np.zeros(graph.num_ops)
+    # A constant that is an operation of its own is co-located with the operation that reads it.
+    has_flops = np.bincount(graph.colocation, graph.flops)[graph.colocation] > 0
+    for device, num_bytes in enumerate(overhead_bytes):
+        if num_bytes is None or capacity_bytes[device] is None:
+            continue
+        is_supported = np.isfinite(np.asarray(costs.compute_s)[:, device])
+        weights = np.where(is_supported & has_flops, graph.weight_bytes, 0)
+        weights = weights if weights.any() else is_supported
+        if weights.any():
+            shares = weights / weights.sum()
+            op_overhead_bytes = np.maximum(op_overhead_bytes, num_bytes * shares)
     capacities = [np.inf if num_bytes is None else num_bytes for num_bytes in capacity_bytes]
+    memory_bytes = np.asarray(costs.memory_bytes) + state_bytes + op_overhead_bytes
     return costs._replace(
-        memory_bytes=(np.asarray(costs.memory_bytes) + state_bytes).astype(np.float32),
+        memory_bytes=memory_bytes.astype(np.float32),
         capacity_bytes=np.array(capacities, np.float32),
         tensor_bytes=find_tensor_bytes(graph),
     )

@@ -17,6 +17,7 @@ FILE = "profile.json"
 _MATRIX = [[float]]
 _TRANSFER_MATRICES = {"latency_s": _MATRIX, "s_per_byte": _MATRIX}
 _PROFILE = {"device": str, "latency_s": float, "kernels": [[object]], "unsupported": [str]}
+_PROFILE |= {"overhead_bytes": files.OptionalField(files.NUMBER)}
 _TRANSFER = {"devices": [str], **dict.fromkeys(("latency_s", "s_per_byte"), float)}
 _TRANSFER |= dict.fromkeys(("median_error", "p90_error"), files.NUMBER)
 _SCHEMA = {
@@ -65,6 +66,8 @@ def _validate(saved: dict[str, Any]) -> dict[str, Any]:
         for names, seconds in profile.kernels:
             files.check(list(names), [str], "names of a kernel")
             files.check(seconds, float, "seconds of a kernel")
+        if profile.overhead_bytes is not None and not profile.overhead_bytes >= 0:
+            raise ValueError(f"overhead_bytes is {profile.overhead_bytes}")
     num_devices = len(profiles)
     device_pairs = num_devices, num_devices
     shapes: list[tuple[str, Any, tuple[int, ...]]] = []
@@ -112,8 +115,10 @@ def with_capacities(saved: dict[str, Any], devices: Sequence[Device]) -> dict[st
 
 def cost_model(graph: OpGraph, saved: dict[str, Any]) -> CostModel:
     """Makes the cost model of a profile, with its costs of changes and its calibration."""
-    costs = tables.cost_model(graph, *tables.from_json(saved))
-    costs = tables.limit_memory(costs, graph, saved.get("capacity_bytes", ()))
+    profiles, crossings = tables.from_json(saved)
+    costs = tables.cost_model(graph, profiles, crossings)
+    overhead_bytes = [profile.overhead_bytes for profile in profiles]
+    costs = tables.limit_memory(costs, graph, saved.get("capacity_bytes", ()), overhead_bytes)
     if "cores" in saved:
         all_cores = sorted({core for cores in saved["cores"] for core in cores})
         resources = [[core in cores for core in all_cores] for cores in saved["cores"]]

@@ -226,9 +226,29 @@ def open_target(
                 costs = apply_calibration(costs, calibration)
             costs = accuracy.restrict(costs, opened.net.graph.op_names, opened.names, divisions)
         opened = opened._replace(unsupported=tuple(saved.get("reasons", ())))
+        _report_overheads(saved, opened, display)
         conditions: dict[str, Any] = {}
         yield opened, costs, measurer, conditions
         conditions |= describe_conditions(saved, measurer, display)
+
+
+def _report_overheads(saved: dict[str, Any], target: Target, display: progress.Display) -> None:
+    """Says how much memory the plug-ins of devices with a limit need beyond the model's."""
+    model_size = units.size(target.net.graph.weight_bytes.sum())
+    for device, profile in zip(target.present, saved["profiles"], strict=True):
+        if device.capacity_bytes is None:
+            continue
+        overhead_bytes = profile.get("overhead_bytes")
+        if overhead_bytes is None:
+            display.warn(
+                f"the profile does not say how much memory the plug-in of {device.name} needs "
+                "beyond the model's; give a smaller limit than the device has"
+            )
+        else:
+            display.say(
+                f"{device.name} needs {units.size(overhead_bytes)} beyond the model's {model_size} "
+                "(compiled kernels, weights in another layout)"
+            )
 
 
 def _divide(

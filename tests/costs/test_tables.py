@@ -151,6 +151,39 @@ def test_a_limit_of_memory_brings_the_memory_of_tensors_and_states():
     assert {array.dtype for array in limited[:-4]} == {np.dtype(np.float32)}
 
 
+def test_the_overhead_of_a_plug_in_belongs_to_operations_in_proportion_to_their_weights():
+    graph = helpers.chain(3)
+    graph = dataclasses.replace(graph, weight_bytes=np.array([0, 100, 300]))
+    whole = _profile([("op0", 1.0), ("op1", 1.0), ("op2", 1.0)])
+    partial = _profile([("op0", 1.0), ("op1", 1.0)], unsupported="op2")
+    costs = _model(graph, whole, partial)
+    # 40 bytes are 0.1 for each byte of weights. A device without a limit does not count.
+    limited = limit_memory(costs, graph, (1000, None), (40, 9999))
+    assert limited.memory_bytes.tolist() == [0, 110, 330]
+    # The second device supports op1 alone of the operations with weights.
+    limited = limit_memory(costs, graph, (1000, 1000), (40, 25))
+    assert limited.memory_bytes.tolist() == [0, 125, 330]
+    limited = limit_memory(costs, graph, (1000, 1000), (None, None))
+    assert limited.memory_bytes.tolist() == [0, 100, 300]
+    assert limit_memory(costs, graph, (None, None), (40, 25)) is costs
+    # A Gather has no FLOPs, and its weights need no other layout.
+    gather = dataclasses.replace(graph, flops=np.array([1.0, 1.0, 0.0]))
+    limited = limit_memory(costs, gather, (1000, None), (40, None))
+    assert limited.memory_bytes.tolist() == [0, 140, 300]
+    # A constant that is an operation of its own counts with the operation that reads it.
+    read = dataclasses.replace(
+        graph, flops=np.array([1.0, 0.0, 1.0]), colocation=np.array([0, 0, 1], np.int32)
+    )
+    limited = limit_memory(costs, read, (1000, None), (40, None))
+    assert limited.memory_bytes.tolist() == [0, 110, 330]
+    # Without weights all supported operations have equal shares.
+    graph = dataclasses.replace(graph, weight_bytes=np.zeros(3, int))
+    costs = _model(graph, whole, partial)
+    assert limit_memory(costs, graph, (1000, None), (30, None)).memory_bytes.tolist() == [10] * 3
+    limited = limit_memory(costs, graph, (None, 1000), (None, 30))
+    assert limited.memory_bytes.tolist() == [15, 15, 0]
+
+
 def test_coarse_costs_are_sums_over_members_and_the_cuts_of_the_edges_that_remain():
     graph = helpers.diamond()
     costs = helpers.random_costs(np.random.default_rng(0), graph, 2)
@@ -239,12 +272,16 @@ def test_what_one_device_cannot_run_costs_what_it_does_on_the_others():
 
 def test_profiles_and_crossings_survive_json():
     profiles = (_profile([("op0 op1", 0.5), ("op2", 1.0)], 2.0, "op3 op4"), _profile([], name="B"))
+    profiles = (profiles[0]._replace(overhead_bytes=123), profiles[1])
     transfers = Transfers(np.array([[0, 1e-6], [2e-6, 0]]), np.array([[0, 3e-10], [4e-10, 0]]))
     data = json.loads(json.dumps({"more": 1, **to_json(profiles, transfers)}))
     again, links = from_json(data)
     assert again == profiles
     for one, other in zip(links, transfers, strict=True):
         np.testing.assert_array_equal(one, other)
+    for saved in data["profiles"]:  # as files of earlier versions
+        del saved["overhead_bytes"]
+    assert from_json(data)[0] == tuple(p._replace(overhead_bytes=None) for p in profiles)
 
 
 def test_no_handovers_survive_json_and_cost_nothing():

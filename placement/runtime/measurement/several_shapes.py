@@ -172,7 +172,10 @@ class ShapesMeasurer(contextlib.AbstractContextManager["ShapesMeasurer"]):
     def _add_profiles(
         self, answers: Sequence[tuple["DeviceProfile", ...]]
     ) -> tuple["DeviceProfile", ...]:
-        """Adds up profiles, each kernel scaled so that those of a shape sum to its latency."""
+        """Adds up profiles, each kernel scaled so that those of a shape sum to its latency.
+
+        Each shape has a compiled model of its own, so that the overheads add up, too.
+        """
         sums = []
         for profiles in zip(*answers, strict=True):
             kernels: dict[tuple[str, ...], float] = {}
@@ -181,8 +184,12 @@ class ShapesMeasurer(contextlib.AbstractContextManager["ShapesMeasurer"]):
                 scale = shapes.weight * (profile.latency_s / kernels_s if kernels_s > 0 else 1.0)
                 for names, seconds in profile.kernels:
                     kernels[names] = kernels.get(names, 0.0) + scale * seconds
+            overheads_bytes = [profile.overhead_bytes for profile in profiles]
+            measured_bytes = [num_bytes for num_bytes in overheads_bytes if num_bytes is not None]
+            is_known = len(measured_bytes) == len(profiles)
             sums.append(
                 profiles[0]._replace(
+                    overhead_bytes=sum(measured_bytes) if is_known else None,
                     latency_s=sum(
                         shapes.weight * profile.latency_s
                         for shapes, profile in zip(self._shapes, profiles, strict=True)

@@ -15,9 +15,9 @@ devices that share cores, each part's mean excess over the lines is a cost of it
 such devices runs in both orders, so that each part runs on both devices.
 
 A device whose memory is smaller than the weights never gets all parts at once. It gets consecutive
-ones whose weights need at most half of its memory, and the plain CPU gets the others; further runs
-have the next ones. How much such a device is slowed down by others is not measured, because that
-takes whole models at the same time.
+ones whose weights need at most a quarter of its memory (`CONSTANTS_SHARE`), and the plain CPU gets
+the others; further runs have the next ones. How much such a device is slowed down by others is not
+measured, because that takes whole models at the same time.
 """
 
 import itertools
@@ -33,6 +33,7 @@ from placement.costs.tables import SubmodelCosts
 from placement.costs.transfers import TransferFit
 from placement.runtime.devices import Device, reference_device
 from placement.runtime.execution.split import Segment
+from placement.runtime.execution.submodels import CONSTANTS_SHARE
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Contention, Timeline, TransferShapes
 from placement.runtime.measurement.worker.chains import CHAIN_OPS, predict_durations
@@ -216,14 +217,14 @@ def _measure_parts(
 
 
 def _find_limit(device: Device, weight_bytes: np.ndarray) -> float:
-    """Returns the memory of a device that cannot hold all weights; inf for any other device.
+    """Returns the bytes of weights that a device may get at once; inf if it can hold all.
 
     The plain CPU runs what the other devices cannot hold, so that it has no limit.
     """
     limit_bytes = device.capacity_bytes
     if limit_bytes is None or weight_bytes.sum() <= limit_bytes:
         return math.inf
-    return math.inf if device.name == reference_device().name else limit_bytes
+    return math.inf if device.name == reference_device().name else CONSTANTS_SHARE * limit_bytes
 
 
 def _divide(
@@ -231,12 +232,12 @@ def _divide(
 ) -> list[np.ndarray]:
     """Divides the supported parts, bool [M], into consecutive ones for one run each.
 
-    The weights of each division need at most half of the limit, or it is a single part.
+    The weights of each division need at most `limit_bytes`, or it is a single part.
     """
     divisions, division_bytes = [np.zeros(len(supported), bool)], 0.0
     for part in np.flatnonzero(supported):
         division_bytes += weight_bytes[part]
-        if divisions[-1].any() and division_bytes > limit_bytes / 2:
+        if divisions[-1].any() and division_bytes > limit_bytes:
             divisions.append(np.zeros(len(supported), bool))
             division_bytes = weight_bytes[part]
         divisions[-1][part] = True

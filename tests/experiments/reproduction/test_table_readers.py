@@ -2,6 +2,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from experiments.benchmarks import memory
 from experiments.benchmarks.cells import Cell
 from experiments.reproduction import table_readers
 from experiments.reproduction.questions import BUDGETS, RolesResult
@@ -58,6 +59,14 @@ def test_cells_of_benchmarks_are_read_from_json(tmp_path: Path) -> None:
         ["`rnnlm`", "2.000", "1.500", "1.200", "1.100"],
         ["`nmt`", "2.000", "1.500", "1.200", "1.600"],
     ]
+
+
+def test_overheads_of_halves_are_read_from_json_as_megabytes(tmp_path: Path) -> None:
+    result = memory.Result("bert:layers=4", 105e6, (126.5e6, 126.4e6), 51.8e6, 10.7e6, 13.96e6)
+    _write(tmp_path, "memory", table_readers.PRINTED, [result])
+    header, rows = table_readers.read_memory(tmp_path)
+    assert rows == [["bert:layers=4", "105.0", "126.5", "126.4", "51.8", "10.7", "14.0"]]
+    assert len(header) == len(rows[0])
 
 
 def test_results_on_roles_have_a_row_for_each_kind_and_a_column_for_each_budget(

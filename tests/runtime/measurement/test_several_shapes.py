@@ -95,14 +95,17 @@ def test_ratios_to_a_baseline_that_failed_with_a_shape_are_unknown():
 
 def test_profiles_sum_to_the_weighted_latency():
     """Each shape's kernels are scaled to its latency; kernels that fuse differently both count."""
-    small = (DeviceProfile("A", 2.0, ((("a",), 1.0), (("b", "c"), 3.0)), frozenset("z")),)
-    large = (DeviceProfile("A", 8.0, ((("a",), 2.0), (("b",), 2.0)), frozenset("y")),)
+    small = (DeviceProfile("A", 2.0, ((("a",), 1.0), (("b", "c"), 3.0)), frozenset("z"), 30),)
+    large = (DeviceProfile("A", 8.0, ((("a",), 2.0), (("b",), 2.0)), frozenset("y"), 12),)
     ((profile,), requests) = ask(Profile(HOST[:1], 6.0, 60.0), small, large)
     assert profile.latency_s == 9 * 2.0 + 8.0
     kernels = dict(profile.kernels)
     assert kernels == pytest.approx({("a",): 9 * 0.5 + 4.0, ("b", "c"): 9 * 1.5, ("b",): 4.0})
     assert sum(kernels.values()) == pytest.approx(profile.latency_s)
     assert profile.unsupported == {"y", "z"}
+    assert profile.overhead_bytes == 42  # each shape has a compiled model
+    unknown = (large[0]._replace(overhead_bytes=None),)
+    assert ask(Profile(HOST[:1]), small, unknown)[0][0].overhead_bytes is None
     assert [(r.seconds, r.limit_s) for r in requests] == [(3.0, 30.0)] * 2
 
 

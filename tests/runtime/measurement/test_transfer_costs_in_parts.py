@@ -12,9 +12,9 @@ from placement.runtime.measurement.request import Contention, Timeline
 from placement.runtime.models import extract
 from tests.runtime import small
 
-_LENGTH = 4
+_LENGTH = 12
 _MATRIX_BYTES = 256 * 256 * 4  # of each of the products
-_LIMIT_BYTES = round(0.6 * _LENGTH * _MATRIX_BYTES)
+_LIMIT_BYTES = round(0.9 * _LENGTH * _MATRIX_BYTES)
 HOST = tuple(
     dataclasses.replace(device, capacity_bytes=_LIMIT_BYTES)
     for device in devices.resolve("host:f32,f32")
@@ -43,17 +43,20 @@ def test_a_device_that_cannot_hold_the_model_runs_it_in_parts(monkeypatch):
     assert (costs.alone_s > 0).all()  # every operation on both devices
     assert len(costs.groups) == 2 * _LENGTH
     assert np.isnan(costs.slowdown).all()
-    assert len(timelines) == 2 * 4 + 1  # half of a limit is 1.2 matrices: one product a run
+    # A quarter of a limit is 2.7 matrices: two products in a run.
+    assert len(timelines) == 2 * (_LENGTH // 2) + 1
     for request in timelines:
         for device in HOST:
             placed = [op for s in request.segments if s.device == device.name for op in s.ops]
-            assert sum("product" in op for op in placed) * _MATRIX_BYTES <= _LIMIT_BYTES
+            assert sum("product" in op for op in placed) * _MATRIX_BYTES <= _LIMIT_BYTES / 4
     assert len(transfer.num_bytes) > 1
 
 
 def test_the_cache_of_submodels_respects_the_limit_of_a_device():
     model = small.residual(length=_LENGTH)
-    limited, unlimited = HOST[0], dataclasses.replace(HOST[1], capacity_bytes=None)
+    # A quarter of the limit is 2.4 matrices.
+    limited = dataclasses.replace(HOST[0], capacity_bytes=round(9.6 * _MATRIX_BYTES))
+    unlimited = dataclasses.replace(HOST[1], capacity_bytes=None)
     submodels = Submodels(devices.open_core(HOST), model)
     names = ["x", *(f"{kind}_{i}" for i in range(_LENGTH) for kind in ("product", "sum"))]
     held_bytes = []

@@ -15,7 +15,8 @@ import openvino as ov
 
 from placement.runtime.devices import Device, is_cpu, reference_device
 from placement.runtime.execution.hetero import Affinity, compile_placement
-from placement.runtime.measurement.worker import inference, kernels
+from placement.runtime.execution.submodels import CONSTANTS_SHARE
+from placement.runtime.measurement.worker import device_memory, inference, kernels
 from placement.runtime.measurement.worker.inference import WARM_UP_INFERENCES
 from placement.runtime.measurement.worker.kernels import Kernels, Node
 from placement.runtime.models import colocation, operations, support
@@ -30,6 +31,7 @@ class RawProfile(NamedTuple):
     latency_s: float
     kernels: Kernels
     unsupported: frozenset[str]
+    overhead_bytes: int | None
 
 
 class Part(NamedTuple):
@@ -47,6 +49,7 @@ class _ProfiledPart:
     def __init__(self, core: ov.Core, model: ov.Model, inputs: Sequence[np.ndarray], part: Part):
         """Compiles the model with counters."""
         self._part = part
+        self._initial_bytes = device_memory.read_used_bytes(core, part.devices[0])
         self.samples_s: list[float] = []  # of inferences without counters, if it is compiled so
         self._num_counted = 0  # inferences with counters
         self._warm_up_nodes: list[Node] = []  # the counters after the warm-up
@@ -57,6 +60,7 @@ class _ProfiledPart:
         )
         self._counted_request = inference.create_request(self._compiled, inputs)
         self._plain_request: ov.InferRequest | None = None
+        self._overhead_bytes: int | None = None
 
     def compile_without_counters(self) -> None:
         """Compiles the model without counters, which slow inferences down."""
@@ -68,6 +72,16 @@ class _ProfiledPart:
         """Runs an inference with counters and returns its seconds."""
         self._num_counted += 1
         return self._infer(self._counted_request)
+
+    def read_overhead(self) -> int | None:
+        """Returns the bytes of the plug-in right after the first inference; None if unknown."""
+        device = self._part.devices[0]
+        used_bytes = device_memory.read_used_bytes(self._core, device)
+        if used_bytes is not None and self._initial_bytes is not None:
+            self._overhead_bytes = device_memory.compute_overhead(
+                self._model, device, self._part.ops, used_bytes - self._initial_bytes
+            )
+        return self._overhead_bytes
 
     def infer_both(self) -> float:
         """Runs an inference with counters and two without; returns the seconds of all three.
@@ -106,7 +120,7 @@ class _ProfiledPart:
             samples_s = self.samples_s[WARM_UP_INFERENCES - 1 :] or self.samples_s[-1:] or [first_s]
             latency_s = float(np.median(samples_s))
         attributed = kernels.replace_zero_times(attributed, latency_s)
-        return RawProfile(latency_s, attributed, elsewhere)
+        return RawProfile(latency_s, attributed, elsewhere, self._overhead_bytes)
 
     def _infer(self, request: ov.InferRequest) -> float:
         if self._is_stateful:  # a growing state would make every inference slower than the last
@@ -148,13 +162,13 @@ def profile_devices(
     parts = {device.name: divide(core, model, device) for device in devices}
     profiled = []
     whole_devices = [device for device in devices if len(parts[device.name]) == 1]
+    firsts_s = []
     for device in whole_devices:
         keep_alive()
         profiled.append(_ProfiledPart(core, model, inputs, *parts[device.name]))
-    firsts_s = []
-    for device_profile in profiled:
         keep_alive()
-        firsts_s.append(device_profile.infer_counted())
+        firsts_s.append(profiled[-1].infer_counted())
+        profiled[-1].read_overhead()
     if time.monotonic() + 2 * sum(firsts_s) < deadline_s:
         for device_profile in profiled:
             keep_alive()
@@ -201,17 +215,23 @@ def _profile_parts(
 ) -> tuple[RawProfile, np.ndarray]:
     """Profiles parts one after another, so that the device holds only one of them at a time.
 
+    The device's overhead is the sum over the parts. On the CPU every part's is that of the whole
+    model, whose rest is in the memory of the same process, so that it is their mean.
+
     Returns:
       The costs; and for each of at most `MIN_ROUNDS` rounds the seconds of one inference with each
       part, which include the rest of the model on the CPU.
     """
     all_kernels: list[tuple[tuple[str, ...], float]] = []
     samples_s: list[list[float]] = []
+    overheads_bytes: list[int | None] = []
 
     def profile_part(part: Part) -> None:  # the compiled model is released at its end
         keep_alive()
         profiled = _ProfiledPart(core, model, inputs, part)
-        last_s = max(profiled.infer_counted() for _ in range(WARM_UP_INFERENCES))
+        last_s = profiled.infer_counted()
+        overheads_bytes.append(profiled.read_overhead())
+        last_s = max([last_s, *(profiled.infer_counted() for _ in range(1, WARM_UP_INFERENCES))])
         profiled.end_warm_up()
         part_samples_s: list[float] = []
         while len(part_samples_s) < MIN_ROUNDS and time.monotonic() + last_s < deadline_s:
@@ -230,7 +250,12 @@ def _profile_parts(
         profile_part(part)
     latency_s = sum(seconds for _, seconds in all_kernels)
     rounds = np.array([sum(round_s) for round_s in zip(*samples_s, strict=False)])
-    return RawProfile(latency_s, tuple(all_kernels), frozenset()), rounds
+    measured_bytes = [num_bytes for num_bytes in overheads_bytes if num_bytes is not None]
+    overhead_bytes = None
+    if len(measured_bytes) == len(parts):
+        num_models = len(parts) if is_cpu(parts[0].devices[0]) else 1
+        overhead_bytes = sum(measured_bytes) // num_models
+    return RawProfile(latency_s, tuple(all_kernels), frozenset(), overhead_bytes), rounds
 
 
 def unsupported(core: ov.Core, model: ov.Model, device: Device) -> frozenset[str]:
@@ -245,9 +270,9 @@ def divide(core: ov.Core, model: ov.Model, device: Device) -> list[Part]:
     """Returns placements that together run every operation on a device that supports it.
 
     One placement has all of them, unless the constants need more memory than the device's limit.
-    Then each has a part of the model, in topological order, whose constants need at most half of
-    the limit, or a single group of co-located operations. The plain CPU, which must be another
-    device, runs the rest.
+    Then each has a part of the model, in topological order, whose constants need at most a quarter
+    of the limit (`CONSTANTS_SHARE`), or a single group of co-located operations. The plain CPU,
+    which must be another device, runs the rest.
     """
     unsupported_ops = unsupported(core, model, device)
     ops = operations.ops_by_name(model)
@@ -261,7 +286,7 @@ def divide(core: ov.Core, model: ov.Model, device: Device) -> list[Part]:
         and sum(constant_bytes.values()) > limit_bytes
         and device.name != reference_device().name
     ):
-        groups = _split(model, constant_bytes, limit_bytes / 2)
+        groups = _split(model, constant_bytes, CONSTANTS_SHARE * limit_bytes)
     if not unsupported_ops and len(groups) == 1:
         return [Part([device], None, frozenset(ops), frozenset())]
     cpu, parts = reference_device(), []
