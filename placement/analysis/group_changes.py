@@ -12,7 +12,9 @@ Groups with the same number of cores are of one kind. compute_k is the time in w
 k compute on a longest path of the `makespan` schedule. changes_jk counts the tensors that groups of
 the two kinds hand over on it. The largest group is the reference, so it has no slowdown. All
 coefficients are at least zero, and a Gaussian prior around zero decides whatever the measurements
-leave open. The longest path depends on the coefficients, so the fit is repeated.
+leave open. The longest path depends on the coefficients, so the fit is repeated. It also starts
+from latencies above zero, because a longest path without transfers says nothing about their cost.
+The coefficients with the highest posterior probability are the result.
 """
 
 import itertools
@@ -34,6 +36,7 @@ _ERROR = 0.02  # the relative error of a prediction with the right coefficients
 _SLOWDOWN_DEVIATION = 0.1
 _LATENCY_DEVIATION_S = 1e-3
 _ROUNDS = 5
+_START_LATENCIES_S = (0.0, 1e-5, 1e-4, 1e-3)
 
 _compute_times = jax.jit(makespan.compute_times)
 
@@ -110,9 +113,9 @@ def fit(
     deviation = np.array(
         [_SLOWDOWN_DEVIATION] * num_slowdowns + [_LATENCY_DEVIATION_S] * len(pairs)
     )
-    coefficients = np.zeros(len(deviation))
+    weight = 1 / (_ERROR * latency_s)
 
-    def make_changes() -> GroupChanges:
+    def make_changes(coefficients: np.ndarray) -> GroupChanges:
         slowdown = np.append(coefficients[:num_slowdowns], 0.0)
         pair_s = np.zeros((len(kinds), len(kinds)))
         for (j, k), value in zip(pairs, coefficients[num_slowdowns:], strict=True):
@@ -121,9 +124,10 @@ def fit(
         np.fill_diagonal(device_s, 0.0)
         return GroupChanges(slowdown[kind], device_s)
 
-    for _ in range(_ROUNDS):
-        changes = make_changes()
-        rows, profiled_s = [], []
+    def linearise(coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the terms float64 [M, C] of the longest paths, and their latencies [M]."""
+        changes = make_changes(coefficients)
+        rows, predicted_s = [], []
         for problem, placement in zip(problems, placements, strict=True):
             path = find_longest_path(
                 problem._replace(costs=apply(problem.costs, changes)), placement
@@ -131,16 +135,23 @@ def fit(
             compute_s = members.T @ (path.compute_s / (1 + changes.slowdown))
             transfers = members.T @ path.num_transfers @ members
             transfers = transfers + transfers.T * ~np.eye(len(kinds), dtype=bool)
-            row = np.array([*compute_s[:num_slowdowns], *(transfers[pair] for pair in pairs)])
-            rows.append(row)
-            profiled_s.append(path.latency_s - row @ coefficients)
-        weight = 1 / (_ERROR * latency_s)
-        matrix = np.concatenate(
-            [np.array(rows) * weight[:, None] * deviation, np.eye(len(deviation))]
-        )
-        target = np.append((latency_s - profiled_s) * weight, np.zeros(len(deviation)))
-        coefficients = nnls(matrix, target)[0] * deviation
-    return make_changes()
+            rows.append([*compute_s[:num_slowdowns], *(transfers[pair] for pair in pairs)])
+            predicted_s.append(path.latency_s)
+        return np.array(rows), np.array(predicted_s)
+
+    fits = list[tuple[float, np.ndarray]]()  # -2 times the log posterior, up to a constant
+    for start_s in _START_LATENCIES_S:
+        coefficients = np.array([0.0] * num_slowdowns + [start_s] * len(pairs))
+        for _ in range(_ROUNDS):
+            rows, predicted_s = linearise(coefficients)
+            profiled_s = predicted_s - rows @ coefficients
+            matrix = np.concatenate([rows * weight[:, None] * deviation, np.eye(len(deviation))])
+            target = np.append((latency_s - profiled_s) * weight, np.zeros(len(deviation)))
+            coefficients = nnls(matrix, target)[0] * deviation
+            residuals = (latency_s - linearise(coefficients)[1]) * weight
+            loss = float(np.sum(residuals**2) + np.sum((coefficients / deviation) ** 2))
+            fits.append((loss, coefficients))
+    return make_changes(min(fits, key=lambda fit: fit[0])[1])
 
 
 def apply(costs: CostModel, changes: GroupChanges) -> CostModel:

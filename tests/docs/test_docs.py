@@ -117,6 +117,12 @@ NOT_RUN = {
     "python -m experiments.main --config=configs/quickstart.py --config.graph=resnet50 \\": (
         "it takes minutes; tests/pipeline/tasks/test_memory.py runs a smaller model"
     ),
+    "python -m experiments.main --config=configs/quickstart.py --config.graph=two_stream \\": (
+        "it takes minutes; a test of pretraining runs a smaller model"
+    ),
+    "python -m experiments.main --config=configs/reproduce_hierarchical.py --task=compare \\": (
+        "`experiments.reproduction` runs it"
+    ),
     "pip install -e '.[gpu]'": "it is for machines with a GPU",
     "tensorboard --logdir=runs/watched/tensorboard": "TensorBoard is not installed",
     'placement place model.onnx --input-shapes "images:1,3,224,224;ids:1,128"': "an example",
