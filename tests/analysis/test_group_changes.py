@@ -80,6 +80,23 @@ def test_right_predictions_are_left_as_they_are():
     assert min(faster.slowdown.min(), faster.latency_s.min()) >= 0
 
 
+def test_a_latency_is_fitted_where_the_longest_path_has_no_transfer():
+    problem = _problem()
+    costs = problem.costs._replace(
+        compute_s=problem.costs.compute_s / 20, transfer_latency_s=np.zeros((3, 3), np.float32)
+    )
+    problem = problem._replace(costs=costs)
+    placement = np.zeros(problem.graph.num_ops, np.int32)
+    placement[5] = 1
+    path = group_changes.find_longest_path(problem, placement)
+    assert path.num_transfers.sum() == 0
+    latency_s = np.array([path.latency_s + 2e-3])
+    fitted = group_changes.fit([problem], [placement], latency_s, NUM_CORES)
+    changed = problem._replace(costs=group_changes.apply(costs, fitted))
+    assert float(changed.evaluate(placement[None])[0]) == pytest.approx(latency_s[0], rel=0.01)
+    assert fitted.slowdown.max() < 0.01
+
+
 def test_a_slowdown_is_not_counted_twice_in_segments():
     problem = _problem()
     graph = problem.graph
