@@ -25,6 +25,7 @@ SMALLER = (
 _TINY = "synthetic:family=layered,ops=12,seed=1"
 _PROFILED = "--config.costs=runs/mine/profile.json"
 _FEW_GRAPHS = ("--config.families=chain", "--config.members=1", "--config.budget=1")
+_SMALL_HSDAG = "hsdag:variant=untrained,uniform=0,hidden_size=4,num_samples=4"
 # Appended too, by the command's work directory. As many evaluations as devices let every learned
 # method be made and start, but take no step, which it would have to compile for seconds.
 OTHERWISE = {
@@ -45,9 +46,16 @@ OTHERWISE = {
         *("--config.devices=auto", _PROFILED, "--config.method=random"),
     ),
     "runs/pretrain": (*_FEW_GRAPHS, "--config.method=scheduler:hidden_size=4,num_samples=4"),
-    "runs/pretrain_hsdag": (
-        *_FEW_GRAPHS,
-        "--config.method=hsdag:variant=untrained,uniform=0,hidden_size=4,num_samples=4",
+    **dict.fromkeys(
+        ("runs/pretrain_hsdag", "runs/pretrain_max_load"),
+        (*_FEW_GRAPHS, f"--config.method={_SMALL_HSDAG}"),
+    ),
+    **dict.fromkeys(
+        ("runs/pretrained", "runs/untrained"),
+        (
+            *(f"--config.graphs={_TINY}", "--config.seeds=1", "--config.budget=5"),
+            f"--config.methods={_SMALL_HSDAG}",
+        ),
     ),
     "runs/unseen": (f"--config.graphs={_TINY}", "--config.methods=zero_shot"),
     # Few methods: the names of the others are checked with the tables. `hetero` asks OpenVINO.
