@@ -131,6 +131,9 @@ NOT_RUN = {
     "python -m experiments.main --config=configs/reproduce_hierarchical.py --task=compare \\": (
         "`experiments.reproduction` runs it"
     ),
+    "python -m experiments.main --config=simulate --task=compare --workdir=runs/sharded_8 \\": (
+        "it takes minutes"
+    ),
     "pip install -e '.[gpu]'": "it is for machines with a GPU",
     "tensorboard --logdir=runs/watched/tensorboard": "TensorBoard is not installed",
     'placement place model.onnx --input-shapes "images:1,3,224,224;ids:1,128"': "an example",
