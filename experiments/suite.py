@@ -10,8 +10,9 @@
 `list` prints the problems with their best known values. `solve` runs a method on every problem, by
 default of all splits for 60 s each, and writes a submission. `check` evaluates submissions and
 prints a leaderboard for each split. `update` does the same and puts improvements into the archive;
-the name of the file is the name of the method. `bound` proves lower bounds. `build` makes the files
-of problems again from their descriptions; FOLDER has the public workloads.
+the name of the file is the name of the method, and files of one name are one submission. `bound`
+proves lower bounds. `build` makes the files of problems again from their descriptions; FOLDER has
+the public workloads.
 """
 
 import math
@@ -216,7 +217,8 @@ def check(*paths: str, update: bool = False) -> None:
     known, values_s = archive.read(), dict[str, dict[str, float]]()
     for path in map(Path, paths):
         answers = submission.read(path)
-        values_s[path.stem] = checked_s = submission.check(answers)
+        checked_s = submission.check(answers)
+        values_s.setdefault(path.stem, {}).update(checked_s)
         for name in submission.find_improvements(checked_s, known):
             before_s = known[name].value_s if name in known else math.inf
             print(f"{name}: {path.stem} {checked_s[name]:.6g} s, before {before_s:.6g} s")

@@ -45,10 +45,9 @@ class Result(NamedTuple):
 
 def run() -> None:
     """Prints two rows for each network, one for each half."""
-    table = grids.new_table("memory of the CPU plug-in", (HEADER[0],), HEADER[1:])
-    for row in make_rows(measure()):
-        table.add_row(*row)
-    Console(width=120).print(table)
+    Console(width=120).print(
+        grids.rich_table(HEADER, make_rows(measure()), title="memory of the CPU plug-in")
+    )
 
 
 def measure() -> list[Result]:

@@ -62,10 +62,9 @@ class Result(NamedTuple):
 
 def run() -> None:
     """Prints a table, a row for each network, server and serial share."""
-    table = grids.new_table("groups of cores, simulated", (), HEADER)
-    for row in make_rows(measure()):
-        table.add_row(*row)
-    Console(width=120).print(table)
+    Console(width=120).print(
+        grids.rich_table(HEADER, make_rows(measure()), title="groups of cores, simulated")
+    )
 
 
 def measure() -> list[Result]:

@@ -5,7 +5,7 @@ import pytest
 
 from experiments import suite as command
 from placement import suite
-from placement.suite import archive
+from placement.suite import archive, submission
 
 NAME = "layered_50-makespan"
 
@@ -43,6 +43,16 @@ def test_a_method_is_run_checked_and_updates_the_archive(one_problem, tmp_path, 
     assert 0 < archive.read()[NAME].bound_s <= archive.read()[NAME].value_s
     run("list")
     assert "heft" in capsys.readouterr().out
+
+
+def test_files_of_one_name_are_one_submission(one_problem, tmp_path, capsys):
+    best = one_problem[NAME]
+    other = tmp_path / "other" / "search.npz"
+    other.parent.mkdir()
+    submission.write({NAME: submission.Answer(best.placement, best.order)}, tmp_path / "search.npz")
+    submission.write({}, other)
+    run("check", str(tmp_path / "search.npz"), str(other))
+    assert "1 of 1" in capsys.readouterr().out
 
 
 def test_a_method_for_another_objective_leaves_problems_out(one_problem, tmp_path, capsys):

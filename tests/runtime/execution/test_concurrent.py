@@ -288,5 +288,5 @@ def test_what_there_is_no_time_for_is_not_handed_over_and_told(measurer, model):
     assert found.groups == ()
     assert found.alone_s.shape == (0, 2)
     assert set(transfer.num_bytes) == {4096}
-    assert "0 inferences of the model in parts, not 20" in left_out
-    assert "0 inferences of some of the tensors handed over, not 20" in left_out
+    assert "fewer than 20 inferences of the model in parts" in left_out
+    assert "fewer than 20 inferences of some of the tensors handed over" in left_out

@@ -180,7 +180,7 @@ class Session:
         # Without time for more, the last inference of the warm-up counts.
         warm = timelines_s[WARM_UP_INFERENCES:] or timelines_s[-1:]
         ran = "the model in parts" if request.shape is None else "some of the tensors handed over"
-        cut = f"{len(warm)} inferences of {ran}, not {request.inferences}"
+        cut = f"fewer than {request.inferences} inferences of {ran}"
         left_out = (cut,) if len(warm) < request.inferences else ()
         content = np.array(warm) if warm else np.empty((0, 0, 2))
         return _Result(content, Conditions(left_out=left_out))
