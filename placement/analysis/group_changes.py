@@ -15,6 +15,10 @@ coefficients are at least zero, and a Gaussian prior around zero decides whateve
 leave open. The longest path depends on the coefficients, so the fit is repeated. It also starts
 from latencies above zero, because a longest path without transfers says nothing about their cost.
 The coefficients with the highest posterior probability are the result.
+
+A search prefers placements whose costs are underestimated. It can therefore be given cautious
+costs: each coefficient plus a number of its standard deviations, those of the posterior linearised
+at the result. What no measurement has tested then costs what the prior allows.
 """
 
 import itertools
@@ -94,6 +98,8 @@ def fit(
     placements: Sequence[np.ndarray],
     latency_s: np.ndarray,
     num_cores: Sequence[int],
+    *,
+    num_deviations: float = 0.0,
 ) -> GroupChanges:
     """Fits the costs of changes to measured placements.
 
@@ -103,6 +109,7 @@ def fit(
       placements: for each of them a placement int32 [N].
       latency_s: float [M], the measured latencies.
       num_cores: the number of cores of each of the D devices.
+      num_deviations: standard deviations by which each cost exceeds the most probable one.
     """
     chex.assert_shape(latency_s, (len(problems),))
     chex.assert_type(latency_s, float)
@@ -139,19 +146,25 @@ def fit(
             predicted_s.append(path.latency_s)
         return np.array(rows), np.array(predicted_s)
 
+    def scale(rows: np.ndarray) -> np.ndarray:
+        """Returns the least-squares matrix [M + C, C], in standard deviations of the prior."""
+        return np.concatenate([rows * weight[:, None] * deviation, np.eye(len(deviation))])
+
     fits = list[tuple[float, np.ndarray]]()  # -2 times the log posterior, up to a constant
     for start_s in _START_LATENCIES_S:
         coefficients = np.array([0.0] * num_slowdowns + [start_s] * len(pairs))
         for _ in range(_ROUNDS):
             rows, predicted_s = linearise(coefficients)
             profiled_s = predicted_s - rows @ coefficients
-            matrix = np.concatenate([rows * weight[:, None] * deviation, np.eye(len(deviation))])
             target = np.append((latency_s - profiled_s) * weight, np.zeros(len(deviation)))
-            coefficients = nnls(matrix, target)[0] * deviation
+            coefficients = nnls(scale(rows), target)[0] * deviation
             residuals = (latency_s - linearise(coefficients)[1]) * weight
             loss = float(np.sum(residuals**2) + np.sum((coefficients / deviation) ** 2))
             fits.append((loss, coefficients))
-    return make_changes(min(fits, key=lambda fit: fit[0])[1])
+    coefficients = min(fits, key=lambda fit: fit[0])[1]
+    matrix = scale(linearise(coefficients)[0])
+    posterior_deviation = deviation * np.sqrt(np.diag(np.linalg.inv(matrix.T @ matrix)))
+    return make_changes(coefficients + num_deviations * posterior_deviation)
 
 
 def apply(costs: CostModel, changes: GroupChanges) -> CostModel:

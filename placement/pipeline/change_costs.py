@@ -8,6 +8,10 @@ So the profile measures such placements, in the same rounds as the group of all 
 2. It measures the placements and fits the costs of changes.
 3. It searches with these costs, measures the result and fits again, until a search finds a
    placement that was measured before.
+
+The costs of the profile are cautious: they exceed the most probable ones by half a standard
+deviation. A later search that evaluates more placements would otherwise again find those whose
+costs are underestimated.
 """
 
 import time
@@ -29,7 +33,10 @@ LEFT_OUT = "the cost of changes between groups of cores"  # what is missing wher
 
 # Prices of a change in step 1, relative to the latency of all cores.
 _PRICES = (0.0, 0.003, 0.02)
-_MAX_REPEATS = 3  # of step 3
+_MAX_REPEATS = 6  # of step 3
+# Standard deviations of caution. More of them would also hide placements that are a few percent
+# faster; with fewer, what looks faster is more often not, and only the final measurements tell.
+_NUM_DEVIATIONS = 0.5
 _BUDGET = 20_000  # placements that each search simulates
 _SEARCH_SHARE = 0.15  # of the remaining time, for each search
 _MIN_ROUNDS, _MEASURING_S = 15, 1.0  # of each measurement
@@ -49,7 +56,7 @@ def measure(
     measurer: Measurer,
     limit_s: float,
     note: Callable[[str], None],
-) -> dict[str, Any] | None:
+) -> tuple[dict[str, Any], bool]:
     """Measures the cost of changes between devices that share cores.
 
     Args:
@@ -60,8 +67,9 @@ def measure(
       note: receives the current step.
 
     Returns:
-      The JSON-able costs (`group_changes.to_json`), and as `placements` the latencies of each
-      measured placement; None if no placement could be measured, or there was no time.
+      The JSON-able costs (`group_changes.to_json`), with the latencies of each measured placement
+      as `placements` (`fitted_s` by the most probable costs); and whether they are complete. If
+      no placement could be measured, or there was no time, the costs are those of the prior.
     """
     deadline_s = time.monotonic() + limit_s
     num_cores = [len(device.cores) for device in measurer.devices]
@@ -103,11 +111,12 @@ def measure(
                 trials.append(trial._replace(latency_s=baseline_s * outcome.ratio.median))
         return len(trials) > num_known
 
-    def fit() -> GroupChanges:
+    def fit(num_deviations: float = 0.0) -> GroupChanges:
         problems = [profiled.coarse.with_order(trial.order) for trial in trials]
         latency_s = np.array([trial.latency_s for trial in trials])
+        placements = [trial.placement for trial in trials]
         return group_changes.fit(
-            problems, [trial.placement for trial in trials], latency_s, num_cores
+            problems, placements, latency_s, num_cores, num_deviations=num_deviations
         )
 
     candidates = []
@@ -117,15 +126,13 @@ def measure(
         candidates.append(search(no_changes._replace(latency_s=price_s)))
     note("changes between groups of cores: measuring")
     has_changes = any((trial.placement != baseline).any() for trial in candidates)
-    if not measure_new(candidates) and (has_changes or time.monotonic() > deadline_s):
-        return None
-    changes = fit()
-    for number in range(1, _MAX_REPEATS + 1):
+    is_measured = measure_new(candidates)
+    is_complete = is_measured or (not has_changes and time.monotonic() <= deadline_s)
+    for number in range(1, _MAX_REPEATS * is_measured + 1):
         note(f"changes between groups of cores: check {number} of {_MAX_REPEATS}")
-        if not measure_new([search(changes)]):
+        if not measure_new([search(fit())]):
             break
-        changes = fit()
-    fitted = _make_problem(net, costs, measurer, changes)
+    fitted = _make_problem(net, costs, measurer, fit())
     rows = [
         {
             "measured_s": trial.latency_s,
@@ -134,7 +141,8 @@ def measure(
         }
         for trial in trials
     ]
-    return group_changes.to_json(changes) | {"placements": rows}
+    changes = group_changes.to_json(fit(_NUM_DEVIATIONS))
+    return changes | {"placements": rows}, is_complete
 
 
 def _make_problem(

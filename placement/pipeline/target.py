@@ -38,7 +38,7 @@ from placement.types import CostModel
 
 # The share of the time for changes between groups of cores in which single changes are measured;
 # the rest is for placements of the whole model (`change_costs`).
-_SINGLE_CHANGES_SHARE = 0.6
+_SINGLE_CHANGES_SHARE = 0.4
 
 
 class Target(NamedTuple):
@@ -456,7 +456,7 @@ def _profile(
 ) -> dict[str, Any]:
     """Profiles the devices within `time_limit_s`, as far as costs can be known in that time."""
     start_s = time.monotonic()
-    devices, limit_s, changes_are_missing = measurer.devices, settings.time_limit_s, False
+    devices, limit_s, changes_are_complete = measurer.devices, settings.time_limit_s, True
     with display.phase("profiling the devices", progress.Goal(1, limit_s)) as phase:
         phase.note("operations, on each device alone")
         profiles = measurer.ask(Profile(devices, settings.measure_s / 5, limit_s))
@@ -484,9 +484,9 @@ def _profile(
             saved["cores"] = [list(device.cores) for device in devices]
             remaining_s = max(0.0, start_s + limit_s - time.monotonic())
             costs = saved_costs.cost_model(net.graph, saved)
-            changes = change_costs.measure(net, costs, measurer, remaining_s, phase.note)
-            changes_are_missing = changes is None
-            saved |= {} if changes is None else {"changes": changes}
+            saved["changes"], changes_are_complete = change_costs.measure(
+                net, costs, measurer, remaining_s, phase.note
+            )
     reasons: list[dict[str, str]] = []
     for device, profile in zip(devices, profiles, strict=True):
         if profile.unsupported:
@@ -499,7 +499,7 @@ def _profile(
     labels = [device.label for device in devices]
     conditions: dict[str, Any] = {"wall_s": time.monotonic() - start_s, "limit_s": limit_s}
     conditions |= measurer.conditions().get("profile", Conditions()).to_json()
-    if changes_are_missing:
+    if not changes_are_complete:
         conditions["left_out"] = [*conditions["left_out"], change_costs.LEFT_OUT]
     saved |= {"transfers": transfers.to_json(fits, labels), "conditions": conditions}
     return saved | ({"reasons": reasons} if reasons else {})

@@ -97,6 +97,37 @@ def test_a_latency_is_fitted_where_the_longest_path_has_no_transfer():
     assert fitted.slowdown.max() < 0.01
 
 
+def test_cautious_costs_exceed_the_true_ones_where_nothing_was_measured():
+    problem = _problem()
+    truth = GroupChanges(np.array([0.0, 0.05, 0.05]), 3e-4 * (1 - np.eye(3)))
+    actual = problem._replace(costs=group_changes.apply(problem.costs, truth))
+    split = np.zeros(problem.graph.num_ops, np.int32)
+    split[1:7], split[7:13] = 1, 2  # a branch on each core
+    whole = np.zeros_like(split)
+
+    def fit(placements, num_deviations):
+        latency_s = np.asarray(actual.evaluate(np.array(placements)), float)
+        problems = [problem] * len(placements)
+        return group_changes.fit(
+            problems, placements, latency_s, NUM_CORES, num_deviations=num_deviations
+        )
+
+    probable, cautious = fit([whole], 0.0), fit([whole], 1.0)
+    assert probable.slowdown.max() == probable.latency_s.max() == 0
+    for cost, true_cost in zip(cautious, truth, strict=True):
+        assert (cost >= true_cost).all()
+    # A measurement leaves less to caution, but nothing less than its own error.
+    measured = group_changes.apply(problem.costs, fit([whole, split], 1.0))
+    predicted_s = float(problem._replace(costs=measured).evaluate(split[None])[0])
+    assert 1 < predicted_s / float(actual.evaluate(split[None])[0]) < 1.1
+    cautious_s = float(
+        problem._replace(costs=group_changes.apply(problem.costs, cautious)).evaluate(split[None])[
+            0
+        ]
+    )
+    assert predicted_s < cautious_s
+
+
 def test_a_slowdown_is_not_counted_twice_in_segments():
     problem = _problem()
     graph = problem.graph

@@ -91,7 +91,8 @@ def test_a_search_then_finds_no_placement_that_is_slower_than_all_cores(
     truth = GroupChanges(slowdown * np.array([0, 1, 1]), latency_s * (1 - np.eye(3)))
     actual = group_changes.apply(profiled, truth)
     measurer = SimulatedMeasurer(network.graph, actual)
-    saved = change_costs.measure(network, profiled, measurer, 60.0, lambda _: None)
+    saved, is_complete = change_costs.measure(network, profiled, measurer, 60.0, lambda _: None)
+    assert is_complete
     fitted = group_changes.apply(profiled, group_changes.from_json(saved))
     placement, predicted_s = best_placement(network, fitted)
     assert (len(np.unique(placement)) == 1) == is_all_cores
@@ -101,7 +102,7 @@ def test_a_search_then_finds_no_placement_that_is_slower_than_all_cores(
         float(np.asarray(real.evaluate(p))[0]) for p in (placement[None].astype(np.int32), whole)
     )
     assert actual_s <= 1.005 * whole_s
-    assert predicted_s == pytest.approx(actual_s, rel=0.05)
+    assert actual_s * (1 - 1e-5) <= predicted_s < 1.1 * actual_s  # cautious
     first, *others = saved["placements"]
     assert first["measured_s"] == first["profiled_s"] == pytest.approx(whole_s)
     assert others
@@ -109,23 +110,34 @@ def test_a_search_then_finds_no_placement_that_is_slower_than_all_cores(
         assert row["fitted_s"] == pytest.approx(row["measured_s"], rel=0.05)
 
 
+def assert_has_costs_of_prior(saved):
+    """Half a standard deviation each: 5% for groups of one core, and 0.5 ms for a change."""
+    np.testing.assert_allclose(saved["slowdown"], [0, 0.05, 0.05])
+    np.testing.assert_allclose(saved["latency_s"], 5e-4 * (1 - np.eye(3)))
+
+
 def test_without_time_nothing_is_measured(network, profiled):
     measurer = SimulatedMeasurer(network.graph, profiled)
-    assert change_costs.measure(network, profiled, measurer, 0.0, lambda _: None) is None
+    saved, is_complete = change_costs.measure(network, profiled, measurer, 0.0, lambda _: None)
+    assert not is_complete
     assert measurer.num_requests == 0
+    assert_has_costs_of_prior(saved)
 
 
 def test_placements_that_cannot_run_say_nothing_about_changes(network, profiled):
     measurer = SimulatedMeasurer(network.graph, profiled, fails=True)
-    assert change_costs.measure(network, profiled, measurer, 60.0, lambda _: None) is None
+    saved, is_complete = change_costs.measure(network, profiled, measurer, 60.0, lambda _: None)
+    assert not is_complete
+    assert_has_costs_of_prior(saved)
 
 
 def test_where_all_cores_are_the_fastest_nothing_needs_to_be_measured(network, profiled):
     costs = profiled._replace(transfer_latency_s=1 - np.eye(3, dtype=np.float32))
     measurer = SimulatedMeasurer(network.graph, costs)
-    saved = change_costs.measure(network, costs, measurer, 60.0, lambda _: None)
+    saved, is_complete = change_costs.measure(network, costs, measurer, 60.0, lambda _: None)
+    assert is_complete
     assert measurer.num_requests == 0
-    assert np.max(saved["slowdown"]) == np.max(saved["latency_s"]) == 0
+    assert_has_costs_of_prior(saved)
 
 
 def save_profile(path, graph, changes):
