@@ -1,27 +1,32 @@
-"""Regenerates the measured tables of the documents and prints the numbers that changed.
+"""Makes the measured tables of the documents, and prints the numbers that changed.
 
-    python -m experiments.reproduction
-    python -m experiments.reproduction quickstart concurrent_gains
+    python -m experiments.reproduction [NAME ...]
+    python -m experiments.reproduction measure [NAME ...]
 
 A page has a line `<!-- documents: NAME -->` above each such table, and `<!-- sentences: NAME -->`
-above a list of sentences that follow from a table. `page_tables.TABLES` lists the
-commands behind each table and the reader of their results. All commands together take a night.
-Runs stay in `runs/documents`. A finished run is not repeated, so an interrupted night continues;
-remove the folder to measure again. Tables of Tarnawski et al.'s workloads need their files in
-`runs/documents/workloads`; the other tables do not.
+above a list of sentences that follow from a table. `page_tables.TABLES` lists the commands behind
+each table and the reader of their results.
+
+The first command makes tables from stored results (`results.STORED`, and `experiments.audit.runs`),
+by default all of them, in seconds. `measure` runs the commands first and stores their results. All
+commands together take a night. Runs stay in `runs/documents`. A finished run is not repeated, so an
+interrupted night continues; remove the folder to measure again. Tables of Tarnawski et al.'s
+workloads need their files in `runs/documents/workloads`; the other tables do not.
 """
 
 import os
 import shlex
 import subprocess
 import sys
+import tempfile
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from markdown_it import MarkdownIt
 
-from experiments.reproduction.page_tables import SENTENCES, TABLES
+from experiments.reproduction import results
+from experiments.reproduction.page_tables import SENTENCES, TABLES, Table
 from experiments.reproduction.table_readers import PRINTED, Grid, split_cells
 from placement import arguments, files
 from placement.errors import UserError
@@ -34,18 +39,32 @@ MARK = "<!-- documents: {} -->"
 SENTENCES_MARK = "<!-- sentences: {} -->"
 _WIDTH = 105  # of a page's lines
 _TOLERANCE = 0.05  # relative; a number that differs by less counts as unchanged
-_FINISHED = "documents.json"  # in a run's directory once its command has succeeded
 
 
-def run(*names: str) -> None:
-    """Makes tables (by default all), writes them into their pages and prints the changes.
+def make_tables(names: Iterable[str]) -> None:
+    """Writes tables of stored results into their pages and prints the changes."""
+    commands = results.read_commands(results.STORED)
+    with tempfile.TemporaryDirectory() as directory:
+        results.unpack(Path(directory), results.STORED)
+        for name in names:
+            table = TABLES[name]
+            if missing := find_missing(table, commands):
+                print(f"{name}: unchanged, because {', '.join(missing)} is not stored", flush=True)
+                continue
+            for line in replace_table(ROOT / table.page, name, table.read(Path(directory))):
+                print(f"{name}: {line}", flush=True)
+            if name in SENTENCES:
+                page, make = SENTENCES[name]
+                replace_sentences(ROOT / page, name, make())
 
-    Raises:
-      UserError: there is no table of a name.
-    """
-    names = names or tuple(TABLES)
-    for name in names:
-        arguments.check_choice("table", name, TABLES)
+
+def find_missing(table: Table, commands: Mapping[str, str]) -> list[str]:
+    """Returns the runs of a table that are not stored, or with another command."""
+    return [run for run, command in table.runs.items() if commands.get(run) != command]
+
+
+def measure(names: Iterable[str]) -> None:
+    """Runs the commands of tables, stores the results and makes the tables."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name in names:
         table = TABLES[name]
@@ -56,11 +75,8 @@ def run(*names: str) -> None:
         if failed:
             print(f"{name}: unchanged, because {', '.join(failed)} failed", flush=True)
             continue
-        for line in replace_table(ROOT / table.page, name, table.read(FOLDER)):
-            print(f"{name}: {line}", flush=True)
-        if name in SENTENCES:
-            page, make = SENTENCES[name]
-            replace_sentences(ROOT / page, name, make())
+        results.store(FOLDER, table.runs, results.STORED)
+        make_tables([name])
 
 
 def replace_table(page: Path, name: str, grid: Grid) -> list[str]:
@@ -153,7 +169,7 @@ def _run_command(name: str, command: str) -> bool:
     `table_readers.PRINTED`.
     """
     workdir = FOLDER / name
-    finished = workdir / _FINISHED
+    finished = workdir / results.COMMAND
     if finished.exists() and files.read_json(finished, object, remedy="remove it") == command:
         print(f"made before: {name}", flush=True)
         return True
@@ -183,10 +199,14 @@ def _run_command(name: str, command: str) -> bool:
     return process.returncode == 0
 
 
-def main(names: list[str]) -> None:
+def main(words: list[str]) -> None:
     """Makes the tables that the command line names; a mistake exits with 2."""
+    is_measured = words[:1] == ["measure"]
+    names = words[is_measured:] or [*TABLES]
     try:
-        run(*names)
+        for name in names:
+            arguments.check_choice("table", name, TABLES)
+        (measure if is_measured else make_tables)(names)
     except UserError as error:
         exits.report_mistake(error)
 

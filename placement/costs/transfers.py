@@ -125,7 +125,8 @@ def describe_fit(transfer: dict[str, Any]) -> str:
     mebibyte_s = 2**20 * transfer["s_per_byte"]
     line = (
         f"{' - '.join(label.split(' [')[0] for label in transfer['devices'])}: "
-        f"{1e6 * transfer['latency_s']:.3g} us and {1e6 * mebibyte_s:.3g} us a MiB"
+        f"{round(1e6 * transfer['latency_s'], 3):.3g} us and "
+        f"{round(1e6 * mebibyte_s, 3):.3g} us a MiB"
     )
     if transfer["median_error"] is None:
         return f"{line}, assumed: nothing was measured"

@@ -37,7 +37,7 @@ _MAX_REPEATS = 6  # of step 3
 # Standard deviations of caution. More of them would also hide placements that are a few percent
 # faster; with fewer, what looks faster is more often not, and only the final measurements tell.
 _NUM_DEVIATIONS = 0.5
-_BUDGET = 20_000  # placements that each search simulates
+_BUDGET = 300_000  # placements that each search simulates
 _SEARCH_SHARE = 0.15  # of the remaining time, for each search
 _MIN_ROUNDS, _MEASURING_S = 15, 1.0  # of each measurement
 

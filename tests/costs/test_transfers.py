@@ -94,3 +94,5 @@ def test_lines_become_matrices_and_words():
     assert told["seconds"] == found[0].seconds.tolist()
     words = transfers.describe_fit(told)
     assert words.startswith("A - B: 5 us and 210 us a MiB; 3 samples, half within 0%")
+    words = transfers.describe_fit(told | {"s_per_byte": 1e-19})  # what a fit gives for zero
+    assert words.startswith("A - B: 5 us and 0 us a MiB; ")

@@ -11,7 +11,7 @@ import pytest
 from experiments.audit import tables as audit_tables
 from experiments.reproduction import __main__ as documents
 from experiments.reproduction import page_tables as tables
-from experiments.reproduction import table_readers
+from experiments.reproduction import results, table_readers
 from experiments.reproduction.server import NMT
 from placement import suite
 from placement.methods import pretrained
@@ -154,15 +154,27 @@ def test_no_family_of_the_audit_was_in_a_pretraining() -> None:
         assert not families & set(json.loads(path.read_text())["families"].split(","))
 
 
-@pytest.mark.parametrize("name", [n for n, table in tables.TABLES.items() if not table.runs])
-def test_tables_and_sentences_of_stored_runs_are_up_to_date(name: str, tmp_path) -> None:
+COMMANDS = results.read_commands(results.STORED)
+STORED = [n for n, table in tables.TABLES.items() if not documents.find_missing(table, COMMANDS)]
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_tables_and_sentences_of_stored_results_are_up_to_date(name: str, tmp_path) -> None:
     table = tables.TABLES[name]
     page = tmp_path / "page.md"
     page.write_text((pages.ROOT / table.page).read_text("utf-8"))
+    results.unpack(tmp_path, results.STORED)
     documents.replace_table(page, name, table.read(tmp_path))
     if name in tables.SENTENCES:
         documents.replace_sentences(page, name, tables.SENTENCES[name][1]())
     assert page.read_text() == (pages.ROOT / table.page).read_text("utf-8")
+
+
+def test_every_stored_run_is_one_of_a_table() -> None:
+    commands = dict[str, str]()
+    for table in tables.TABLES.values():
+        commands |= table.runs
+    assert commands.items() >= COMMANDS.items()
 
 
 def test_the_readme_quotes_the_tables_of_other_pages():
