@@ -49,7 +49,8 @@ def make_tables(names: Iterable[str]) -> None:
         for name in names:
             table = TABLES[name]
             if missing := find_missing(table, commands):
-                print(f"{name}: unchanged, because {', '.join(missing)} is not stored", flush=True)
+                counts = f"{len(missing)} of its {len(table.runs)} runs are not stored"
+                print(f"{name}: unchanged, because {counts}; 'measure {name}' makes them")
                 continue
             for line in replace_table(ROOT / table.page, name, table.read(Path(directory))):
                 print(f"{name}: {line}", flush=True)

@@ -67,4 +67,4 @@ def test_a_table_is_made_from_stored_results(tmp_path, monkeypatch, capsys, word
     assert f"one: a, ms: 0.50 -> {value}" in capsys.readouterr().out
     assert f"| a | {value} |" in page.read_text()
     reproduction.main(["two"])
-    assert "two: unchanged, because b is not stored" in capsys.readouterr().out
+    assert "two: unchanged, because 1 of its 1 runs are not stored" in capsys.readouterr().out
