@@ -40,6 +40,7 @@ from placement.runtime.measurement.worker.chains import CHAIN_OPS, predict_durat
 from placement.types import OpGraph
 
 _INFERENCES = 20
+_FIRST_CHAIN_S = 10.0
 
 _Names = Sequence[tuple[str, ...]]  # for each part, the names of its operations
 _Samples = list[tuple[float, float]]  # bytes and seconds of transfers
@@ -70,7 +71,7 @@ def measure(
       supported: bool [M, D], whether a device can run an operation. An operation that a device
         cannot run is given to another device.
       limit_s: wall time. Whatever it leaves out is listed in `measurer.conditions`; the first chain
-        always runs.
+        has at least `_FIRST_CHAIN_S`.
 
     Returns:
       The costs of the parts that ran on some device, and the measured transfers.
@@ -133,7 +134,7 @@ def _measure_chains(measurer: Measurer, samples: _Pairs, deadline_s: float) -> f
     predictions = predict_durations(shapes if samples else ())
     for number, (shape, num_bytes, predicted_s) in enumerate(predictions):
         begin_s = time.monotonic()
-        chain_deadline_s = deadline_s if number else math.inf
+        chain_deadline_s = deadline_s if number else max(deadline_s, begin_s + _FIRST_CHAIN_S)
         if begin_s + predicted_s > chain_deadline_s:
             # The worker then runs no inference, and notes what it left out.
             chain_deadline_s = begin_s

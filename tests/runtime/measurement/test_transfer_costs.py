@@ -20,15 +20,16 @@ class ChainMeasurer:
             for i, group in enumerate(cores)
         )
         self.computed_ops = frozenset(f"op{i}" for i in range(6))
-        self.num_timelines = 0
+        self.shapes, self.num_timelines, self.limits_s = [], 0, []
 
     def ask(self, request):
         if isinstance(request, TransferShapes):
-            return [], 1e-10
+            return self.shapes, 1e-10
         if isinstance(request, Contention):
             none = tuple(np.empty((0, 0)) for _ in request.segments)
             return ContentionTimes(none, none)
         self.num_timelines += 1
+        self.limits_s.append(request.limit_s)
         clock_s, times, before = 0.0, [], None
         for number, part in enumerate(request.segments):
             changes = before is not None and part.device != before
@@ -39,10 +40,10 @@ class ChainMeasurer:
         return np.array([times] * request.inferences)
 
 
-def measure(measurer):
+def measure(measurer, **options):
     graph = helpers.chain(6)
     groups = [(name,) for name in graph.op_names]
-    return transfer_costs.measure(measurer, graph, groups, np.ones((6, 2), bool))
+    return transfer_costs.measure(measurer, graph, groups, np.ones((6, 2), bool), **options)
 
 
 def test_operations_that_read_slowly_have_a_cost_of_their_own_on_shared_cores():
@@ -64,3 +65,12 @@ def test_devices_that_share_no_cores_have_lines_alone():
     assert submodels.read_s.tolist() == [0.0] * 6
     assert len(fit.seconds) == 5
     assert np.sort(fit.seconds)[-1] == pytest.approx(LATENCY_S + WAIT_S)
+
+
+def test_without_time_only_the_first_chain_runs_and_it_has_a_limit():
+    measurer = ChainMeasurer((0, 1), (0,))
+    measurer.shapes = [(1, 1024), (1, 4096)]
+    measure(measurer, limit_s=0.0)
+    first, others = measurer.limits_s[:4], measurer.limits_s[4:]
+    assert 0 < min(first) <= max(first) <= 10
+    assert max(others) == 0

@@ -62,8 +62,8 @@ def measure_transfers(
       core: knows the devices.
       model: provides the shapes.
       devices: the devices to transfer between.
-      deadline_s: on the monotonic clock. Nothing starts that would end later, except one small
-        chain for each pair of devices.
+      deadline_s: on the monotonic clock. Nothing starts that would end later, except a few
+        inferences of one small chain for each pair of devices.
       keep_alive: called before every step that may take long.
     """
     pairs = [(i, j) for j in range(len(devices)) for i in range(j)]
@@ -74,11 +74,7 @@ def measure_transfers(
             return RawTransfers(samples, copy_s_per_byte(), len(shapes) - number)
         for (i, j), pair_samples in samples.items():
             transfer_s = _measure_transfer(
-                core,
-                build_chain(shape),
-                (devices[i], devices[j]),
-                deadline_s if number else math.inf,
-                keep_alive,
+                core, build_chain(shape), (devices[i], devices[j]), deadline_s, keep_alive
             )
             pair_samples.append((num_bytes, transfer_s))
     return RawTransfers(samples, copy_s_per_byte(), 0)
