@@ -17,11 +17,14 @@ from latencies above zero, because a longest path without transfers says nothing
 The coefficients with the highest posterior probability are the result.
 
 A search prefers placements whose costs are underestimated. It can therefore be given cautious
-costs: each coefficient plus a number of its standard deviations, those of the posterior linearised
-at the result. What no measurement has tested then costs what the prior allows.
+costs: each coefficient plus a number of its standard deviations. These are of the posterior
+linearised at the result, with the errors of the measured placements if they are larger than
+assumed. The error of a prediction itself is a part of the slowdowns' deviations. What no
+measurement has tested then costs what the prior allows.
 """
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -146,7 +149,7 @@ def fit(
             predicted_s.append(path.latency_s)
         return np.array(rows), np.array(predicted_s)
 
-    def scale(rows: np.ndarray) -> np.ndarray:
+    def scale(rows: np.ndarray, weight: np.ndarray) -> np.ndarray:
         """Returns the least-squares matrix [M + C, C], in standard deviations of the prior."""
         return np.concatenate([rows * weight[:, None] * deviation, np.eye(len(deviation))])
 
@@ -157,14 +160,18 @@ def fit(
             rows, predicted_s = linearise(coefficients)
             profiled_s = predicted_s - rows @ coefficients
             target = np.append((latency_s - profiled_s) * weight, np.zeros(len(deviation)))
-            coefficients = nnls(scale(rows), target)[0] * deviation
+            coefficients = nnls(scale(rows, weight), target)[0] * deviation
             residuals = (latency_s - linearise(coefficients)[1]) * weight
             loss = float(np.sum(residuals**2) + np.sum((coefficients / deviation) ** 2))
             fits.append((loss, coefficients))
     coefficients = min(fits, key=lambda fit: fit[0])[1]
-    matrix = scale(linearise(coefficients)[0])
-    posterior_deviation = deviation * np.sqrt(np.diag(np.linalg.inv(matrix.T @ matrix)))
-    return make_changes(coefficients + num_deviations * posterior_deviation)
+    rows, predicted_s = linearise(coefficients)
+    sum_of_squares = float(np.sum((predicted_s / latency_s - 1) ** 2))
+    error = max(_ERROR, math.sqrt(sum_of_squares / max(1, len(problems) - 1)))
+    matrix = scale(rows, 1 / (error * latency_s))
+    variance = deviation**2 * np.diag(np.linalg.inv(matrix.T @ matrix))
+    variance[:num_slowdowns] += error**2
+    return make_changes(coefficients + num_deviations * np.sqrt(variance))
 
 
 def apply(costs: CostModel, changes: GroupChanges) -> CostModel:

@@ -9,7 +9,7 @@ So the profile measures such placements, in the same rounds as the group of all 
 3. It searches with these costs, measures the result and fits again, until a search finds a
    placement that was measured before.
 
-The costs of the profile are cautious: they exceed the most probable ones by half a standard
+The costs of the profile are cautious: they exceed the most probable ones by a standard
 deviation. A later search that evaluates more placements would otherwise again find those whose
 costs are underestimated.
 """
@@ -34,9 +34,9 @@ LEFT_OUT = "the cost of changes between groups of cores"  # what is missing wher
 # Prices of a change in step 1, relative to the latency of all cores.
 _PRICES = (0.0, 0.003, 0.02)
 _MAX_REPEATS = 6  # of step 3
-# Standard deviations of caution. More of them would also hide placements that are a few percent
-# faster; with fewer, what looks faster is more often not, and only the final measurements tell.
-_NUM_DEVIATIONS = 0.5
+# Standard deviations of caution. It also hides placements that are less than about 5% faster. With
+# less caution, what looks faster is more often not.
+_NUM_DEVIATIONS = 1.0
 _BUDGET = 300_000  # placements that each search simulates
 _SEARCH_SHARE = 0.15  # of the remaining time, for each search
 _MIN_ROUNDS, _MEASURING_S = 15, 1.0  # of each measurement

@@ -83,7 +83,7 @@ def best_placement(network, costs):
 
 @pytest.mark.parametrize(
     ("slowdown", "latency_s", "is_all_cores"),
-    [(0.15, 1e-3, True), (0.0, 3e-3, True), (0.02, 2e-4, False), (0.0, 0.0, False)],
+    [(0.15, 1e-3, True), (0.0, 3e-3, True), (0.0, 1e-4, False), (0.0, 0.0, False)],
 )
 def test_a_search_then_finds_no_placement_that_is_slower_than_all_cores(
     network, profiled, slowdown, latency_s, is_all_cores
@@ -111,9 +111,9 @@ def test_a_search_then_finds_no_placement_that_is_slower_than_all_cores(
 
 
 def assert_has_costs_of_prior(saved):
-    """Half a standard deviation each: 5% for groups of one core, and 0.5 ms for a change."""
-    np.testing.assert_allclose(saved["slowdown"], [0, 0.05, 0.05])
-    np.testing.assert_allclose(saved["latency_s"], 5e-4 * (1 - np.eye(3)))
+    """A standard deviation each: 10% for groups of one core, and 1 ms for a change."""
+    np.testing.assert_allclose(saved["slowdown"], 0.1 * np.array([0, 1, 1]), rtol=0.05)
+    np.testing.assert_allclose(saved["latency_s"], 1e-3 * (1 - np.eye(3)))
 
 
 def test_without_time_nothing_is_measured(network, profiled):
