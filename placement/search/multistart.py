@@ -127,7 +127,9 @@ def _find_starts(
         placements.append(result.placement)
         is_optimal = result.status == Status.OPTIMAL and result.scope != base.CONTIGUOUS
         if is_optimal and np.isfinite(problem.value_s(np.asarray(result.placement))):
-            return np.array(placements, np.int32), result
+            # Of equally fast placements the first one, which may be a single device.
+            fastest = min(np.array(placements, np.int32), key=problem.value_s)
+            return np.array(placements, np.int32), result._replace(placement=fastest)
     return np.array(placements, np.int32), None
 
 

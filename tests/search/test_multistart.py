@@ -13,7 +13,7 @@ from placement.search import multistart
 from placement.simulators import OBJECTIVES
 from placement.solvers import base, starts
 from placement.solvers.limits import SearchLimits
-from placement.types import Solution
+from placement.types import Solution, Status
 from tests import helpers
 from tests.simulators import reference
 
@@ -166,6 +166,18 @@ def test_a_start_that_is_proven_ends_the_search():
 
 
 @pytest.mark.usefixtures("unproven")
+def test_a_single_device_is_preferred_to_an_equally_fast_placement(monkeypatch):
+    graph = helpers.chain(40)
+    costs = helpers.unit_costs(graph, compute_s=np.ones((40, 2), np.float32))
+    none = np.zeros((2, 2), np.float32)
+    costs = costs._replace(transfer_latency_s=none, transfer_s_per_byte=none)
+    problem = helpers.as_problem(graph, costs, "makespan")
+    proven = Solution(np.arange(40, dtype=np.int32) % 2, status=Status.OPTIMAL)
+    assert problem.value_s(proven.placement) == problem.value_s(np.zeros(40, np.int32))
+    monkeypatch.setattr(starts, "find_starts", lambda *_: [proven])
+    assert len(np.unique(solve(problem).placement)) == 1
+
+
 def test_the_seed_alone_decides():
     problem = problems("makespan")[0][0]
     first, second = solve(problem), solve(problem)
