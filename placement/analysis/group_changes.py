@@ -37,7 +37,7 @@ from placement.instance import Instance
 from placement.simulators import makespan
 from placement.types import CostModel
 
-_ERROR = 0.02  # the relative error of a prediction with the right coefficients
+ERROR = 0.02  # the relative error of a prediction with the right coefficients
 # Standard deviations of the prior. A thread that wakes up late may wait for the system's next tick,
 # which takes 1 to 4 ms.
 _SLOWDOWN_DEVIATION = 0.1
@@ -123,7 +123,7 @@ def fit(
     deviation = np.array(
         [_SLOWDOWN_DEVIATION] * num_slowdowns + [_LATENCY_DEVIATION_S] * len(pairs)
     )
-    weight = 1 / (_ERROR * latency_s)
+    weight = 1 / (ERROR * latency_s)
 
     def make_changes(coefficients: np.ndarray) -> GroupChanges:
         slowdown = np.append(coefficients[:num_slowdowns], 0.0)
@@ -167,7 +167,7 @@ def fit(
     coefficients = min(fits, key=lambda fit: fit[0])[1]
     rows, predicted_s = linearise(coefficients)
     sum_of_squares = float(np.sum((predicted_s / latency_s - 1) ** 2))
-    error = max(_ERROR, math.sqrt(sum_of_squares / max(1, len(problems) - 1)))
+    error = max(ERROR, math.sqrt(sum_of_squares / max(1, len(problems) - 1)))
     matrix = scale(rows, 1 / (error * latency_s))
     variance = deviation**2 * np.diag(np.linalg.inv(matrix.T @ matrix))
     variance[:num_slowdowns] += error**2

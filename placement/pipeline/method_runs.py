@@ -15,6 +15,7 @@ import numpy as np
 
 from placement import arguments
 from placement import methods as methods_lib
+from placement.analysis import group_changes
 from placement.errors import UserError
 from placement.instance import Instance
 from placement.learning import trainer
@@ -132,7 +133,7 @@ def run(method: str, context: Context, *, is_only_method: bool) -> list[Row]:
                 context.stop.is_set,
                 context.incumbent.observe,
             )
-            return [_make_row(context, method, solution)]
+            return [_make_row(context, method, _require_gain(context, solution))]
         if method == "search" and context.settings.evaluate == "measure":
             return [_search_on_devices(method, context)]
         return [_solve(method, context)]
@@ -229,7 +230,24 @@ def _solve(name: str, context: Context) -> Row:
             stop=context.stop.is_set,
         )
         search_metrics.finish(solution)
+    solution = _require_gain(context, solution)
     return _make_row(context, name, solution, is_full=is_full)
+
+
+def _require_gain(context: Context, solution: Solution) -> Solution:
+    """Returns the fastest single device where a smaller gain than the error is predicted.
+
+    This is for present devices that share cores: even the right costs of changes predict other
+    placements with an error of `group_changes.ERROR`.
+    """
+    problem = context.problem.coarse
+    if not context.target.present or problem.costs.resources is None:
+        return solution
+    placement = min(problem.single_devices, key=problem.value_s)
+    single_s = problem.value_s(placement)
+    if not (1 - group_changes.ERROR) * single_s < solution.value_s <= single_s:
+        return solution
+    return solution._replace(placement=placement, value_s=single_s, order=None, elite=None)
 
 
 def _search_on_devices(name: str, context: Context) -> Row:
