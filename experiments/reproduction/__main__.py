@@ -203,7 +203,7 @@ def _run_command(name: str, command: str) -> bool:
 def main(words: list[str]) -> None:
     """Makes the tables that the command line names; a mistake exits with 2."""
     is_measured = words[:1] == ["measure"]
-    names = words[is_measured:] or [*TABLES]
+    names = (words[1:] if is_measured else words) or [*TABLES]
     try:
         for name in names:
             arguments.check_choice("table", name, TABLES)

@@ -128,10 +128,11 @@ def measure(
     has_changes = any((trial.placement != baseline).any() for trial in candidates)
     is_measured = measure_new(candidates)
     is_complete = is_measured or (not has_changes and time.monotonic() <= deadline_s)
-    for number in range(1, _MAX_REPEATS * is_measured + 1):
+    number = 0
+    while is_measured and number < _MAX_REPEATS:
+        number += 1
         note(f"changes between groups of cores: check {number} of {_MAX_REPEATS}")
-        if not measure_new([search(fit())]):
-            break
+        is_measured = measure_new([search(fit())])
     fitted = _make_problem(net, costs, measurer, fit())
     rows = [
         {

@@ -45,6 +45,10 @@ _ON_ALL_OPERATIONS = ("graph_cut", "human_expert")
 # A search on devices first searches in the simulator: so many placements, this share of its time.
 _SIMULATED_BUDGET, _SIMULATED_SHARE = 2_000_000, 0.25
 _MOVED = "operations moved to keep variables together"
+_NO_GAIN = (
+    f"its best placement was predicted less than {group_changes.ERROR:.0%} faster, which is within "
+    "the error of predictions"
+)
 
 
 class Incumbent:
@@ -133,7 +137,9 @@ def run(method: str, context: Context, *, is_only_method: bool) -> list[Row]:
                 context.stop.is_set,
                 context.incumbent.observe,
             )
-            return [_make_row(context, method, _require_gain(context, solution))]
+            return [
+                _make_row(context, method, _require_gain(context, context.problem.coarse, solution))
+            ]
         if method == "search" and context.settings.evaluate == "measure":
             return [_search_on_devices(method, context)]
         return [_solve(method, context)]
@@ -219,9 +225,10 @@ def _solve(name: str, context: Context) -> Row:
     singles = methods_lib.single_device_placements(problem.coarse)[:, None]
     single_s = min(float(problem.simulate(single)[0]) for single in singles)
     goal = progress.Goal(settings.budget, settings.time_limit_s, single_s)
+    searched = problem.full if is_full else problem.coarse
     with _watch(name, context, goal) as (search_metrics, observe):
         solution = methods_lib.solve(
-            problem.full if is_full else problem.coarse,
+            searched,
             name,
             seed=settings.seed,
             time_limit_s=settings.time_limit_s,
@@ -230,24 +237,33 @@ def _solve(name: str, context: Context) -> Row:
             stop=context.stop.is_set,
         )
         search_metrics.finish(solution)
-    solution = _require_gain(context, solution)
+    solution = _require_gain(context, searched, solution)
     return _make_row(context, name, solution, is_full=is_full)
 
 
-def _require_gain(context: Context, solution: Solution) -> Solution:
-    """Returns the fastest single device where a smaller gain than the error is predicted.
+def _require_gain(context: Context, problem: Instance, solution: Solution) -> Solution:
+    """Returns the fastest single device if the predicted gain over it is below the error.
 
     This is for present devices that share cores: even the right costs of changes predict other
-    placements with an error of `group_changes.ERROR`.
+    placements with an error of `group_changes.ERROR`. Measured values need no such margin.
     """
-    problem = context.problem.coarse
-    if not context.target.present or problem.costs.resources is None:
+    is_predicted = context.target.present and context.settings.evaluate != "measure"
+    if not is_predicted or problem.costs.resources is None:
         return solution
     placement = min(problem.single_devices, key=problem.value_s)
     single_s = problem.value_s(placement)
-    if not (1 - group_changes.ERROR) * single_s < solution.value_s <= single_s:
+    if not (1 - group_changes.ERROR) * single_s < solution.value_s < single_s:
         return solution
-    return solution._replace(placement=placement, value_s=single_s, order=None, elite=None)
+    # A proof of the search was about another placement.
+    status = Status.FINISHED if solution.status == Status.OPTIMAL else solution.status
+    return solution._replace(
+        placement=placement,
+        value_s=single_s,
+        order=None,
+        elite=None,
+        status=status,
+        reason=_NO_GAIN,
+    )
 
 
 def _search_on_devices(name: str, context: Context) -> Row:

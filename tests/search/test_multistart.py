@@ -165,7 +165,6 @@ def test_a_start_that_is_proven_ends_the_search():
     assert solution.evaluations < 20
 
 
-@pytest.mark.usefixtures("unproven")
 def test_a_single_device_is_preferred_to_an_equally_fast_placement(monkeypatch):
     graph = helpers.chain(40)
     costs = helpers.unit_costs(graph, compute_s=np.ones((40, 2), np.float32))
@@ -178,6 +177,7 @@ def test_a_single_device_is_preferred_to_an_equally_fast_placement(monkeypatch):
     assert len(np.unique(solve(problem).placement)) == 1
 
 
+@pytest.mark.usefixtures("unproven")
 def test_the_seed_alone_decides():
     problem = problems("makespan")[0][0]
     first, second = solve(problem), solve(problem)

@@ -40,7 +40,7 @@ from placement.runtime.measurement.worker.chains import CHAIN_OPS, predict_durat
 from placement.types import OpGraph
 
 _INFERENCES = 20
-_FIRST_CHAIN_S = 10.0
+_FIRST_CHAIN_S = 10.0  # wall time of the first chain, however short the limit is
 
 _Names = Sequence[tuple[str, ...]]  # for each part, the names of its operations
 _Samples = list[tuple[float, float]]  # bytes and seconds of transfers
@@ -71,7 +71,7 @@ def measure(
       supported: bool [M, D], whether a device can run an operation. An operation that a device
         cannot run is given to another device.
       limit_s: wall time. Whatever it leaves out is listed in `measurer.conditions`; the first chain
-        has at least `_FIRST_CHAIN_S`.
+        has at least 10 s.
 
     Returns:
       The costs of the parts that ran on some device, and the measured transfers.
