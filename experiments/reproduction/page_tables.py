@@ -14,7 +14,6 @@ from experiments.reproduction import conclusions
 from experiments.reproduction import table_readers as readers
 from experiments.reproduction.server import NMT
 from experiments.reproduction.table_readers import Grid
-from placement.reporting.tables import comparison
 
 
 class Table(NamedTuple):
@@ -134,7 +133,7 @@ _PARTS = _PRETRAININGS | {
     )
 }
 _ABLATION = (
-    f"{_SIMULATE} --config.graphs={','.join(_SYNTHETIC)} --config.seeds=3 --config.budget=8000 "
+    f"{_SIMULATE} --config.graphs={','.join(_SYNTHETIC)} --config.seeds=5 --config.budget=8000 "
     f"--config.methods={_PAPER},{_PAPER},features=op_type+degrees+fractal+positional,"
     f"{_PAPER},features=op_type+degrees+fractal+output_shape,"
     f"{_PAPER},features=op_type+output_shape"
@@ -144,18 +143,13 @@ _ROLES = "hierarchical:grouping=roles,num_groups=128"
 _QUESTIONS = {
     "specifications": (
         (_UNTRAINED, "scheduler"),
-        f"{_SIMULATE} --config.graphs={_HEADROOM_GRAPHS} --config.seeds=3 --config.budget=2000 "
+        f"{_SIMULATE} --config.graphs={_HEADROOM_GRAPHS} --config.seeds=5 --config.budget=2000 "
         f"--config.methods={_UNTRAINED},{_UNTRAINED},specifications=False,"
         "scheduler,scheduler:specifications=False",
     ),
-    "readers": (
-        ("hierarchical",),
-        f"{_SIMULATE} --config.graphs={_HEADROOM_GRAPHS} --config.seeds=3 --config.budget=2000 "
-        "--config.methods=hierarchical:num_readers=1,hierarchical,hierarchical:num_readers=32",
-    ),
     "roles_planner": (
         ("hierarchical",),
-        f"{_SIMULATE} --config.graphs=rnnlm,nmt:layers=2 --config.seeds=2 --config.budget=2000 "
+        f"{_SIMULATE} --config.graphs=rnnlm,nmt:layers=2 --config.seeds=5 --config.budget=2000 "
         f"--config.methods=hierarchical,{_ROLES},{_ROLES},roles=neighbours,human_expert",
     ),
 }
@@ -180,21 +174,12 @@ _EXACT = {
     f"{name}-exact": f"{_PLANNER[name]} --config.methods=cpsat --config.seeds=1"
     for name in ("hierarchical", "hierarchical-4")
 }
-# The search on the same networks: within the tables' limits, and limited by time alone.
-_UNLIMITED = "--config.methods=human_expert,search --config.budget=1000000 --config.seeds=2"
-_NMT_2 = f"--config.graphs=nmt:layers=2,{NMT},training=1"
-_PLANNER_SEARCHES = {
-    "planner_search": {
-        f"{run}-search": f"{command} --config.methods=human_expert,search"
-        for run, command in _PLANNER.items()
-    },
-    "planner_search_20": {
-        f"{run}-search-20": f"{command} {_UNLIMITED}" for run, command in _PLANNER.items()
-    },
-    "planner_search_60": {
-        f"{run}-search-60": f"{command} {_UNLIMITED} --config.time_limit_s=60"
-        for run, command in (_PLANNER | {"hierarchical": f"{_REPRODUCED} {_NMT_2}"}).items()
-    },
+# The search on the same networks, limited by time alone.
+_PLANNER_SEARCH = {
+    f"{run}-search": (
+        f"{command} --config.methods=human_expert,search --config.budget=1000000 --config.seeds=5"
+    )
+    for run, command in _PLANNER.items()
 }
 _MAX_LOAD_METHODS = {
     "layer_bert24_inference": ("ideals_dp", "cpsat"),
@@ -297,22 +282,18 @@ TABLES = {
         f"published_{name}": Table(
             "docs/REPRODUCTION.md",
             _PLANNER,
-            partial(readers.read_published, runs=_PLANNER, table=table, reference=reference),
+            partial(readers.read_published, runs=_PLANNER, table=table),
         )
-        for name, table, reference in (
-            ("planner", "hierarchical_planner", comparison.SINGLE),
-            ("planner_expert", "hierarchical_planner", "human_expert"),
-            ("random_groups", "hierarchical_random_groups", comparison.SINGLE),
+        for name, table in (
+            ("planner", "hierarchical_planner"),
+            ("random_groups", "hierarchical_random_groups"),
         )
     },
-    **{
-        name: Table(
-            "docs/REPRODUCTION.md",
-            commands,
-            partial(readers.read_merged_comparison, runs=commands, dropped=["reduction"]),
-        )
-        for name, commands in _PLANNER_SEARCHES.items()
-    },
+    "planner_search": Table(
+        "docs/REPRODUCTION.md",
+        _PLANNER_SEARCH,
+        partial(readers.read_merged_comparison, runs=_PLANNER_SEARCH, dropped=["reduction"]),
+    ),
     "conclusions": Table(
         "docs/REPRODUCTION.md", _PLANNER, partial(conclusions.read, runs=tuple(_PLANNER))
     ),

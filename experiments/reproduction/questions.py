@@ -36,7 +36,7 @@ RECURRENT = "rnnlm", "nmt:layers=2"
 GRAPHS = (*RECURRENT, *(f"synthetic:family={f},ops=300" for f in ("layered", "series_parallel")))
 BUDGETS = 2_000, 8_000
 _DEVICES = "roofline:cpu,gpu,gpu"
-_ROLES_SEEDS, _OBJECTIVES_SEEDS = range(8), range(3)
+_ROLES_SEEDS, _OBJECTIVES_SEEDS = range(8), range(5)
 _IMBALANCE = 0.03  # METIS's and KaHIP's
 _UNLIMITED_S = 3600.0
 

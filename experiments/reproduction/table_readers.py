@@ -74,13 +74,13 @@ def _drop_columns(lines: Sequence[str], dropped: Sequence[str]) -> Grid:
     return [header[i] for i in indices], [[row[i] for i in indices] for row in rows]
 
 
-def read_published(folder: Path, runs: Iterable[str], table: str, reference: str) -> Grid:
-    """Reads several runs next to a published table, both as ratios to a reference."""
+def read_published(folder: Path, runs: Iterable[str], table: str) -> Grid:
+    """Reads several runs next to a published table, as ratios to the best single device."""
     summaries_ = [runs_lib.read_summary(folder / run) for run in runs]
     rows = [row for summary in summaries_ for row in summary["rows"]]
     sources = published_lib.read(published_lib.PUBLISHED)
     pairs = published_lib.pair(sources, rows, summaries_[0]["objective"])
-    (paired,) = (p for p in pairs if (p.source.name, p.reference) == (table, reference))
+    (paired,) = (p for p in pairs if (p.source.name, p.reference) == (table, comparison.SINGLE))
     return published_lib.make_grid(paired)
 
 

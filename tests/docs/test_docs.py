@@ -72,7 +72,7 @@ OTHERWISE = {
     # All methods: `tests/pipeline/tasks/test_compare.py`.
     **dict.fromkeys(
         (
-            *("runs/ablation", "runs/specifications", "runs/readers", "runs/roles_planner"),
+            *("runs/ablation", "runs/specifications", "runs/roles_planner"),
             "runs/sweep",
         ),
         (f"--config.graphs={_TINY}", "--config.seeds=2", "--config.methods=random,heft"),
@@ -251,7 +251,7 @@ def test_every_row_of_the_tables_here_is_of_a_block():
 
 _PLANNED = ["reproduce_hierarchical", "reproduce_hsdag"]
 _ABLATION = ["ablation"]
-_ASKED = ["specifications", "readers", "roles_planner"]
+_ASKED = ["specifications", "roles_planner"]
 
 
 @pytest.mark.parametrize("workdir", [*_PLANNED, *_ABLATION, *_ASKED])
