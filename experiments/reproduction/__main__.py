@@ -56,7 +56,7 @@ def make_tables(names: Iterable[str]) -> None:
                 print(f"{name}: {line}", flush=True)
             if name in SENTENCES:
                 page, make = SENTENCES[name]
-                replace_sentences(ROOT / page, name, make())
+                replace_sentences(ROOT / page, name, make(Path(directory)))
 
 
 def find_missing(table: Table, commands: Mapping[str, str]) -> list[str]:

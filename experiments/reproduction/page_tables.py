@@ -349,16 +349,18 @@ TABLES = {
     "unseen_families": Table("docs/PRETRAINING.md", _UNSEEN, readers.read_unseen_by_family),
 }
 
-# Lists of sentences: the page and the function that makes them.
-SENTENCES: dict[str, tuple[str, Callable[[], list[str]]]] = {
-    "methods": ("README.md", lambda: [audit.describe_coverage(audit.read_stored())]),
-    "audit": ("docs/REPRODUCTION.md", lambda: audit.make_sentences(audit.read_stored())),
+# Lists of sentences: the page, and the function that makes them from the folder of all runs.
+SENTENCES: dict[str, tuple[str, Callable[[Path], list[str]]]] = {
+    "quickstart": ("README.md", partial(readers.read_verdict, run="quickstart")),
+    "tutorial": ("docs/TUTORIAL.md", partial(readers.read_verdict, run="tutorial")),
+    "methods": ("README.md", lambda _: [audit.describe_coverage(audit.read_stored())]),
+    "audit": ("docs/REPRODUCTION.md", lambda _: audit.make_sentences(audit.read_stored())),
     "audit_newest": (
         "docs/REPRODUCTION.md",
-        lambda: audit.make_newest_sentences(audit.read_stored()),
+        lambda _: audit.make_newest_sentences(audit.read_stored()),
     ),
     "audit_sharded": (
         "docs/REPRODUCTION.md",
-        lambda: audit.make_sharded_sentences(audit.read_stored()),
+        lambda _: audit.make_sharded_sentences(audit.read_stored()),
     ),
 }

@@ -58,6 +58,11 @@ def read_report_table(
     return _drop_columns(lines[start:end], dropped)
 
 
+def read_verdict(folder: Path, run: str) -> list[str]:
+    """Reads the verdict of a run's report: the first sentences below the title."""
+    return [(folder / run / "report.md").read_text().splitlines()[2]]
+
+
 def read_merged_comparison(folder: Path, runs: Iterable[str], dropped: Sequence[str] = ()) -> Grid:
     """Reads the comparisons of several runs as one, and drops some columns."""
     rows = [row for run in runs for row in runs_lib.read_summary(folder / run)["rows"]]

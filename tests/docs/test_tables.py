@@ -164,7 +164,7 @@ def test_tables_and_sentences_of_stored_results_are_up_to_date(name: str, tmp_pa
     results.unpack(tmp_path, results.STORED)
     documents.replace_table(page, name, table.read(tmp_path))
     if name in tables.SENTENCES:
-        documents.replace_sentences(page, name, tables.SENTENCES[name][1]())
+        documents.replace_sentences(page, name, tables.SENTENCES[name][1](tmp_path))
     assert page.read_text() == (pages.ROOT / table.page).read_text("utf-8")
 
 
