@@ -51,32 +51,30 @@ _AUDIT_PARTS = "", "_families", "_pairs", "_conclusions", "_newest", "_sharded"
 _QUICK = "--config=quickstart"
 # The recurrent networks are made small: an inference takes tens of milliseconds, not seconds.
 _SMALL = "hidden=512,steps=10,vocabulary=4000"
-_FIDELITY_GRAPHS = (
-    *("bert_base", "inception_v3", "resnet50", "two_stream"),
-    *(f"rnnlm:{_SMALL}", f"nmt:{_SMALL}"),
-)
+_SMALL_RECURRENT = f"rnnlm:{_SMALL}", f"nmt:{_SMALL}"
+_NETWORKS = "bert_base", "inception_v3", "resnet50", "two_stream"
+_FIDELITY_GRAPHS = (*_NETWORKS, *_SMALL_RECURRENT)
+# Two equal devices, which every machine with two cores has.
+_TWO_CORES = "host:f32,f32"
 _FIDELITY = {
     f"fidelity-{graph.partition(':')[0]}": (
-        f"{_QUICK} --task=profile --config.devices=host --config.graph={graph} "
+        f"{_QUICK} --task=profile --config.devices={_TWO_CORES} --config.graph={graph} "
         "--config.calibration_placements=24 --config.budget=100000 --config.time_limit_s=600"
     )
     for graph in _FIDELITY_GRAPHS
 }
 _DESKTOP = "roofline:desktop_cpu,igpu,npu"
 _GAINS = {
-    f"gains-{graph}-{devices.replace(':', '-')}": (
-        f"{_QUICK} --config.graph={graph} --config.devices={devices}"
+    f"gains-{graph.partition(':')[0]}": (
+        f"{_QUICK} --config.graph={graph} --config.devices={_TWO_CORES}"
     )
-    for graph, devices in (
-        *(("inception_v3", "host:bf16,bf16"), ("two_stream", "host:bf16,bf16")),
-        ("inception_v3", "host"),
-    )
+    for graph in ("inception_v3", "two_stream", *_SMALL_RECURRENT)
 }
 _ADVICE_CASES = {
     f"advice-{graph.partition(':')[0]}-{devices.partition(':')[0]}": (graph, devices)
     for graphs, devices in (
-        (tuple(_FIDELITY_GRAPHS), "host:bf16,bf16"),
-        (("bert_base", "inception_v3", "resnet50", "two_stream", "rnnlm", "nmt"), _DESKTOP),
+        (_FIDELITY_GRAPHS, _TWO_CORES),
+        ((*_NETWORKS, "rnnlm", "nmt"), _DESKTOP),
     )
     for graph in graphs
 }
@@ -86,14 +84,14 @@ _ADVICE = {
 }
 _FRONTS = {
     f"front-{graph}": (
-        f"{_QUICK} --task=front --config.devices=host:bf16,bf16 --config.graph={graph}"
+        f"{_QUICK} --task=front --config.devices={_TWO_CORES} --config.graph={graph}"
     )
     for graph in ("inception_v3", "two_stream")
 }
 _STREAMS = {
     f"stream-{graph}": (
         f"{_QUICK} --config.objective=max_load --config.method=ideals_dp "
-        f"--config.devices=host:bf16,bf16 --config.graph={graph}"
+        f"--config.devices={_TWO_CORES} --config.graph={graph}"
     )
     for graph in ("inception_v3", "two_stream")
 }
@@ -115,7 +113,7 @@ _SERIAL = {
     ),
     "serial-host": (
         f"{_SIMULATED} --config.methods=graph_cut,{','.join(_SERIAL_METHODS)} "
-        "--config.graphs=inception_v3,resnet50 --config.devices=host"
+        f"--config.graphs=inception_v3,resnet50 --config.devices={_TWO_CORES}"
     ),
 }
 _SIMULATE = "--config=simulate --task=compare"
