@@ -10,6 +10,7 @@ import time
 from typing import NamedTuple
 
 import jax
+import numpy as np
 
 from placement import methods
 from placement.instance import Instance
@@ -19,9 +20,9 @@ from placement.solvers.limits import SearchLimits
 from placement.types import Solution
 
 NO_BUDGET = 10**12  # evaluations
-_FIRST = 64  # evaluations, for which a method compiles all of its programs
+_FIRST = 64  # evaluations, for which a learned method compiles all of its programs
 _STEP = 1e-4  # relative: a smaller improvement is no point of its own
-_FIRST_LIMIT_S = 60.0
+_LIMIT_S = 20.0  # of a search that shows how long compilation takes
 
 
 class Point(NamedTuple):
@@ -88,22 +89,26 @@ def run(
 
 
 def measure_compilation(name: str, find: base.Find, problem: Instance) -> float:
-    """Returns the seconds before a learned method's first step in a new process.
+    """Returns the seconds that a search takes longer in a new process than later.
 
-    What its first evaluations then take more than those of its next search is added; for other
-    methods this is all.
+    Later searches of the process with the same problem then compile nothing. A learned method
+    compiles all of its programs for its first step. Other searches compile some of theirs later,
+    and so run until `_LIMIT_S`.
     """
+    stop_after = _FIRST if learned.is_learned(name) else NO_BUDGET
     jax.clear_caches()
     cold, warm = (
-        run(name, find, problem, 0, seconds=_FIRST_LIMIT_S, stop_after=_FIRST) for _ in range(2)
+        run(name, find, problem, 0, seconds=_LIMIT_S, stop_after=stop_after) for _ in range(2)
     )
-    return cold.solution.compile_s + max(0.0, _find_first_s(cold) - _find_first_s(warm))
+    common = min(cold.points[-1].evaluations, warm.points[-1].evaluations)
+    delay_s = _find_seconds(cold, common) - _find_seconds(warm, common)
+    return cold.solution.compile_s + max(0.0, delay_s)
 
 
-def _find_first_s(curve: Curve) -> float:
-    """Returns the seconds until the first evaluations."""
-    reached = (point.seconds for point in curve.points if point.evaluations >= _FIRST)
-    return next(reached, curve.points[-1].seconds)
+def _find_seconds(curve: Curve, evaluations: int) -> float:
+    """Returns the seconds until so many evaluations, interpolated between points."""
+    counts, seconds = zip(*((p.evaluations, p.seconds) for p in curve.points), strict=True)
+    return float(np.interp(evaluations, counts, seconds))
 
 
 def _thin(points: list[Point]) -> tuple[Point, ...]:

@@ -2,6 +2,7 @@
 
 import gzip
 import math
+import time
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from experiments.audit.curves import Point
 from experiments.audit.runs import Run
 from placement import methods, suite
 from placement.errors import UserError
+from placement.types import Solution
 
 _PROBLEM = "fork_join_100-makespan"
 
@@ -129,6 +131,23 @@ def test_sentences_follow_from_the_runs():
     assert gains["`single`"] == "1.000"
 
 
+def test_what_a_search_compiles_late_counts_as_compilation():
+    problem = suite.load(_PROBLEM)
+    runs_before = []
+
+    def find(problem, seed, limits):
+        del seed
+        for step in (1, 2, 3):
+            end_s = time.process_time() + (0.3 if step == 2 and not runs_before else 0.01)
+            while time.process_time() < end_s:  # as compiling for this step would
+                pass
+            limits.report(1_000 * step, 1.0, problem.single_devices[0])
+        runs_before.append(True)
+        return Solution(problem.single_devices[0], evaluations=3_000)
+
+    assert 0.25 < curves.measure_compilation("search", find, problem) < 1.0
+
+
 @pytest.mark.slow
 def test_a_run_continues_and_its_improvement_is_kept(tmp_path, monkeypatch, capsys):
     problem = min(tables.list_problems(), key=lambda entry: entry.num_ops).name
@@ -137,6 +156,7 @@ def test_a_run_continues_and_its_improvement_is_kept(tmp_path, monkeypatch, caps
     monkeypatch.setattr(tables, "EVALUATIONS", 100)
     monkeypatch.setattr(tables, "COLD_S", 0.1)
     monkeypatch.setattr(tables, "WARM_S", 0.1)
+    monkeypatch.setattr(curves, "_LIMIT_S", 0.1)
     best = suite.best_known(problem)
     monkeypatch.setattr(suite, "best_known", lambda _: best._replace(value_s=1e3))
     audit.main(["audit", "run", problem])
