@@ -51,9 +51,7 @@ _AUDIT_PARTS = "", "_families", "_pairs", "_conclusions", "_newest", "_sharded"
 _QUICK = "--config=quickstart"
 # The recurrent networks are made small: an inference takes tens of milliseconds, not seconds.
 _SMALL = "hidden=512,steps=10,vocabulary=4000"
-_SMALL_RECURRENT = f"rnnlm:{_SMALL}", f"nmt:{_SMALL}"
-_NETWORKS = "bert_base", "inception_v3", "resnet50", "two_stream"
-_FIDELITY_GRAPHS = (*_NETWORKS, *_SMALL_RECURRENT)
+_BRANCHED = "inception_v3", "two_stream", f"rnnlm:{_SMALL}", f"nmt:{_SMALL}"
 # Two equal devices, which every machine with two cores has.
 _TWO_CORES = "host:f32,f32"
 _FIDELITY = {
@@ -61,20 +59,20 @@ _FIDELITY = {
         f"{_QUICK} --task=profile --config.devices={_TWO_CORES} --config.graph={graph} "
         "--config.calibration_placements=24 --config.budget=100000 --config.time_limit_s=600"
     )
-    for graph in _FIDELITY_GRAPHS
+    for graph in _BRANCHED
 }
 _DESKTOP = "roofline:desktop_cpu,igpu,npu"
 _GAINS = {
     f"gains-{graph.partition(':')[0]}": (
         f"{_QUICK} --config.graph={graph} --config.devices={_TWO_CORES}"
     )
-    for graph in ("inception_v3", "two_stream", *_SMALL_RECURRENT)
+    for graph in _BRANCHED
 }
 _ADVICE_CASES = {
     f"advice-{graph.partition(':')[0]}-{devices.partition(':')[0]}": (graph, devices)
     for graphs, devices in (
-        (_FIDELITY_GRAPHS, _TWO_CORES),
-        ((*_NETWORKS, "rnnlm", "nmt"), _DESKTOP),
+        (("bert_base", "resnet50", *_BRANCHED), _TWO_CORES),
+        (("bert_base", "resnet50", "inception_v3", "two_stream", "rnnlm", "nmt"), _DESKTOP),
     )
     for graph in graphs
 }
@@ -351,6 +349,18 @@ TABLES = {
 SENTENCES: dict[str, tuple[str, Callable[[Path], list[str]]]] = {
     "quickstart": ("README.md", partial(readers.read_verdict, run="quickstart")),
     "tutorial": ("docs/TUTORIAL.md", partial(readers.read_verdict, run="tutorial")),
+    "concurrent_fidelity": (
+        "docs/CONCURRENT.md",
+        partial(readers.describe_fidelity, runs=_FIDELITY),
+    ),
+    "concurrent_gains": (
+        "docs/CONCURRENT.md",
+        partial(readers.describe_gains, runs=_GAINS, method="search"),
+    ),
+    "streams": (
+        "docs/CONCURRENT.md",
+        partial(readers.describe_gains, runs=_STREAMS, method="ideals_dp"),
+    ),
     "methods": ("README.md", lambda _: [audit.describe_coverage(audit.read_stored())]),
     "audit": ("docs/REPRODUCTION.md", lambda _: audit.make_sentences(audit.read_stored())),
     "audit_newest": (

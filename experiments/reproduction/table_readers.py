@@ -107,6 +107,24 @@ def read_fidelity(folder: Path, runs: Iterable[str]) -> Grid:
     return [*header, "90th percentile"], rows
 
 
+def describe_fidelity(folder: Path, runs: Iterable[str]) -> list[str]:
+    """Returns a sentence on the errors of each kind of prediction over all runs."""
+    errors: dict[tuple[str, str], list[float]] = {}
+    correlations: dict[tuple[str, str], list[float]] = {}
+    for run in runs:
+        for row in _read_json(folder / run / "fidelity.json")["rows"]:
+            if row["kind"] == "all":
+                kind = row["predicted by"], row["costs"]
+                errors.setdefault(kind, []).append(row["median_error"])
+                correlations.setdefault(kind, []).append(row["spearman"])
+    return [
+        f"Predictions by {predictor} with {costs} costs have a median error of "
+        f"{min(values):.1%} to {max(values):.1%}, and a rank correlation of at least "
+        f"{min(correlations[predictor, costs]):.3f}."
+        for (predictor, costs), values in errors.items()
+    ]
+
+
 def _format_ms(seconds: float | None) -> str:
     """Formats seconds as milliseconds with four digits."""
     if seconds is None or not math.isfinite(seconds):
@@ -137,6 +155,38 @@ def read_gains(folder: Path, runs: Iterable[str], method: str) -> Grid:
         )
     header = ["graph", "devices", "single ms", "predicted ms", "measured ms", "ratio"]
     return [*header, *(name.removeprefix("reference:") for name in references)], rows
+
+
+def describe_gains(folder: Path, runs: Iterable[str], method: str) -> list[str]:
+    """Returns sentences that compare a method with the best single device and the references.
+
+    A reference is faster or slower than the method where the intervals of their ratios to the best
+    single device do not overlap.
+    """
+    ratios = []
+    verdicts: dict[str, dict[str, list[str]]] = {}  # graphs, by reference and verdict
+    for run in runs:
+        summary = runs_lib.read_summary(folder / run)
+        by_name = {row["method"]: row for row in summary["rows"]}
+        ratios.append(by_name[method]["versus_best_single_device"])
+        low, high = by_name[method]["versus_interval"]
+        for name, row in by_name.items():
+            if row.get("reference"):
+                other_low, other_high = row["versus_interval"]
+                verdict = "undecided"
+                if other_high < low or other_low > high:
+                    verdict = "faster" if other_high < low else "slower"
+                graphs = verdicts.setdefault(name, {}).setdefault(verdict, [])
+                graphs.append(summary["graph"]["name"].partition(":")[0])
+    sentences = [
+        f"The placements of `{method}` take {min(ratios):.2f} to {max(ratios):.2f} of the time of "
+        "the best single device."
+    ]
+    for name, graphs_by_verdict in verdicts.items():
+        texts = [f"{verdict} on {', '.join(g)}" for verdict, g in graphs_by_verdict.items()]
+        reference = name.removeprefix("reference:")
+        sentences.append(f"Compared with them, `{reference}` is {'; '.join(texts)}.")
+    return sentences
 
 
 def read_latencies(

@@ -4,6 +4,8 @@ import importlib.util
 import json
 import re
 import shlex
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -111,23 +113,59 @@ def test_a_comparison_is_read_as_latencies_ratios_and_gaps(folder) -> None:
     assert len(reported) == 1
 
 
+def _make_row(graph: str, method: str, **fields: Any) -> dict[str, Any]:
+    """Returns a made-up row of a summary."""
+    row = {"graph": graph, "seed": 0, "method": method, "predicted_s": 1.0, "evaluations": 1}
+    row |= {"search_s": 0.1, "measured_s": None, "status": "finished"}
+    return row | {"versus_best_single_device": 1.0} | fields
+
+
+def _write_summary(folder: Path, graph: str, rows: list[dict[str, Any]]) -> None:
+    """Writes the summary of a run with made-up rows."""
+    summary = {"graph": {"name": graph, "num_ops": 1, "num_edges": 0}, "devices": ["gpu"]}
+    summary |= {"rows": rows, "objective": "makespan", "seed": 0, "best": None}
+    folder.mkdir()
+    runs.write_json(folder / runs.SUMMARY, summary)
+
+
 def test_a_published_table_stands_beside_what_several_runs_found(tmp_path) -> None:
     for run, graph in (("two", "rnnlm:training=1"), ("four", f"nmt:layers=4,{NMT},training=1")):
         rows = [
-            {"graph": graph, "seed": 0, "method": method, "predicted_s": value, "evaluations": 1}
-            | {"search_s": 0.1, "measured_s": None, "status": "finished"}
-            | {"versus_best_single_device": 1.0}
+            _make_row(graph, method, predicted_s=value)
             for method, value in (("single:gpu", 2.0), ("human_expert", 1.0), ("min_cut", 1.5))
         ]
-        (tmp_path / run).mkdir()
-        told = {"graph": {"name": graph, "num_ops": 1, "num_edges": 0}, "devices": ["gpu"]}
-        told |= {"rows": rows, "objective": "makespan", "seed": 0, "best": None}
-        runs.write_json(tmp_path / run / runs.SUMMARY, told)
+        _write_summary(tmp_path / run, graph, rows)
     header, table = table_readers.read_published(tmp_path, ["two", "four"], "hierarchical_planner")
     by_graph = {row[0]: dict(zip(header, row, strict=True)) for row in table}
     assert by_graph["rnnlm"]["min_cut"].startswith("0.750 vs 3.318 ")
     assert by_graph["nmt:layers=4"]["GPU only"].startswith("1.000 vs OOM")
     assert by_graph["nmt:layers=8"]["human_expert"].startswith("- vs ")
+
+
+def test_references_are_faster_or_slower_where_intervals_do_not_overlap(tmp_path) -> None:
+    intervals_by_graph = {"nmt:steps=2": (0.4, 0.5), "rnnlm": (0.8, 0.9), "two_stream": (0.5, 0.7)}
+    for graph, interval in intervals_by_graph.items():
+        rows = [
+            _make_row(graph, "search", versus_best_single_device=0.7, versus_interval=(0.6, 0.75)),
+            _make_row(graph, "reference:CPU", reference=True, versus_interval=interval),
+        ]
+        _write_summary(tmp_path / graph, graph, rows)
+    assert table_readers.describe_gains(tmp_path, intervals_by_graph, "search") == [
+        "The placements of `search` take 0.70 to 0.70 of the time of the best single device.",
+        "Compared with them, `CPU` is faster on nmt; slower on rnnlm; undecided on two_stream.",
+    ]
+
+
+def test_errors_of_predictions_are_given_as_ranges(tmp_path) -> None:
+    for run, error in (("a", 0.01), ("b", 0.125)):
+        row = {"predicted by": "makespan", "costs": "profiled", "spearman": 1 - error}
+        rows = [row | {"kind": kind, "median_error": error} for kind in ("all", "contiguous")]
+        (tmp_path / run).mkdir()
+        runs.write_json(tmp_path / run / "fidelity.json", {"rows": rows})
+    assert table_readers.describe_fidelity(tmp_path, ["a", "b"]) == [
+        "Predictions by makespan with profiled costs have a median error of 1.0% to 12.5%, "
+        "and a rank correlation of at least 0.875."
+    ]
 
 
 def test_a_table_is_replaced_where_it_stands_and_what_moved_is_told(tmp_path) -> None:
