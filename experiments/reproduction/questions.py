@@ -132,9 +132,18 @@ def balanced_cut(problem: Instance) -> Instance:
     is_accelerator = np.asarray(costs.accelerator) >= 0
     load = compute_s[:, is_accelerator].mean(axis=1)
     speed = is_accelerator / compute_s.sum(axis=0)
+    no_copies = np.zeros(0, np.int32)
     off_diagonal = 1 - np.eye(len(speed), dtype=np.float32)
     return problem._replace(
-        graph=dataclasses.replace(graph, tensors=np.arange(graph.num_edges, dtype=np.int32)),
+        graph=dataclasses.replace(
+            graph,
+            tensors=np.arange(graph.num_edges, dtype=np.int32),
+            # The memory of copied constants is no load.
+            copy_sources=no_copies,
+            copy_readers=no_copies,
+            copy_constants=no_copies,
+            copy_bytes=no_copies,
+        ),
         costs=costs._replace(
             compute_s=np.zeros_like(compute_s, np.float32),
             transfer_latency_s=0 * off_diagonal,

@@ -1,5 +1,6 @@
 import numpy as np
 
+from experiments.benchmarks import cells
 from experiments.reproduction import questions
 from placement.costs import roofline
 from placement.graphs import roles
@@ -30,6 +31,13 @@ def test_latency_is_bytes_cut_and_memory_the_balance():
 def test_a_host_takes_no_part():
     cut = questions.balanced_cut(_described("roofline:cpu,gpu,gpu"))
     np.testing.assert_allclose(cut.costs.capacity_bytes, [0, 0.515, 0.515])
+
+
+def test_copied_constants_are_no_load():
+    network = "rnnlm:hidden=32,steps=3,vocabulary=50"
+    problem = cells.describe_problem(network, "roofline:gpu,gpu", constants=True).coarse
+    assert problem.constant_copies is not None
+    assert questions.balanced_cut(problem).constant_copies is None
 
 
 def test_names_say_as_much_of_roles_as_their_title():
