@@ -4,15 +4,15 @@
     python -m experiments.suite solve METHOD FILE [SPLIT] [SECONDS]
     python -m experiments.suite check FILE ...
     python -m experiments.suite update FILE ...
-    python -m experiments.suite bound [SECONDS]
+    python -m experiments.suite bound [SECONDS] [METHOD]
     python -m experiments.suite build FOLDER
 
 `list` prints the problems with their best known values. `solve` runs a method on every problem, by
 default of all splits for 60 s each, and writes a submission. `check` evaluates submissions and
 prints a leaderboard for each split. `update` does the same and puts improvements into the archive;
 the name of the file is the name of the method, and files of one name are one submission. `bound`
-proves lower bounds. `build` makes the files of problems again from their descriptions; FOLDER has
-the public workloads.
+proves lower bounds, with a METHOD that proves some, such as `cpsat`, or with the usual ones.
+`build` makes the files of problems again from their descriptions; FOLDER has the public workloads.
 """
 
 import math
@@ -24,7 +24,7 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from placement import methods, solvers, suite
+from placement import arguments, methods, solvers, suite
 from placement.errors import UserError
 from placement.pipeline import loading
 from placement.pipeline.console import exits
@@ -32,8 +32,10 @@ from placement.pipeline.settings import Settings
 from placement.pipeline.target import find_target
 from placement.reporting import runs
 from placement.reporting.tables import grids
+from placement.solvers import base
 from placement.suite import archive, problem_file, submission
 from placement.suite.archive import Best
+from placement.types import Solution
 
 _SECONDS = "60"
 _BUDGET = 10**12  # evaluations: only the time limits a method
@@ -197,19 +199,29 @@ def solve(method: str, file: str, split: str = "", seconds: str = _SECONDS) -> N
     """
     answers = submission.read(Path(file)) if Path(file).exists() else {}
     for entry in suite.list_entries(split):
-        problem = suite.load(entry.name)
-        try:
-            methods.check(method, entry.objective)
-            solution = methods.solve(
-                problem, method, time_limit_s=_parse_seconds(seconds), budget=_BUDGET
-            )
-        except UserError as error:
-            print(f"{entry.name}: left out: {error}", file=sys.stderr)
+        solution = _solve(entry.name, method, seconds)
+        if solution is None:
             continue
         print(f"{entry.name}: {1e3 * solution.value_s:.6g} ms", file=sys.stderr, flush=True)
         if solution.placement is not None and math.isfinite(solution.value_s):
             answers[entry.name] = submission.Answer(solution.placement, solution.order)
             submission.write(answers, Path(file))
+
+
+def _solve(name: str, method: str, seconds: str) -> Solution | None:
+    """Solves a problem; None, with a message, where the method refuses it.
+
+    Raises:
+      UserError: there is no such method, or the seconds are no number.
+    """
+    arguments.check_choice("method", method.partition(":")[0], methods.METHODS)
+    problem, time_limit_s = suite.load(name), _parse_seconds(seconds)
+    try:
+        methods.check(method, problem.objective)
+        return methods.solve(problem, method, time_limit_s=time_limit_s, budget=_BUDGET)
+    except UserError as error:
+        print(f"{name}: left out: {error}", file=sys.stderr)
+        return None
 
 
 def check(*paths: str, update: bool = False) -> None:
@@ -259,18 +271,30 @@ def _make_leaderboard(
     return table
 
 
-def bound(seconds: str = _SECONDS) -> None:
+def bound(seconds: str = _SECONDS, method: str = "") -> None:
     """Proves lower bounds of all problems, and keeps the highest ones."""
     known = archive.read()
     for name, best in known.items():
-        bound_s = solvers.lower_bound(
-            suite.load(name), time_limit_s=_parse_seconds(seconds), any_order=True
-        )
+        if method:
+            bound_s = _prove_bound(name, method, seconds)
+        else:
+            time_limit_s = _parse_seconds(seconds)
+            bound_s = solvers.lower_bound(
+                suite.load(name), time_limit_s=time_limit_s, any_order=True
+            )
         # Single precision: a bound that equals the optimum may exceed its value by rounding.
         bound_s = min(max(bound_s, 0.0 if math.isnan(best.bound_s) else best.bound_s), best.value_s)
         known[name] = best._replace(bound_s=bound_s)
         print(f"{name}: {1e3 * bound_s:.6g} ms", flush=True)
         archive.write(known)
+
+
+def _prove_bound(name: str, method: str, seconds: str) -> float:
+    """Returns the bound that a method proves for all placements and orders; -inf without one."""
+    solution = _solve(name, method, seconds)
+    if solution is None or solution.scope != base.ALL or math.isnan(solution.bound_s):
+        return -math.inf
+    return solution.bound_s
 
 
 def _format_score(score: float) -> str:
@@ -298,7 +322,7 @@ _COMMANDS = {
     "solve": _Command(solve, "METHOD FILE [SPLIT] [SECONDS]", range(2, 5)),
     "check": _Command(check, "FILE ...", range(1, 1000)),
     "update": _Command(lambda *paths: check(*paths, update=True), "FILE ...", range(1, 1000)),
-    "bound": _Command(bound, "[SECONDS]", range(2)),
+    "bound": _Command(bound, "[SECONDS] [METHOD]", range(3)),
     "build": _Command(build, "FOLDER", range(1, 2)),
 }
 

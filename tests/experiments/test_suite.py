@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from experiments import suite as command
-from placement import suite
+from placement import methods, suite
 from placement.suite import archive, submission
+from placement.types import Solution
 
 NAME = "layered_50-makespan"
 
@@ -27,7 +28,9 @@ def one_problem(monkeypatch, tmp_path):
     return known
 
 
-def test_a_method_is_run_checked_and_updates_the_archive(one_problem, tmp_path, capsys):
+def test_a_method_is_run_checked_and_updates_the_archive(
+    one_problem, tmp_path, capsys, monkeypatch
+):
     file = str(tmp_path / "heft.npz")
     run("solve", "heft", file, "training", "5")
     run("check", file)
@@ -41,6 +44,16 @@ def test_a_method_is_run_checked_and_updates_the_archive(one_problem, tmp_path, 
     assert archive.read()[NAME].method == "heft"
     run("bound", "5")
     assert 0 < archive.read()[NAME].bound_s <= archive.read()[NAME].value_s
+    for method in ("cpsat", "heft"):  # proves bounds of one order alone, and none
+        before_s = archive.read()[NAME].bound_s
+        run("bound", "1", method)
+        assert archive.read()[NAME].bound_s == before_s
+    monkeypatch.setattr(
+        methods, "solve", lambda problem, method, **_: Solution(None, bound_s=best.value_s)
+    )
+    run("bound", "1", "cpsat_free")
+    assert archive.read()[NAME].bound_s == best.value_s
+    capsys.readouterr()
     run("list")
     assert "heft" in capsys.readouterr().out
 
@@ -66,6 +79,8 @@ def test_a_method_for_another_objective_leaves_problems_out(one_problem, tmp_pat
     [
         ((), "give one of: list"),
         (("solve", "heft"), "solve METHOD FILE"),
+        (("solve", "helt", "helt.npz"), "did you mean 'heft'"),
+        (("bound", "5", "helt"), "did you mean 'heft'"),
         (("list", "final"), "unknown split"),
         (("check", "nothing.npz"), "is no submission"),
         (("bound", "soon"), "as the seconds of a search"),
