@@ -1,5 +1,6 @@
 """A problem together with everything that follows from it, each computed once."""
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Callable
@@ -286,6 +287,12 @@ class Instance(Problem):
         derivations = vars(self).items()
         vars(problem).update({k: v for k, v in derivations if k not in _ORDER_DERIVATIONS})
         return problem
+
+    def reverse(self) -> "Instance":
+        """Returns the problem with all edges reversed; its upward ranks are the downward ranks."""
+        graph = self.graph
+        reverse = dataclasses.replace(graph, senders=graph.receivers, receivers=graph.senders)
+        return self._replace(graph=reverse, order=None)
 
     # The simulator.
 

@@ -171,13 +171,6 @@ def with_finite_costs(graph: jraph.GraphsTuple) -> jraph.GraphsTuple:
     return graph._replace(globals=costs._replace(compute_s=compute_s, delay_s=delay_s))
 
 
-def reversed_problem(problem: Instance) -> Instance:
-    """Returns the problem with all edges reversed; its upward ranks are the downward ranks."""
-    graph = problem.graph
-    reverse = dataclasses.replace(graph, senders=graph.receivers, receivers=graph.senders)
-    return problem._replace(graph=reverse, order=None)
-
-
 def _average_devices(problem: Instance) -> Instance:
     """Replaces costs that differ between devices, or between links, by their means."""
     costs = problem.costs
@@ -209,7 +202,7 @@ def _op_features(problem: Instance, unit_s: float) -> np.ndarray:
     min_s = np.where(np.isfinite(min_s), min_s, 0.0)
     # The longest paths from an operation to the end, and from the start to its end.
     upward_s = problem.upward_rank
-    downward_s = reversed_problem(problem).upward_rank
+    downward_s = problem.reverse().upward_rank
     critical_path_s = float(upward_s.max()) or 1.0
     max_delay_s = np.zeros(graph.num_ops)
     np.maximum.at(max_delay_s, graph.senders, problem.mean_edge_delay_s)

@@ -71,7 +71,6 @@ from placement.policies import base, encoders
 from placement.policies.cost_features import (
     CostView,
     cost_view,
-    reversed_problem,
     with_finite_costs,
 )
 from placement.simulators import ranks
@@ -139,7 +138,7 @@ def doppler_view(problem: Instance, num_nodes: int, num_edges: int) -> CostView[
     pair_delay_s = np.zeros(num_pairs)
     np.maximum.at(pair_delay_s, pair, problem.mean_edge_delay_s)
     bottom_level = problem.upward_rank
-    top_level = reversed_problem(problem).upward_rank
+    top_level = problem.reverse().upward_rank
     columns = (
         ranks.finite_mean(np.asarray(problem.costs.compute_s, np.float64)),
         bottom_level,

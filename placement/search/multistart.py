@@ -8,9 +8,10 @@ start from that result.
 Under `makespan` the order of priority can be a decision too. The chains then take turns with a
 search that changes placement and order together (`placement.search.schedule_search`). Turns of
 equal work take about equal time; they are counted in steps, so that the clock decides nothing. A
-turn twice as long follows one that gained, half as long one that did not. The tables are arguments
-of compiled functions, so that the chains continue under a new order without compilation. Large
-problems keep their order.
+turn twice as long follows one that gained, half as long one that did not. The first turns try
+several orders, and the search continues from the best. The tables are arguments of compiled
+functions, so that the chains continue under a new order without compilation. Large problems keep
+their order.
 """
 
 from typing import NamedTuple
@@ -21,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from placement import simulators
+from placement.graphs import dag
 from placement.instance import Instance
 from placement.search import block_search, schedule_search, windows
 from placement.search.block_orders import KINDS
@@ -41,7 +43,8 @@ _STARTS_SHARE = 0.1  # of the time; later methods do not contribute starts
 # unit is a device in a step of the batched simulator, some tenths of a microsecond.
 _FIRST_TURN, _LONGEST_TURN = 2**20, 2**23
 _SHORTEST_TURN, _SHORTEST_ORDER_TURN = 2**18, 2**20  # of the chains, and of the other search
-_TURN_SHARE = 1 / 8  # of the budget: the most evaluations of a turn
+# The most evaluations of a turn, as a share of the budget; in a trial of an order there are two.
+_TURN_SHARE, _TRIAL_TURN_SHARE = 1 / 8, 1 / 32
 _start = jax.jit(ils.start)
 
 
@@ -52,6 +55,7 @@ class _Turns(NamedTuple):
     rng: np.random.Generator
     chain_work: int  # of a turn of the chains
     order_work: int  # of a turn of the other search
+    max_evaluations: int  # of a turn
     end: int  # the evaluations after which the turn of the chains ends
     start_s: float  # the best latency at the beginning of that turn
     schedule: schedule_search.State | None = None  # None: begins at the incumbent
@@ -110,7 +114,49 @@ def search(
             return result._replace(evaluations=evaluations)
         if result.placement is not None:
             placements = result.placement[None]
+    if improve_order:
+        trial = _choose_order(problem, placements, evaluations, seed, limits)
+        problem, evaluations = problem.with_order(trial.order), trial.evaluations
+        if trial.placement is not None:
+            placements = trial.placement[None]
     return _run_chains(problem, placements, evaluations, seed, limits, improve_order=improve_order)
+
+
+def _choose_order(
+    problem: Instance, placements: np.ndarray, evaluations: int, seed: int, limits: SearchLimits
+) -> Solution:
+    """Tries orders of priority, each for one turn of both searches.
+
+    Besides the problem's order, which is by default that of HEFT's upward rank, it tries that of
+    the downward rank and a depth-first one. Single moves do not lead from one to another.
+
+    Returns:
+      The best result with its order, and the evaluations so far.
+    """
+    graph = problem.graph
+    best = Solution(None)
+    for order in (
+        problem.priority_order,
+        problem.reverse().priority_order[::-1],
+        dag.depth_first_order(graph.num_ops, graph.senders, graph.receivers),
+    ):
+        trial = _run_chains(
+            problem.with_order(order),
+            placements,
+            evaluations,
+            seed,
+            limits,
+            improve_order=True,
+            is_trial=True,
+        )
+        evaluations = trial.evaluations
+        if trial.placement is not None:
+            value_s = problem.with_order(trial.order).value_s(trial.placement)
+            if best.placement is None or value_s < best.value_s:
+                best = trial._replace(value_s=value_s)
+        if limits.is_over():
+            break
+    return best._replace(evaluations=evaluations)
 
 
 def _find_starts(
@@ -141,20 +187,31 @@ def _run_chains(
     limits: SearchLimits,
     *,
     improve_order: bool,
+    is_trial: bool = False,
 ) -> Solution:
-    """Searches from placements int32 [M, N] until the limits, after some evaluations."""
+    """Searches from placements int32 [M, N] until the limits; evaluations were made before.
+
+    A trial ends after one turn of both searches, or of the chains if they find no placement.
+    """
     classes = problem.classes
     simulate = simulators.get_objective(problem.objective).simulate_columns
     space, state = start_chains(problem, placements, seed)
-    set_size = _choose_set_size(len(classes.compute_s), limits.budget - evaluations)
+    set_size = _choose_set_size(len(classes.compute_s), limits.budget)
     batch_size = _NUM_CHAINS * block_search.NUM_SETS * set_size
     num_steps, status = 1, Status.FINISHED
     turns: _Turns | None = None
     if improve_order:
         tables, rng = schedule_search.make_tables(problem), np.random.default_rng(seed)
-        turns = _Turns(tables, rng, _FIRST_TURN, _FIRST_TURN, evaluations, np.inf)
-        turns = turns._replace(
-            end=evaluations + _count_chain_evaluations(problem, _FIRST_TURN, batch_size, limits)
+        max_evaluations = int((_TRIAL_TURN_SHARE if is_trial else _TURN_SHARE) * limits.budget)
+        num_evaluations = _count_chain_evaluations(problem, _FIRST_TURN, batch_size)
+        turns = _Turns(
+            tables,
+            rng,
+            chain_work=_FIRST_TURN,
+            order_work=_FIRST_TURN,
+            max_evaluations=max_evaluations,
+            end=evaluations + min(num_evaluations, max_evaluations),
+            start_s=np.inf,
         )
 
     def report() -> np.ndarray | None:
@@ -171,7 +228,9 @@ def _run_chains(
         if limits.is_over():
             status = Status.TIME_LIMIT
             break
-        if turns is not None and best is not None and evaluations >= turns.end:
+        if turns is not None and evaluations >= turns.end and best is None and is_trial:
+            break
+        if turns is not None and evaluations >= turns.end and best is not None:
             best_s = float(state.chains.best_latency_s)
             incumbent = Solution(best, best_s, evaluations=evaluations)
             result, turns = _search_orders(problem, turns, incumbent, limits)
@@ -180,10 +239,11 @@ def _run_chains(
                 problem = problem.with_order(result.order)
                 space, state = _restart_chains(problem, space, state, result)
                 best, best_s = report(), result.value_s
-            num_evaluations = _count_chain_evaluations(
-                problem, turns.chain_work, batch_size, limits
-            )
-            turns = turns._replace(end=evaluations + num_evaluations, start_s=best_s)
+            if is_trial:
+                break
+            num_evaluations = _count_chain_evaluations(problem, turns.chain_work, batch_size)
+            end = evaluations + min(num_evaluations, turns.max_evaluations)
+            turns = turns._replace(end=end, start_s=best_s)
             continue
         num_steps = min(num_steps, remaining_steps)
         if turns is not None:
@@ -205,7 +265,7 @@ def _choose_set_size(num_classes: int, budget: int) -> int:
     Args:
       num_classes: of the problem. The simulation of a large graph takes as long per proposal
         whatever their number.
-      budget: the evaluations left, of which at least `_LEAST_STEPS` steps are made.
+      budget: the evaluations of the whole search, enough for at least `_LEAST_STEPS` steps.
     """
     max_size = _LARGE_SET_SIZE if num_classes > _LARGE else block_search.SET_SIZE
     affordable = budget // (_NUM_CHAINS * block_search.NUM_SETS * _LEAST_STEPS)
@@ -286,7 +346,7 @@ def _search_orders(
         turns.tables,
         schedule,
         incumbent,
-        _count_order_evaluations(problem, turns.order_work, limits),
+        min(_count_order_evaluations(problem, turns.order_work), turns.max_evaluations),
         limits.take_share(1.0, limits.budget - evaluations, evaluations),
     )
     has_gained = result.value_s < incumbent.value_s
@@ -297,20 +357,16 @@ def _search_orders(
     return result, turns._replace(chain_work=chain_work, order_work=order_work, schedule=continued)
 
 
-def _count_chain_evaluations(
-    problem: Instance, turn: int, batch_size: int, limits: SearchLimits
-) -> int:
+def _count_chain_evaluations(problem: Instance, work: int, batch_size: int) -> int:
     """Returns the evaluations of a turn of the chains."""
     step_work = len(problem.makespan_tables.steps.op) * len(problem.devices)
-    num_steps = max(1, turn // step_work)
-    return min(num_steps * batch_size, int(_TURN_SHARE * limits.budget))
+    return max(1, work // step_work) * batch_size
 
 
-def _count_order_evaluations(problem: Instance, turn: int, limits: SearchLimits) -> int:
+def _count_order_evaluations(problem: Instance, work: int) -> int:
     """Returns the evaluations of a turn of the search over schedules."""
-    num_steps = max(1, turn // (schedule_search.WORK_PER_OP * problem.graph.num_ops))
-    num_evaluations = num_steps * schedule_search.PROPOSALS_PER_STEP
-    return min(num_evaluations, int(_TURN_SHARE * limits.budget))
+    num_steps = max(1, work // (schedule_search.WORK_PER_OP * problem.graph.num_ops))
+    return num_steps * schedule_search.PROPOSALS_PER_STEP
 
 
 def _next_turn(turn: int, shortest: int, *, has_gained: bool) -> int:
@@ -338,7 +394,8 @@ def _improve_proven(
             status = Status.TIME_LIMIT
             break
         turn_limits = limits.take_share(1.0, limits.budget - best.evaluations, best.evaluations)
-        num_evaluations = _count_order_evaluations(problem, _LONGEST_TURN, limits)
+        num_evaluations = _count_order_evaluations(problem, _LONGEST_TURN)
+        num_evaluations = min(num_evaluations, int(_TURN_SHARE * limits.budget))
         result, state = schedule_search.improve(
             problem, tables, state, best, num_evaluations, turn_limits
         )

@@ -6,7 +6,7 @@ import functools
 import numpy as np
 import pytest
 
-from placement import methods
+from placement import methods, suite
 from placement.errors import UserError
 from placement.instance import Instance
 from placement.search import multistart
@@ -215,6 +215,16 @@ def test_the_search_starts_from_a_warm_start_and_counts_its_evaluations():
     assert result.evaluations > 100
 
 
+def test_the_search_leaves_an_order_in_which_branches_alternate():
+    problem = suite.load("two_stream-makespan")
+    optimum_s = suite.best_known("two_stream-makespan").value_s
+    in_order = multistart.search(problem, 0, SearchLimits(300, 8_000))
+    solution = multistart.search(problem, 0, SearchLimits(300, 8_000), improve_order=True)
+    assert problem.value_s(in_order.placement) > 1.15 * optimum_s
+    assert problem.with_order(solution.order).value_s(solution.placement) < 1.05 * optimum_s
+    assert solution.evaluations <= 8_000
+
+
 def test_a_small_budget_makes_more_steps_of_fewer_proposals():
     sizes = [multistart._choose_set_size(100, budget) for budget in (2, 1_000, 4_000, 10**9)]
     assert sizes == [2, 2, 4, 32]
@@ -229,8 +239,11 @@ def test_few_placements_are_enumerated_and_the_optimum_is_proven():
     assert solution.value_s == np.min(problem.evaluate(rows))
 
 
-@pytest.mark.parametrize("objective", ["serial", "max_load", "makespan"])
-def test_memory_is_kept_from_a_start_that_exceeds_it(objective, monkeypatch):
+@pytest.mark.parametrize(
+    ("objective", "improve_order"),
+    [("serial", False), ("max_load", False), ("makespan", False), ("makespan", True)],
+)
+def test_memory_is_kept_from_a_start_that_exceeds_it(objective, improve_order, monkeypatch):
     monkeypatch.setitem(starts.STARTS, objective, ())
     problem, _ = problems(objective)[1]
     latency_s = problem.costs.transfer_latency_s
@@ -241,7 +254,10 @@ def test_memory_is_kept_from_a_start_that_exceeds_it(objective, monkeypatch):
         capacity_bytes=np.float32([2, 4, 4]),
         accelerator=np.arange(3, dtype=np.int32),
     )
-    solution = solve(problem._replace(costs=costs))
+    problem = problem._replace(costs=costs)
+    search = functools.partial(multistart.search, improve_order=improve_order)
+    solution = methods.run("search", search, problem, 1, SearchLimits(60, BUDGET))
+    assert solution.evaluations <= BUDGET
     assert (np.bincount(solution.placement, minlength=3) <= [2, 4, 4]).all()
     assert np.isfinite(solution.value_s)
 
