@@ -131,18 +131,20 @@ def test_sentences_follow_from_the_runs():
     assert gains["`single`"] == "1.000"
 
 
-def test_what_a_search_compiles_late_counts_as_compilation():
+@pytest.mark.parametrize("is_short", [False, True])
+def test_what_a_search_compiles_late_or_under_a_short_limit_counts_as_compilation(is_short):
     problem = suite.load(_PROBLEM)
-    runs_before = []
+    limits_s = []
 
     def find(problem, seed, limits):
         del seed
+        is_first = limits.remaining_s() < 10 and 5 not in limits_s if is_short else not limits_s
+        limits_s.append(round(limits.remaining_s()))
         for step in (1, 2, 3):
-            end_s = time.process_time() + (0.3 if step == 2 and not runs_before else 0.01)
+            end_s = time.process_time() + (0.3 if step == 2 and is_first else 0.01)
             while time.process_time() < end_s:  # as compiling for this step would
                 pass
             limits.report(1_000 * step, 1.0, problem.single_devices[0])
-        runs_before.append(True)
         return Solution(problem.single_devices[0], evaluations=3_000)
 
     assert 0.25 < curves.measure_compilation("search", find, problem) < 1.0
@@ -156,7 +158,7 @@ def test_a_run_continues_and_its_improvement_is_kept(tmp_path, monkeypatch, caps
     monkeypatch.setattr(tables, "EVALUATIONS", 100)
     monkeypatch.setattr(tables, "COLD_S", 0.1)
     monkeypatch.setattr(tables, "WARM_S", 0.1)
-    monkeypatch.setattr(curves, "_LIMIT_S", 0.1)
+    monkeypatch.setattr(curves, "_LIMITS_S", (0.1, 0.1))
     best = suite.best_known(problem)
     monkeypatch.setattr(suite, "best_known", lambda _: best._replace(value_s=1e3))
     audit.main(["audit", "run", problem])

@@ -15,7 +15,7 @@ def test_every_method_is_read_at_every_point(monkeypatch, capsys):
     monkeypatch.setattr(parts, "_METHODS", ("search_untrained", "lns"))
     for name, value in (("_EVALUATIONS", 512), ("_COMPILED_S", 0.1), ("_COLD_S", 0.1)):
         monkeypatch.setattr(parts, name, value)
-    monkeypatch.setattr(curves, "_LIMIT_S", 0.1)
+    monkeypatch.setattr(curves, "_LIMITS_S", (0.1, 0.1))
     results = parts.measure(seeds=range(2))
     assert graph in capsys.readouterr().err
     assert [(r.method, r.seed) for r in results] == [
