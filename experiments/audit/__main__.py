@@ -18,7 +18,8 @@ runs of the same methods on the same problems; of unfinished problems those of `
 Without a command the tables of these runs are printed.
 
 Each method searches twice with each seed: once with a budget of evaluations, once with a time
-limit. A method without randomness has one seed.
+limit. A search that is not learned runs a third time, for 20 s and without compiled programs. A
+method without randomness has one seed.
 """
 
 import sys
@@ -95,7 +96,9 @@ def _run_method(name: str, problem: Instance, method: str, find: base.Find, path
         print(f"{name}: {method} left out: {missing}", file=sys.stderr)
         return
     is_seeded = registered is None or registered.seeded
-    compiles = registered is None or registered.kind in ("learned", "search")
+    seeds = range(_SEEDS if is_seeded else 1)
+    is_search = registered is not None and registered.kind == "search"
+    compiles = registered is None or registered.kind == "learned" or is_search
     try:
         compile_s = curves.measure_compilation(method, find, problem) if compiles else 0.0
         seconds = max(tables.WARM_S, tables.COLD_S - compile_s)
@@ -103,15 +106,23 @@ def _run_method(name: str, problem: Instance, method: str, find: base.Find, path
         run_curve = partial(curves.run, method, find, problem)
         results = [
             (seed, budget, run_curve(seed, seconds=limit_s, budget=budget or curves.NO_BUDGET))
-            for seed in range(_SEEDS if is_seeded else 1)
+            for seed in seeds
             for budget, limit_s in ((tables.EVALUATIONS, tables.LIMIT_S), (0, seconds))
         ]
+        # Other methods compile before their first step, so that their cold runs follow from these.
+        for seed in seeds if is_search else ():
+            jax.clear_caches()
+            results.append((seed, runs.COLD, run_curve(seed, seconds=tables.COLD_S)))
     except UserError as error:
         print(f"{name}: {method} left out: {error}", file=sys.stderr)
         return
     runs.append(
         [
-            Run(name, method, seed, budget, num_parameters, compile_s, curve.points)
+            Run(
+                *(name, method, seed, budget, num_parameters),
+                0.0 if budget == runs.COLD else compile_s,
+                curve.points,
+            )
             for seed, budget, curve in results
         ],
         path,

@@ -17,6 +17,7 @@ from placement import files
 from placement.errors import UserError
 
 STORED = Path(__file__).parent / "runs.csv.gz"
+COLD = -1  # see `Run`
 _REMEDY = "make it with 'python -m experiments.audit run', then 'store'"
 _HEADER = (
     *("problem", "method", "seed", "budget", "parameters", "compile_s"),
@@ -30,9 +31,11 @@ class Run(NamedTuple):
     problem: str  # of `placement.suite`
     method: str
     seed: int
-    budget: int  # of evaluations; 0: limited by time instead
+    budget: int  # of evaluations; 0: limited by time instead; COLD: likewise, and not compiled
     num_parameters: int  # of a learned method's policy; else 0
-    compile_s: float  # see `curves.measure_compilation`; `points` do not contain it
+    # See `curves.measure_compilation`. The seconds of `points` do not contain it. It is 0 in a run
+    # that is COLD, which shows what a search finds while it still compiles.
+    compile_s: float
     points: tuple[Point, ...]
 
 

@@ -5,7 +5,7 @@ without a solution, for example because it still compiles, counts as the best si
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -93,14 +93,6 @@ def _read(run: Run, single: Run, seconds: float = math.inf) -> float:
     return best_s if math.isfinite(best_s) else single.points[-1].best_s
 
 
-# For each of the `POINTS`: whether the runs are those with a budget, and how they are read.
-_READERS: tuple[tuple[bool, Callable[[Run, Run], float]], ...] = (
-    (True, _read),
-    (False, lambda run, single: _read(run, single, WARM_S)),
-    (False, lambda run, single: _read(run, single, COLD_S - run.compile_s)),
-)
-
-
 def list_problems() -> list[suite.Entry]:
     """Lists the problems of the audit: of `test`, and sharded products of `validation`.
 
@@ -134,9 +126,12 @@ def evaluate(
     scores = {}
     for (method, problem), cell in by_cell.items():
         single = by_cell[_SINGLE, problem][0]
+        timed = [run for run in cell if run.budget == 0]
+        cold = [run for run in cell if run.budget == runs.COLD] or timed
         values_s = [
-            [read(run, single) for run in cell if bool(run.budget) == has_budget]
-            for has_budget, read in _READERS
+            [_read(run, single) for run in cell if run.budget > 0],
+            [_read(run, single, WARM_S) for run in timed],
+            [_read(run, single, COLD_S - run.compile_s) for run in cold],
         ]
         scores[method, problem] = np.round(np.array(values_s) / known[problem].value_s, _DECIMALS)
     return Results(tuple(problems), by_cell, scores)
@@ -200,7 +195,7 @@ def _summarise(results: Results) -> Grid:
             row.append(_mean(results, method, point).write())
             row.append(statistics.interquartile_mean(scores[point]).write())
         cells = [run for problem in results.problems for run in results.runs[method, problem]]
-        timed = [run for run in cells if not run.budget]
+        timed = [run for run in cells if run.budget == 0]
         rates = [run.points[-1].evaluations / run.points[-1].seconds for run in timed]
         sizes = sorted({run.num_parameters for run in cells})
         gain = statistics.geometric_mean(
@@ -210,7 +205,7 @@ def _summarise(results: Results) -> Grid:
             ]
         )
         size = " to ".join(f"{size:,}" for size in dict.fromkeys((sizes[0], sizes[-1])))
-        compile_s = float(np.mean([run.compile_s for run in cells]))
+        compile_s = float(np.mean([run.compile_s for run in timed]))
         row += [
             gain.write(),
             f"{np.median(rates):,.0f}" if len(timed) > len(results.problems) else "-",
@@ -322,7 +317,7 @@ def _name_slow_methods(results: Results) -> str:
                 run.points[-1].evaluations
                 for problem in results.problems
                 for run in results.runs[method, problem]
-                if run.budget and run.points[-1].seconds >= LIMIT_S
+                if run.budget > 0 and run.points[-1].seconds >= LIMIT_S
             ]
             or [EVALUATIONS]
         )

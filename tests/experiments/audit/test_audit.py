@@ -92,6 +92,21 @@ def test_scores_are_over_the_best_known_value_at_each_point():
     np.testing.assert_allclose(results.scores["hsdag", _PROBLEM], [[1], [1], [4]])
 
 
+def test_a_run_without_compiled_programs_is_the_cold_score():
+    best_s = suite.best_known(_PROBLEM).value_s
+    stored = [
+        *_cell("single", 4 * best_s),
+        *_cell("search", best_s, compile_s=tables.COLD_S + 1),
+        _run("search", 0, 3 * best_s, runs.COLD),
+    ]
+    results = tables.evaluate(stored, [_PROBLEM])
+    np.testing.assert_allclose(results.scores["search", _PROBLEM], [[1], [1], [3]])
+    stored += [*_cell("hsdag", 2 * best_s), *_cell("lns", 2 * best_s)]
+    header, rows = tables.make_tables(stored)["audit"]
+    assert rows[0][0] == "`search`"
+    assert float(rows[0][header.index("s to compile")]) == tables.COLD_S + 1
+
+
 def test_a_method_without_a_solution_counts_as_the_best_single_device():
     best_s = suite.best_known(_PROBLEM).value_s
     stored = [*_cell("single", 4 * best_s), *_cell("heft", math.inf)]
@@ -163,10 +178,14 @@ def test_a_run_continues_and_its_improvement_is_kept(tmp_path, monkeypatch, caps
     monkeypatch.setattr(suite, "best_known", lambda _: best._replace(value_s=1e3))
     audit.main(["audit", "run", problem])
     first = runs.read(tmp_path / problem / "runs.csv")
-    assert {(run.method, run.seed, run.budget > 0) for run in first} == {
-        *(("single", 0, has_budget) for has_budget in (False, True)),
-        *(("heft", 0, has_budget) for has_budget in (False, True)),
-        *(("search_untrained", s, has_budget) for s in range(5) for has_budget in (False, True)),
+    assert {(run.method, run.seed, run.budget) for run in first} == {
+        *(("single", 0, budget) for budget in (0, 100)),
+        *(("heft", 0, budget) for budget in (0, 100)),
+        *(
+            ("search_untrained", seed, budget)
+            for seed in range(5)
+            for budget in (0, 100, runs.COLD)
+        ),
     }
     assert (tmp_path / problem / "search_untrained.npz").exists()
     capsys.readouterr()
