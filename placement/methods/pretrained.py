@@ -20,7 +20,7 @@ FILE = "policy.msgpack"
 SHIPPED = Path(__file__).parent / "pretrained" / FILE
 # A search starts from a policy's placement only for graphs of at most so many operations, with at
 # least so much time and budget: on one core the policy takes up to 10 s to compile and to place.
-_MAX_OPS, _MIN_TIME_S, _MIN_BUDGET = 4_000, 60.0, 8_000
+_MAX_OPS, _MIN_TIME_S, _MIN_BUDGET = 4_000, 50.0, 8_000
 _REMEDY = (
     f"give --config.init_from the {FILE} of a --task=pretrain, or a file in policies/ of a run"
 )
