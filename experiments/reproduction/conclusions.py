@@ -25,7 +25,7 @@ _GRAPHS = {
     "Inception-V3": "inception_v3:training=1",
     "ResNet-152": "resnet:depth=152,batch=14,training=1",
     "RNNLM": "rnnlm:training=1",
-    **{f"NMT, {n} layers": f"nmt:layers={n},{NMT},training=1" for n in (2, 4, 8)},
+    **{f"NMT ({n} layers)": f"nmt:layers={n},{NMT},training=1" for n in (2, 4, 8)},
 }
 
 
@@ -49,7 +49,7 @@ CONCLUSIONS = (
         "NMT is far below the human expert on 2 and 4 GPUs, and not on 8",
         PLANNER,
         ("human_expert",),
-        {"NMT, 2 layers": True, "NMT, 4 layers": True, "NMT, 8 layers": False},
+        {"NMT (2 layers)": True, "NMT (4 layers)": True, "NMT (8 layers)": False},
     ),
     Conclusion(
         "learned groups are better than random ones",
@@ -63,6 +63,14 @@ CONCLUSIONS = (
         "HSDAG is below the recurrent policy", "hsdag", ("colocrl",), dict.fromkeys(_GRAPHS, True)
     ),
 )
+
+
+# How a sentence says each verdict.
+_VERDICTS = {
+    "holds": "holds on",
+    "does not": "does not hold on",
+    "inconclusive": "is inconclusive on",
+}
 
 
 def judge(ratio: Interval, is_lower: bool) -> str:
@@ -125,3 +133,25 @@ def read(folder: Path, runs: tuple[str, ...]) -> tuple[list[str], list[list[str]
                 figure = f"{ratio.write()} of `{baseline}`"
                 table.append([conclusion.text, network, judge(ratio, is_lower), figure])
     return ["conclusion", "network", "here", "figure"], table
+
+
+def describe(folder: Path, runs: tuple[str, ...]) -> list[str]:
+    """Returns in how many cases the conclusions hold, and on which networks each of them does.
+
+    Args:
+      folder, runs: as of `read`.
+    """
+    _, table = read(folder, runs)
+    verdicts = [row[2] for row in table]
+    holds, fails, unknown = (verdicts.count(verdict) for verdict in _VERDICTS)
+    sentences = [
+        f"{holds} of {len(table)} cases hold, {fails} do not hold, and {unknown} are inconclusive."
+    ]
+    for conclusion in CONCLUSIONS:
+        parts = []
+        for verdict, text in _VERDICTS.items():
+            networks = [row[1] for row in table if (row[0], row[2]) == (conclusion.text, verdict)]
+            parts += [f"it {text} {', '.join(networks)}"] if networks else []
+        text = conclusion.text[0].upper() + conclusion.text[1:]
+        sentences += [f"{text}: {'; '.join(parts)}."] if parts else []
+    return sentences

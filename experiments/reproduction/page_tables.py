@@ -361,6 +361,10 @@ SENTENCES: dict[str, tuple[str, Callable[[Path], list[str]]]] = {
         "docs/CONCURRENT.md",
         partial(readers.describe_gains, runs=_STREAMS, method="ideals_dp"),
     ),
+    "conclusions": (
+        "docs/REPRODUCTION.md",
+        partial(conclusions.describe, runs=tuple(_PLANNER)),
+    ),
     "methods": ("README.md", lambda _: [audit.describe_coverage(audit.read_stored())]),
     "audit": ("docs/REPRODUCTION.md", lambda _: audit.make_sentences(audit.read_stored())),
     "audit_newest": (

@@ -58,3 +58,8 @@ def test_a_table_has_a_row_for_each_conclusion_and_network_that_was_run(tmp_path
     ]
     assert table[0][3].startswith("0.700 [")
     assert table[0][3].endswith("of `min_cut`")
+    assert conclusions.describe(tmp_path, ("a",)) == [
+        "1 of 2 cases hold, 1 do not hold, and 0 are inconclusive.",
+        "The Planner is below Scotch and MinCut: it holds on RNNLM.",
+        "HSDAG is below Placeto: it does not hold on RNNLM.",
+    ]
