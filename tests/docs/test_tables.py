@@ -240,9 +240,7 @@ def test_the_page_of_reproductions_counts_the_conclusions_of_its_table():
     assert sum(counts) == len(verdicts)
     text = " ".join((pages.ROOT / "docs/REPRODUCTION.md").read_text("utf-8").split())
     holds, fails, unknown = counts
-    assert (
-        f"hold in {holds} of {len(verdicts)} cases; {fails} do not hold and {unknown} are" in text
-    )
+    assert f"{holds} of {len(verdicts)} cases hold, {fails} do not hold, and {unknown} are" in text
 
 
 def _rows_under(page: str, *headers: str) -> list[list[str]]:
