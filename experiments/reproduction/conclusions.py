@@ -46,7 +46,7 @@ CONCLUSIONS = (
         dict.fromkeys(_GRAPHS, True),
     ),
     Conclusion(
-        "NMT is far below the human expert on 2 and 4 GPUs, and not on 8",
+        "NMT is below the human expert on 2 and 4 GPUs, and not on 8",
         PLANNER,
         ("human_expert",),
         {"NMT (2 layers)": True, "NMT (4 layers)": True, "NMT (8 layers)": False},

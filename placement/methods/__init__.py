@@ -241,7 +241,7 @@ def _search_untrained(problem: Instance, seed: int, limits: SearchLimits) -> Sol
 
 
 def _search(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
-    """Local search at the simulator's speed, from heuristics and a trained policy."""
+    """Local search at the simulator's speed, from heuristics and, given time, a trained policy."""
     start = _find_pretrained_start(problem, seed, limits)
     return multistart.search(problem, seed, limits, start, improve_order=True)
 

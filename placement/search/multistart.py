@@ -43,7 +43,8 @@ _STARTS_SHARE = 0.1  # of the time; later methods do not contribute starts
 # unit is a device in a step of the batched simulator, some tenths of a microsecond.
 _FIRST_TURN, _LONGEST_TURN = 2**20, 2**23
 _SHORTEST_TURN, _SHORTEST_ORDER_TURN = 2**18, 2**20  # of the chains, and of the other search
-# The most evaluations of a turn, as a share of the budget; in a trial of an order there are two.
+# The most evaluations of a turn, as a share of the budget. A trial of an order is one turn of each
+# search, and there are three trials.
 _TURN_SHARE, _TRIAL_TURN_SHARE = 1 / 8, 1 / 32
 _start = jax.jit(ils.start)
 
@@ -228,9 +229,9 @@ def _run_chains(
         if limits.is_over():
             status = Status.TIME_LIMIT
             break
-        if turns is not None and evaluations >= turns.end and best is None and is_trial:
-            break
-        if turns is not None and evaluations >= turns.end and best is not None:
+        if turns is not None and evaluations >= turns.end and (is_trial or best is not None):
+            if best is None:
+                break
             best_s = float(state.chains.best_latency_s)
             incumbent = Solution(best, best_s, evaluations=evaluations)
             result, turns = _search_orders(problem, turns, incumbent, limits)
