@@ -205,3 +205,10 @@ def test_a_planted_breach_is_caught(path, source):
 )
 def test_what_the_rules_allow_is_not_a_breach(path, source):
     assert breaches(path, source) == []
+
+
+def test_a_program_defines_everything_before_it_runs():
+    for path in (*(ROOT / "experiments").rglob("*.py"), *(ROOT / "placement").rglob("*.py")):
+        statements = ast.parse(path.read_text("utf-8")).body
+        starts = [s for s in statements if isinstance(s, ast.If) and "__name__" in ast.dump(s.test)]
+        assert not starts or starts == statements[-1:], path

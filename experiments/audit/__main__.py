@@ -11,7 +11,8 @@ each on a core of its own: `taskset -c 0 python -m experiments.audit run fork_jo
 solution that is better than the best known one is kept in `runs/audit/PROBLEM/METHOD.npz`, for
 `python -m experiments.suite update`.
 
-The methods of `tables.COMPARED` run first, on all problems, and then the others.
+The methods of `tables.COMPARED` run first, on all problems, and then the others on those of the
+split `test`.
 
 `store` puts the runs of finished problems into `experiments/audit/runs.csv.gz`, in place of earlier
 runs of the same methods on the same problems; of unfinished problems those of `tables.COMPARED`.
@@ -48,14 +49,15 @@ FOLDER = Path("runs/audit")
 _RUNS = "runs.csv"
 _FINISHED = "finished"  # an empty file beside the runs of all methods
 _SEEDS = 5
-_UNTRAINED = "hsdag:variant=untrained"
 METHODS = (
     *tables.COMPARED,
     *("human_expert", "scotch", "metis", "lns", "cpsat"),
-    *(_UNTRAINED, "hsdag:variant=paper", "hsdag:variant=released"),
+    *("hsdag:variant=paper", "hsdag:variant=released"),
     *("hierarchical:slices=0", "hierarchical:grouping=random", "hierarchical:variant=paper"),
     *("colocrl", "scheduler"),
+    *tables.PARTS,
 )
+_UNTRAINED = "hsdag:variant=untrained"
 
 
 def run(problems: str = "", *policies: str) -> None:
@@ -68,15 +70,17 @@ def run(problems: str = "", *policies: str) -> None:
     Raises:
       UserError: a problem or file does not exist.
     """
-    known = tuple(entry.name for entry in tables.list_problems())
-    names = problems.split(",") if problems else known
+    entries = {entry.name: entry for entry in tables.list_problems()}
+    names = problems.split(",") if problems else [*entries]
     for name in names:
-        arguments.check_choice("problem", name, known)
+        arguments.check_choice("problem", name, entries)
     searches = {method: methods.get_find(method) for method in METHODS}
     for number, policy in enumerate(policies, 1):
         searches[tables.PRETRAINING.format(number)] = partial(_find_with_policy, Path(policy))
     for is_compared in (True, False):
         for name in names:
+            if not is_compared and entries[name].split != "test":
+                continue
             problem, folder = suite.load(name), FOLDER / name
             folder.mkdir(parents=True, exist_ok=True)
             path = folder / _RUNS

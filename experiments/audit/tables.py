@@ -28,7 +28,7 @@ POINTS = (
     f"{COLD_S:g} s, cold",
 )
 _SINGLE, _MAIN = "single", "hsdag"
-_MAX_OPS = 2_500  # larger graphs would take hours with every method
+_MAX_OPS = 2_000  # larger graphs would take hours with every method
 _SHARDED = "sharded_"
 _NEWEST = ("giph", "doppler")
 # The methods that the newest ones are compared with, on more problems than all other methods.
@@ -36,6 +36,14 @@ COMPARED = (
     *(_SINGLE, "heft", "m_etf", "search", "search_untrained"),
     *("hsdag", "hierarchical", "placeto", *_NEWEST),
 )
+# Variants of `_MAIN` that each lack a part, and what they have instead.
+PARTS = {
+    f"{_MAIN}:learning_rate=0": "no learning on the graph",
+    f"{_MAIN}:scores=prior": "edges scored by their delays alone",
+    f"{_MAIN}:uniform=1": "moves drawn uniformly",
+    f"{_MAIN}:variant=untrained": "no pretraining",
+}
+_OPTIMUM = "known_optimum"  # a family
 _EVEN = 0.5  # probability
 _DECIMALS = 5  # of scores; further ones are rounding in single precision
 
@@ -161,18 +169,20 @@ def make_tables(stored: Sequence[Run]) -> dict[str, Grid]:
         "audit_pairs": _summarise_pairs(results),
         "audit_conclusions": _judge_conclusions(stored),
         "audit_newest": _summarise(evaluate(stored, compared, COMPARED)),
+        "audit_parts": _summarise_parts(stored),
         "audit_sharded": _summarise(evaluate(stored, _list_sharded(stored), COMPARED)),
     }
 
 
 def _list_means(results: Results) -> Grid:
-    """Returns the geometric mean of each method at each point."""
+    """Returns the geometric mean of each method at each point, without variants of `_MAIN`."""
     return ["method", *POINTS], [
         [
             f"`{method}`",
             *(_mean(results, method, point).write() for point in range(len(POINTS))),
         ]
         for method in _rank(results, 1)
+        if method not in PARTS and not method.startswith(f"{_MAIN}, ")
     ]
 
 
@@ -241,6 +251,37 @@ def _summarise_pairs(results: Results) -> Grid:
     return ["method", *(f"`{_MAIN}` is better, {point}" for point in POINTS)], rows
 
 
+def _summarise_parts(stored: Sequence[Run]) -> Grid:
+    """Returns how much worse `_MAIN` is without each part, by kind of graph and point."""
+    kinds, points = _split_kinds(stored), range(len(POINTS) - 1)  # none of them has a cold score
+    rows = [
+        [
+            *(f"`{method}`", difference),
+            *(_relative(results, method, p).write() for results in kinds.values() for p in points),
+        ]
+        for method, difference in PARTS.items()
+    ]
+    columns = (f"{kind}, {POINTS[point]}" for kind in kinds for point in points)
+    return ["method", "difference", *columns], rows
+
+
+def _relative(results: Results, method: str, point: int) -> Interval:
+    """Returns the geometric mean of a method's scores over those of `_MAIN`, seed by seed."""
+    pairs = zip(results.at(method, point), results.at(_MAIN, point), strict=True)
+    return statistics.geometric_mean([scores / main for scores, main in pairs])
+
+
+def _split_kinds(stored: Sequence[Run]) -> dict[str, Results]:
+    """Returns the runs of `_MAIN` and its `PARTS` on graphs with a known optimum, and on others."""
+    methods = (_SINGLE, _MAIN, *PARTS)
+    names: dict[str, list[str]] = {}
+    for entry in list_run_problems(stored, methods):
+        if entry.split == "test":
+            kind = "known optimum" if entry.family == _OPTIMUM else "others"
+            names.setdefault(kind, []).append(entry.name)
+    return {kind: evaluate(stored, names[kind], methods) for kind in sorted(names)}
+
+
 def _judge_conclusions(stored: Sequence[Run]) -> Grid:
     """Returns for each conclusion how likely a run of the method is better, at the first point."""
     rows = []
@@ -266,8 +307,8 @@ def _count_conclusions(stored: Sequence[Run]) -> str:
     verdicts = [row[-1] for row in _judge_conclusions(stored)[1]]
     holds, fails, unknown = (verdicts.count(v) for v in ("holds", "does not", "inconclusive"))
     return (
-        f"**The papers' algorithms.** {holds} of {len(verdicts)} conclusions of the papers hold, "
-        f"{fails} do not hold, and {unknown} are inconclusive."
+        "**The papers' algorithms.** Conclusions of the papers that hold: "
+        f"{holds} of {len(verdicts)}; that do not hold: {fails}; inconclusive: {unknown}."
     )
 
 
@@ -288,15 +329,13 @@ def describe_coverage(stored: Sequence[Run]) -> str:
 def make_sentences(stored: Sequence[Run]) -> list[str]:
     """Returns which problems the tables cover, and what follows from the tables at each point.
 
-    The learned methods are compared with `_MAIN`.
+    The learned methods but `PARTS`, which have sentences of their own, are compared with `_MAIN`.
     """
     results = evaluate(stored, [entry.name for entry in _list_test(stored)])
+    compared = [m for m in results.methods if learned.is_learned(m) and m not in PARTS]
     return [
         describe_coverage(stored),
-        *(
-            _make_sentence(results, point, [_MAIN], [*filter(learned.is_learned, results.methods)])
-            for point in range(len(POINTS))
-        ),
+        *(_make_sentence(results, point, [_MAIN], compared) for point in range(len(POINTS))),
         _name_slow_methods(results),
         _count_conclusions(stored),
     ]
@@ -344,6 +383,23 @@ def make_sharded_sentences(stored: Sequence[Run]) -> list[str]:
     return _compare_all(evaluate(stored, _list_sharded(stored), COMPARED), ["doppler"])
 
 
+def make_parts_sentences(stored: Sequence[Run]) -> list[str]:
+    """Returns which variants differ from `_MAIN` by kind of graph, by the intervals of ratios."""
+    sentences = []
+    for kind, results in _split_kinds(stored).items():
+        texts = []
+        for point in range(len(POINTS) - 1):
+            ratios = {method: _relative(results, method, point) for method in PARTS}
+            worse = [f"`{m}` {ratio.write()}" for m, ratio in ratios.items() if ratio.low > 1]
+            better = [f"`{m}` {ratio.write()}" for m, ratio in ratios.items() if ratio.high < 1]
+            texts += [f"{POINTS[point]}, worse: {', '.join(worse) or 'none'}."]
+            texts += [f"Better: {', '.join(better)}."] if better else []
+        sentences.append(
+            f"**{kind.capitalize()} ({len(results.problems)} problems).** {' '.join(texts)}"
+        )
+    return sentences
+
+
 def _list_sharded(stored: Iterable[Run]) -> list[str]:
     entries = list_run_problems(stored, COMPARED)
     return [entry.name for entry in entries if entry.family.startswith(_SHARDED)]
@@ -365,15 +421,19 @@ def _make_sentence(results: Results, point: int, main: Sequence[str], others: Se
     lowest = [f"`{m}` {_mean(results, m, point).write()}" for m in ranked[:3]]
     sentences = [f"**{POINTS[point]}.** The lowest means are {', '.join(lowest)}."]
     for name in main:
-        better, worse, undecided = list[str](), list[str](), list[str]()
-        verdicts = {"holds": better, "does not": worse, "inconclusive": undecided}
-        for method in sorted(others, key=ranked.index):
-            if method != name:
-                verdicts[_judge(_compare(results, name, method, point))].append(f"`{method}`")
-        sentences += [f"`{name}` is better than {', '.join(better)}."] if better else []
-        sentences += [f"`{name}` is worse than {', '.join(worse)}."] if worse else []
-        sentences += [f"`{name}` is undecided against {', '.join(undecided)}."] if undecided else []
+        sentences += _compare_with(results, point, name, sorted(others, key=ranked.index))
     return " ".join(sentences)
+
+
+def _compare_with(results: Results, point: int, name: str, others: Sequence[str]) -> list[str]:
+    """Returns a sentence for each verdict of a method against others."""
+    better, worse, undecided = list[str](), list[str](), list[str]()
+    verdicts = {"holds": better, "does not": worse, "inconclusive": undecided}
+    for method in others:
+        if method != name:
+            verdicts[_judge(_compare(results, name, method, point))].append(f"`{method}`")
+    texts = {"better than": better, "worse than": worse, "undecided against": undecided}
+    return [f"`{name}` is {text} {', '.join(ms)}." for text, ms in texts.items() if ms]
 
 
 def _mean(results: Results, method: str, point: int) -> Interval:

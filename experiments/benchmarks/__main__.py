@@ -7,10 +7,7 @@
     python -m experiments.benchmarks devices
     python -m experiments.benchmarks scale [OPERATIONS ...]
     python -m experiments.benchmarks unseen POLICY
-    python -m experiments.benchmarks gaps [FAMILY ...]
     python -m experiments.benchmarks compile [METHOD ...]
-    python -m experiments.benchmarks optimum [SECONDS]
-    python -m experiments.benchmarks parts [POLICY ...]
     python -m experiments.benchmarks proposals
     python -m experiments.benchmarks relocation
     python -m experiments.benchmarks servers
@@ -25,12 +22,9 @@ from collections.abc import Callable
 
 from experiments.benchmarks import (
     compilation,
-    gaps,
     jax_devices,
     learning,
     memory,
-    optimum,
-    parts,
     policy,
     proposals,
     relocation,
@@ -51,16 +45,13 @@ BENCHMARKS: dict[str, Callable[..., None]] = {
     "devices": jax_devices.run,
     "scale": scale.run,
     "unseen": unseen.run,
-    "gaps": gaps.run,
     "compile": compilation.run,
-    "optimum": optimum.run,
-    "parts": parts.run,
     "proposals": proposals.run,
     "relocation": relocation.run,
     "servers": servers.run,
     "memory": memory.run,
 }
-_WITH_ARGUMENTS = ("search", "scale", "unseen", "gaps", "compile", "optimum", "parts")
+_WITH_ARGUMENTS = ("search", "scale", "unseen", "compile")
 
 
 def main(argv: list[str]) -> None:

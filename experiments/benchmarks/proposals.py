@@ -38,7 +38,7 @@ import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 
-from experiments.benchmarks import parts
+from experiments.benchmarks import cells
 from placement import simulators
 from placement.instance import Instance
 from placement.methods import learned
@@ -49,6 +49,7 @@ from placement.search import block_orders, block_search, multistart, random_pars
 from placement.solvers import iterated_local_search as ils
 from placement.solvers.heuristics import list_scheduling
 from placement.solvers.limits import SearchLimits
+from placement.zoo import known_optimum
 
 GRAPHS = (
     "rnnlm",
@@ -56,6 +57,7 @@ GRAPHS = (
     "synthetic:family=known_optimum,ops=200,devices=8",
 )
 _POINTS_S = 1.0, 5.0, 30.0
+_DEVICES = "roofline:cpu,gpu,gpu"
 _MOVE_GRAPHS = ("synthetic:family=fork_join,ops=3000",)
 _MOVE_VARIANTS = {"learned": "hsdag", "uniform": "hsdag:uniform=1"}
 _NUM_MOVES, _MOVE_EVALUATIONS, _MOVES_S = 512, 25_600, 20.0
@@ -93,7 +95,7 @@ def measure_groups() -> list[Result]:
     """Returns the results of all runs with groups, and prints each to stderr."""
     results = []
     for graph in GRAPHS:
-        problem, reference_s = parts.make_problem(graph)
+        problem, reference_s = make_problem(graph)
         weighers = make_weighers(problem, np.random.default_rng(0))
         for variant, weigh in weighers.items():
             _search(problem, weigh, 0, (0.0,))  # compiles
@@ -109,7 +111,7 @@ def measure_moves() -> list[Result]:
     """Returns the results of all runs with moves, and prints each to stderr."""
     results = []
     for graph in _MOVE_GRAPHS:
-        problem, reference_s = parts.make_problem(graph)
+        problem, reference_s = make_problem(graph)
         for variant, method in _MOVE_VARIANTS.items():
             step = _make_move_step(problem, method)
             for seed in _SEEDS:
@@ -118,6 +120,15 @@ def measure_moves() -> list[Result]:
                 print(*results[-1], file=sys.stderr, flush=True)
         jax.clear_caches()
     return results
+
+
+def make_problem(graph: str) -> tuple[Instance, float]:
+    """Returns the problem of a graph, and its optimum in seconds, or nan where it is not known."""
+    if known_optimum.FAMILY not in graph:
+        return cells.describe_problem(graph, _DEVICES, constants=True).coarse, np.nan
+    workload = known_optimum.build(graph)
+    problem = Instance(workload.graph, workload.costs, "makespan", workload.devices)
+    return problem, known_optimum.OPTIMUM_S
 
 
 def make_rows(results: Iterable[Result]) -> list[list[str]]:

@@ -158,11 +158,6 @@ def _run_learning_phases(
     assert last.evaluations > start.evaluations
 
 
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as directory:
-        print(json.dumps(measure(int(sys.argv[1]), Path(directory))))
-
-
 def _peak_memory_bytes() -> int:
     """Returns the largest memory that this process has had."""
     memory = psutil.Process().memory_info()
@@ -172,3 +167,8 @@ def _peak_memory_bytes() -> int:
 
     unit_bytes = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit_bytes
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as directory:
+        print(json.dumps(measure(int(sys.argv[1]), Path(directory))))

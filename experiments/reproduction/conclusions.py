@@ -17,9 +17,11 @@ import numpy as np
 from scipy import stats
 
 from experiments.reproduction.server import NMT
+from placement.methods import learned
 from placement.reporting.statistics import Interval
 from placement.reporting.tables import comparison
 
+_SHORT = 0.95  # of the budget; the last step of a search may not fit into it
 PLANNER, RANDOM = "hierarchical", "hierarchical:grouping=random"
 _GRAPHS = {
     "Inception-V3": "inception_v3:training=1",
@@ -136,7 +138,7 @@ def read(folder: Path, runs: tuple[str, ...]) -> tuple[list[str], list[list[str]
 
 
 def describe(folder: Path, runs: tuple[str, ...]) -> list[str]:
-    """Returns in how many cases the conclusions hold, and on which networks each of them does.
+    """Returns where the conclusions hold, and which searches made fewer evaluations than others.
 
     Args:
       folder, runs: as of `read`.
@@ -145,7 +147,8 @@ def describe(folder: Path, runs: tuple[str, ...]) -> list[str]:
     verdicts = [row[2] for row in table]
     holds, fails, unknown = (verdicts.count(verdict) for verdict in _VERDICTS)
     sentences = [
-        f"{holds} of {len(table)} cases hold, {fails} do not hold, and {unknown} are inconclusive."
+        f"Cases that hold: {holds} of {len(table)}. Cases that do not hold: {fails}. "
+        f"Inconclusive: {unknown}."
     ]
     for conclusion in CONCLUSIONS:
         parts = []
@@ -154,4 +157,23 @@ def describe(folder: Path, runs: tuple[str, ...]) -> list[str]:
             parts += [f"it {text} {', '.join(networks)}"] if networks else []
         text = conclusion.text[0].upper() + conclusion.text[1:]
         sentences += [f"{text}: {'; '.join(parts)}."] if parts else []
-    return sentences
+    return [*sentences, *_name_shorter_searches(folder, runs)]
+
+
+def _name_shorter_searches(folder: Path, runs: tuple[str, ...]) -> list[str]:
+    """Names the learned searches that the time limit ended before their budget was spent."""
+    networks = {graph: network for network, graph in _GRAPHS.items()}
+    parts = []
+    for run in runs:
+        budget = json.loads((folder / run / "config.json").read_text())["budget"]
+        counts: dict[tuple[str, str], list[int]] = {}
+        for row in json.loads((folder / run / "summary.json").read_text())["rows"]:
+            if learned.is_learned(row["method"]):
+                counts.setdefault((row["graph"], row["method"]), []).append(row["evaluations"])
+        parts += [
+            f"`{method}` on {networks[graph]} ({median:,.0f})"
+            for (graph, method), values in counts.items()
+            if (median := np.median(values)) < _SHORT * budget
+        ]
+    text = "The time limit ended these searches early (median evaluations in brackets)"
+    return [f"{text}: {', '.join(parts)}."] if parts else []

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from experiments.audit import tables as audit
+from experiments.benchmarks import scale
 from experiments.benchmarks.proposals import HEADER, MOVES_HEADER
 from experiments.reproduction import conclusions
 from experiments.reproduction import table_readers as readers
@@ -47,7 +48,7 @@ def _read_audit(folder: Path, name: str) -> Grid:
     return audit.make_tables(audit.read_stored())[name]
 
 
-_AUDIT_PARTS = "", "_families", "_pairs", "_conclusions", "_newest", "_sharded"
+_AUDIT_TABLES = "", "_families", "_pairs", "_parts", "_conclusions", "_newest", "_sharded"
 _QUICK = "--config=quickstart"
 # The recurrent networks are made small: an inference takes tens of milliseconds, not seconds.
 _SMALL = "hidden=512,steps=10,vocabulary=4000"
@@ -93,16 +94,7 @@ _STREAMS = {
     )
     for graph in ("inception_v3", "two_stream")
 }
-_SOLVER_METHODS = ("heft", "peft", "m_etf", "annealing", "genetic", "lns", "hsdag", "cpsat")
 _SIMULATED = "--config=compare --task=compare --config.evaluate=simulate"
-_SOLVER_RUNS = {
-    f"list-{count}": (
-        f"{_SIMULATED} --config.methods={','.join(_SOLVER_METHODS)} "
-        "--config.graphs=inception_v3,rnnlm,nmt:layers=2 --config.objective=makespan "
-        f"--config.devices=roofline:cpu{',gpu' * count} --config.time_limit_s=45"
-    )
-    for count in (2, 4)
-}
 _SERIAL_METHODS = ("hsdag", "hierarchical", "local_search")
 _SERIAL = {
     "serial-described": (
@@ -118,16 +110,6 @@ _SIMULATE = "--config=simulate --task=compare"
 _SYNTHETIC = [f"synthetic:family={f},ops=300" for f in ("layered", "series_parallel")]
 _HEADROOM_GRAPHS = ",".join(["rnnlm", "nmt:layers=2", *_SYNTHETIC])
 _PAPER = "hsdag:variant=paper"
-# Where the strength of `hsdag` comes from: its parts, with policies of two more pretrainings.
-_PRETRAININGS = {
-    f"pretrain_hsdag_{seed}": f"--config=pretrain_hsdag --task=pretrain --config.seed={seed}"
-    for seed in (1, 2)
-}
-_PARTS = _PRETRAININGS | {
-    "parts": " ".join(
-        ["experiments.benchmarks.parts", *(f"{run}/policy.msgpack" for run in _PRETRAININGS)]
-    )
-}
 _ABLATION = (
     f"{_SIMULATE} --config.graphs={','.join(_SYNTHETIC)} --config.seeds=5 --config.budget=8000 "
     f"--config.methods={_PAPER},{_PAPER},features=op_type+degrees+fractal+positional,"
@@ -189,7 +171,7 @@ _SUBGRAPH_METHODS = {
     name: ("greedy", "cpsat")
     for name in ("layer_bert24_inference", "layer_gnmt_inference", "operator_bert3_inference")
 }
-_SIZES = {f"scale-{size}": f"experiments.benchmarks.scale {size}" for size in (10_000, 100_000)}
+_SIZES = {f"scale-{size}": f"experiments.benchmarks.scale {size}" for size in scale.SIZES}
 _POLICY = "../../placement/methods/pretrained/policy.msgpack"  # relative to the folder of the runs
 _PROPOSALS = {"proposals": "experiments.benchmarks.proposals"}
 _UNSEEN = {"unseen": f"experiments.benchmarks.unseen {_POLICY}"}
@@ -237,16 +219,6 @@ TABLES = {
         partial(readers.read_workloads, kind="subgraph", methods_by_file=_SUBGRAPH_METHODS),
         needed_path="workloads/latency",
     ),
-    "solvers_makespan": Table(
-        "docs/SOLVERS.md",
-        _SOLVER_RUNS,
-        partial(
-            readers.read_latencies,
-            runs={"list-2": "2", "list-4": "4"},
-            column="GPUs",
-            methods=_SOLVER_METHODS,
-        ),
-    ),
     "solvers_serial": Table(
         "docs/SOLVERS.md",
         _SERIAL,
@@ -256,7 +228,7 @@ TABLES = {
         name: Table(page, {}, partial(_read_audit, name=name))
         for name, page in (
             ("methods", "README.md"),
-            *((f"audit{part}", "docs/REPRODUCTION.md") for part in _AUDIT_PARTS),
+            *((f"audit{name}", "docs/REPRODUCTION.md") for name in _AUDIT_TABLES),
         )
     },
     "ablation": Table(
@@ -322,19 +294,12 @@ TABLES = {
         readers.read_objectives,
     ),
     "scale": Table("docs/SCALE.md", _SIZES, partial(readers.read_phases, runs=_SIZES)),
-    "gaps": Table(
-        "docs/SOLVERS.md", {"gaps": "experiments.benchmarks.gaps"}, readers.read_family_gaps
-    ),
-    "optimum": Table(
-        "docs/SOLVERS.md", {"optimum": "experiments.benchmarks.optimum"}, readers.read_optimum_gaps
-    ),
     "servers": Table(
         "docs/DEVICES.md", {"servers": "experiments.benchmarks.servers"}, readers.read_servers
     ),
     "memory": Table(
         "docs/MEMORY.md", {"memory": "experiments.benchmarks.memory"}, readers.read_memory
     ),
-    "parts": Table("docs/REPRODUCTION.md", _PARTS, readers.read_parts),
     "learned_groups": Table(
         "docs/SEARCH.md", _PROPOSALS, partial(readers.read_proposals, table=0, header=HEADER)
     ),
@@ -367,6 +332,10 @@ SENTENCES: dict[str, tuple[str, Callable[[Path], list[str]]]] = {
     ),
     "methods": ("README.md", lambda _: [audit.describe_coverage(audit.read_stored())]),
     "audit": ("docs/REPRODUCTION.md", lambda _: audit.make_sentences(audit.read_stored())),
+    "audit_parts": (
+        "docs/REPRODUCTION.md",
+        lambda _: audit.make_parts_sentences(audit.read_stored()),
+    ),
     "audit_newest": (
         "docs/REPRODUCTION.md",
         lambda _: audit.make_newest_sentences(audit.read_stored()),

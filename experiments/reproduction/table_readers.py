@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.benchmarks import gaps as gaps_lib
-from experiments.benchmarks import memory, optimum, parts, proposals, servers, unseen
+from experiments.benchmarks import memory, proposals, servers, unseen
 from experiments.benchmarks.cells import Cell
 from experiments.benchmarks.scale import Phase, format_exponent
 from experiments.reproduction import published as published_lib
@@ -189,33 +188,6 @@ def describe_gains(folder: Path, runs: Iterable[str], method: str) -> list[str]:
     return sentences
 
 
-def read_latencies(
-    folder: Path, runs: Mapping[str, str], column: str, methods: Sequence[str]
-) -> Grid:
-    """Reads predicted latencies in milliseconds, the best in bold, with the bound and the gap.
-
-    Args:
-      folder: holds the runs.
-      runs: the cell of `column` for each run.
-      column: the head of the second column.
-      methods: a column each.
-    """
-    rows = []
-    for run, cell in runs.items():
-        summary_rows = runs_lib.read_summary(folder / run)["rows"]
-        compared = comparison.compare(summary_rows, ())
-        for graph in compared.graphs:
-            cells = compared.cells[graph]
-            values = [cells[m].latency_s.mean for m in (comparison.SINGLE, *methods)]
-            texts = [_format_ms(v) if math.isfinite(v) else comparison.OOM for v in values]
-            best = texts[values.index(min(values))]
-            bound_s = max(row["bound_s"] or 0.0 for row in summary_rows if row["graph"] == graph)
-            marked = [f"**{text}**" if text == best else text for text in texts]
-            gap = f"{min(values) / bound_s - 1:z.1%}"
-            rows.append([graph, cell, *marked, _format_ms(bound_s), gap])
-    return ["graph", column, "single", *methods, "bound", "gap of the best"], rows
-
-
 def read_gaps(folder: Path, runs: Iterable[str], exact: str, methods: Sequence[str]) -> Grid:
     """Reads the gaps of methods to the optimum that an exact method proves."""
     rows = []
@@ -299,19 +271,6 @@ def read_unseen_by_family(folder: Path) -> Grid:
     return ["family", "best single device", "HEFT", "untrained", "`zero_shot`"], rows
 
 
-def read_family_gaps(folder: Path) -> Grid:
-    """Reads the gaps between the best known latencies and the bounds, by family."""
-    cells = [Cell(*cell) for cell in _read_printed(folder, "gaps")]
-    return list(gaps_lib.HEADER), gaps_lib.make_family_rows(cells)
-
-
-def read_optimum_gaps(folder: Path) -> Grid:
-    """Reads the gaps between searches and known optima, by size."""
-    results = [optimum.Result(*result) for result in _read_printed(folder, "optimum")]
-    header = ["operations", "devices", *(f"`{method}`" for method in optimum.METHODS)]
-    return header, optimum.make_rows(results)
-
-
 def read_servers(folder: Path) -> Grid:
     """Reads the simulated latencies on groups of cores of servers."""
     results = [servers.Result(*result) for result in _read_printed(folder, "servers")]
@@ -322,12 +281,6 @@ def read_memory(folder: Path) -> Grid:
     """Reads the memory of the plug-in for networks and their halves."""
     results = [memory.Result(*result) for result in _read_printed(folder, "memory")]
     return list(memory.HEADER), memory.make_rows(results)
-
-
-def read_parts(folder: Path) -> Grid:
-    """Reads the scores of `hsdag` without some of its parts."""
-    results = [parts.Result(*result) for result in _read_printed(folder, "parts")]
-    return list(parts.HEADER), [[f"`{row[0]}`", *row[1:]] for row in parts.make_rows(results)]
 
 
 def read_proposals(folder: Path, table: int, header: Sequence[str]) -> Grid:

@@ -8,9 +8,7 @@ from placement.search import block_orders, block_search
 
 
 def test_groups_follow_the_weights_of_edges():
-    problem, optimum_s = proposals.parts.make_problem(
-        "synthetic:family=known_optimum,ops=30,devices=3"
-    )
+    problem, optimum_s = proposals.make_problem("synthetic:family=known_optimum,ops=30,devices=3")
     assert optimum_s == 1.0
     weighers = proposals.make_weighers(problem, np.random.default_rng(0))
     weights = {name: weigh(problem.single_devices[0]) for name, weigh in weighers.items()}

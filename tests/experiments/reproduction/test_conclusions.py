@@ -44,12 +44,13 @@ def test_a_table_has_a_row_for_each_conclusion_and_network_that_was_run(tmp_path
     seconds |= {"hsdag": (1.0, 1.0, 1.0), "placeto": (0.5, 0.6, 0.55)}
     rows = [
         {"graph": graph, "seed": seed, "method": method, "predicted_s": value, "search_s": 0.1}
-        | {"measured_s": None, "status": "finished"}
+        | {"measured_s": None, "status": "finished", "evaluations": 40 if value < 0.7 else 100}
         for method, values in seconds.items()
         for seed, value in enumerate(values)
     ]
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "summary.json").write_text(json.dumps({"rows": rows}))
+    (tmp_path / "a" / "config.json").write_text(json.dumps({"budget": 100}))
     header, table = conclusions.read(tmp_path, ("a",))
     assert header == ["conclusion", "network", "here", "figure"]
     assert [row[:3] for row in table] == [
@@ -59,7 +60,9 @@ def test_a_table_has_a_row_for_each_conclusion_and_network_that_was_run(tmp_path
     assert table[0][3].startswith("0.700 [")
     assert table[0][3].endswith("of `min_cut`")
     assert conclusions.describe(tmp_path, ("a",)) == [
-        "1 of 2 cases hold, 1 do not hold, and 0 are inconclusive.",
+        "Cases that hold: 1 of 2. Cases that do not hold: 1. Inconclusive: 0.",
         "The Planner is below Scotch and MinCut: it holds on RNNLM.",
         "HSDAG is below Placeto: it does not hold on RNNLM.",
+        "The time limit ended these searches early (median evaluations in brackets): `placeto` on "
+        "RNNLM (40).",
     ]
