@@ -172,6 +172,14 @@ _SUBGRAPH_METHODS = {
     for name in ("layer_bert24_inference", "layer_gnmt_inference", "operator_bert3_inference")
 }
 _SIZES = {f"scale-{size}": f"experiments.benchmarks.scale {size}" for size in scale.SIZES}
+_LARGE = {
+    "large_methods": (
+        f"{_SIMULATED} --config.graphs=nmt:layers=8,steps=60,synthetic:family=layered,ops=100000 "
+        "--config.devices=roofline:cpu,gpu,gpu --config.methods=heft,hsdag,hierarchical,search "
+        "--config.objective=makespan --config.budget=1000000 --config.time_limit_s=45 "
+        "--config.seeds=1"
+    )
+}
 _POLICY = "../../placement/methods/pretrained/policy.msgpack"  # relative to the folder of the runs
 _PROPOSALS = {"proposals": "experiments.benchmarks.proposals"}
 _UNSEEN = {"unseen": f"experiments.benchmarks.unseen {_POLICY}"}
@@ -294,6 +302,11 @@ TABLES = {
         readers.read_objectives,
     ),
     "scale": Table("docs/SCALE.md", _SIZES, partial(readers.read_phases, runs=_SIZES)),
+    "scale_methods": Table(
+        "docs/SCALE.md",
+        _LARGE,
+        partial(readers.read_merged_comparison, runs=_LARGE, dropped=["reduction"]),
+    ),
     "servers": Table(
         "docs/DEVICES.md", {"servers": "experiments.benchmarks.servers"}, readers.read_servers
     ),

@@ -29,7 +29,7 @@ _SMALL_HSDAG = "hsdag:variant=untrained,uniform=0,hidden_size=4,num_samples=4"
 # Appended too, by the command's work directory. As many evaluations as devices let every learned
 # method be made and start, but take no step, which it would have to compile for seconds.
 OTHERWISE = {
-    "runs/list": (f"--config.graphs={_TINY}", "--config.budget=3"),
+    "runs/large_methods": (f"--config.graphs={_TINY}", "--config.budget=3"),
     "runs/serial": (f"--config.graphs={_TINY}", "--config.budget=2"),
     "runs/solve": (f"--config.graph={_TINY}",),
     "runs/large": (f"--config.graph={_TINY}", "--config.budget=3"),
@@ -64,8 +64,8 @@ OTHERWISE = {
         "--config.methods=scotch,hierarchical",
     ),
     "runs/reproduce_hsdag": (
-        *(f"--config.graphs={_TINY}", "--config.devices=roofline:cpu,gpu", "--config.budget=2"),
-        "--config.methods=placeto,hsdag",
+        *(f"--config.graphs={_TINY}", "--config.devices=roofline:cpu,gpu", "--config.seeds=1"),
+        *("--config.methods=placeto,hsdag", "--config.budget=2"),
     ),
     # One method learns: what it leaves is compared with the README's list of files.
     "runs/compare": (f"--config.graphs={_TINY}", "--config.seeds=1"),

@@ -23,9 +23,6 @@ from tests.experiments import command
 
 # Tables of numbers that `documents` does not make, by a cell of their header: what they are.
 OTHERS = {
-    ("docs/SCALE.md", "`m_etf`"): "a limit that is lowered in the code",
-    ("docs/SCALE.md", "s"): "a million operations, measured once",
-    ("docs/SCALE.md", "latency, ms"): "earlier versions of the methods",
     ("docs/DEVICES.md", "sustained GFLOP/s"): "data sheets",
     ("docs/DEVICES.md", "sustained GB/s"): "data sheets",
     ("docs/DEVICES.md", "igpu"): "what tests of rooflines compare",
