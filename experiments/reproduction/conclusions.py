@@ -21,7 +21,6 @@ from placement.methods import learned
 from placement.reporting.statistics import Interval
 from placement.reporting.tables import comparison
 
-_SHORT = 0.95  # of the budget; the last step of a search may not fit into it
 PLANNER, RANDOM = "hierarchical", "hierarchical:grouping=random"
 _GRAPHS = {
     "Inception-V3": "inception_v3:training=1",
@@ -67,6 +66,8 @@ CONCLUSIONS = (
 )
 
 
+# A search with fewer evaluations was ended by its time limit. Its last step may not fit the budget.
+_MIN_BUDGET_SHARE = 0.95
 # How a sentence says each verdict.
 _VERDICTS = {
     "holds": "holds on",
@@ -173,7 +174,7 @@ def _name_shorter_searches(folder: Path, runs: tuple[str, ...]) -> list[str]:
         parts += [
             f"`{method}` on {networks[graph]} ({median:,.0f})"
             for (graph, method), values in counts.items()
-            if (median := np.median(values)) < _SHORT * budget
+            if (median := np.median(values)) < _MIN_BUDGET_SHARE * budget
         ]
     text = "The time limit ended these searches early (median evaluations in brackets)"
     return [f"{text}: {', '.join(parts)}."] if parts else []

@@ -146,6 +146,32 @@ def test_sentences_follow_from_the_runs():
     assert gains["`single`"] == "1.000"
 
 
+def test_parts_are_named_if_the_interval_of_their_ratio_excludes_one():
+    best_s = suite.best_known(_PROBLEM).value_s
+    spread = np.linspace(1.0, 1.1, 5)
+    factors = {"learning_rate=0": 1.5, "scores=prior": 1.0, "uniform=1": 0.5}
+    stored = [
+        *_cell("single", 4 * best_s),
+        *_cell("hsdag", *best_s * spread),
+        *_cell("hsdag:variant=untrained", *best_s * spread[::-1]),
+    ]
+    for part, factor in factors.items():
+        stored += _cell(f"hsdag:{part}", *factor * best_s * spread)
+    (sentence,) = tables.make_parts_sentences(stored)
+    point = (
+        "{}, worse: `hsdag:learning_rate=0` 1.500 [1.500, 1.500]. "
+        "Better: `hsdag:uniform=1` 0.500 [0.500, 0.500]."
+    )
+    assert sentence == " ".join(
+        ["**Others (problems: 1).**", *(point.format(name) for name in tables.POINTS[:2])]
+    )
+    header, rows = tables.make_tables(stored)["audit_parts"]
+    assert header[2:] == [f"others, {name}" for name in tables.POINTS[:2]]
+    assert rows[0][:3] == [
+        *("`hsdag:learning_rate=0`", "no learning on the graph", "1.500 [1.500, 1.500]")
+    ]
+
+
 @pytest.mark.parametrize("is_short", [False, True])
 def test_what_a_search_compiles_late_or_under_a_short_limit_counts_as_compilation(is_short):
     problem = suite.load(_PROBLEM)
