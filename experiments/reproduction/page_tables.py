@@ -94,6 +94,14 @@ _STREAMS = {
     )
     for graph in ("inception_v3", "two_stream")
 }
+_PRECISIONS = {
+    f"precisions-{graph}": (
+        f"--config.graph={graph} --config.devices=precisions --config.backend=hetero "
+        "--config.objective=serial --config.method=graph_cut --config.max_error=0.01 "
+        "--config.measure_s=10"
+    )
+    for graph in ("resnet50", "inception_v3", "two_stream", "bert_base")
+}
 _SIMULATED = "--config=compare --task=compare --config.evaluate=simulate"
 _SERIAL_METHODS = ("hsdag", "hierarchical", "local_search")
 _SERIAL = {
@@ -307,6 +315,11 @@ TABLES = {
         _LARGE,
         partial(readers.read_merged_comparison, runs=_LARGE, dropped=["reduction"]),
     ),
+    "precisions": Table(
+        "docs/DEVICES.md",
+        _PRECISIONS,
+        partial(readers.read_precisions, runs=_PRECISIONS, method="graph_cut"),
+    ),
     "servers": Table(
         "docs/DEVICES.md", {"servers": "experiments.benchmarks.servers"}, readers.read_servers
     ),
@@ -338,6 +351,10 @@ SENTENCES: dict[str, tuple[str, Callable[[Path], list[str]]]] = {
     "streams": (
         "docs/CONCURRENT.md",
         partial(readers.describe_gains, runs=_STREAMS, method="ideals_dp"),
+    ),
+    "precisions": (
+        "docs/DEVICES.md",
+        partial(readers.describe_precisions, runs=_PRECISIONS, method="graph_cut"),
     ),
     "conclusions": (
         "docs/REPRODUCTION.md",

@@ -188,6 +188,46 @@ def describe_gains(folder: Path, runs: Iterable[str], method: str) -> list[str]:
     return sentences
 
 
+def read_precisions(folder: Path, runs: Iterable[str], method: str) -> Grid:
+    """Reads a method's placements on the CPU in two precisions, with the errors of outputs."""
+    header = ["network", "error in bf16", "error mixed", "operations in f32", "f32 ms", "mixed ms"]
+    rows = []
+    for run in runs:
+        summary = runs_lib.read_summary(folder / run)
+        (division,) = summary["divisions"]
+        by_name = {row["method"]: row for row in summary["rows"]}
+        row = by_name[method]
+        low, high = row["versus_interval"]
+        num_ops = sum(len(culprit["ops"]) for culprit in division["culprits"])
+        rows.append(
+            [
+                *(summary["graph"]["name"], f"{division['whole_error']:.4f}"),
+                *(f"{row['output_error']:.4f}", f"{num_ops} of {summary['graph']['num_ops']}"),
+                _format_ms(summaries.median_s(by_name["single:CPU_F32"])),
+                _format_ms(summaries.median_s(row)),
+                f"{row['versus_best_single_device']:.3f} [{low:.3f}, {high:.3f}]",
+                f"{division['seconds']:.0f}",
+            ]
+        )
+    return [*header, "mixed / f32", "s to find all"], rows
+
+
+def describe_precisions(folder: Path, runs: Iterable[str], method: str) -> list[str]:
+    """Returns sentences on a method's placements on the CPU in two precisions."""
+    ratios, errors, whole_errors = [], [], []
+    for run in runs:
+        summary = runs_lib.read_summary(folder / run)
+        (row,) = (row for row in summary["rows"] if row["method"] == method)
+        ratios.append(row["versus_best_single_device"])
+        errors.append(row["output_error"])
+        whole_errors.append(summary["divisions"][0]["whole_error"])
+    return [
+        f"The placements of `{method}` take {min(ratios):.2f} to {max(ratios):.2f} of the time of "
+        f"the CPU in f32, with output errors of at most {max(errors):.4f}.",
+        f"In bf16 alone the errors are {min(whole_errors):.4f} to {max(whole_errors):.4f}.",
+    ]
+
+
 def read_gaps(folder: Path, runs: Iterable[str], exact: str, methods: Sequence[str]) -> Grid:
     """Reads the gaps of methods to the optimum that an exact method proves."""
     rows = []

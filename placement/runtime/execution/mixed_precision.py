@@ -7,15 +7,20 @@ set the attribute, but model files hold it.
 
 The plug-in's transformations drop the attribute from operations that they replace. Most of these
 transformations are OpenVINO's common ones. They run here first, and the attributes come afterwards,
-on what has become of each operation.
+on what has become of each operation. Some others are avoided: `_replace` gives the plug-in marked
+operations in a form that it keeps. Operations that it replaces in any form, such as RMS
+normalisation, attention and Tile, are not kept in f32.
 """
 
+import math
 import tempfile
 import xml.etree.ElementTree as ET
 from collections.abc import Collection
 from pathlib import Path
 
+import numpy as np
 import openvino as ov
+from openvino import opset1, opset8
 from openvino._offline_transformations import apply_moc_transformations
 
 from placement.runtime.devices import Device, is_cpu
@@ -25,6 +30,7 @@ from placement.runtime.models.operations import constant_names, ops_by_name, sou
 _HINT = "INFERENCE_PRECISION_HINT"
 _FUSED_NAMES = "fused_names_0"
 _MERGING = ("Convolution", "GroupConvolution", "MatMul")
+_COMMUTATIVE = {"Add": opset1.add, "Multiply": opset1.multiply}
 # `dynamic` stands for every precision that an operation may have.
 _KEEP_F32 = {"name": "DisablePrecisionConversion", "version": "0", "value": "dynamic:f16"}
 _KEPT_KEY = "DisablePrecisionConversion_0"  # the same in the runtime information
@@ -60,6 +66,7 @@ def keep_in_f32(core: ov.Core, model: ov.Model, names: Collection[str]) -> ov.Mo
     kept = _spread(model, set(names), set[str]().union(*origins.values()))
     marked = {name for name, merged in origins.items() if not merged.isdisjoint(kept)}
     _join_sums(transformed, marked)
+    marked |= _replace(transformed, marked)
     # The model maps the weights' file, which Windows does not remove before the model is gone.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         serialization.write_model(transformed, Path(folder))
@@ -112,7 +119,7 @@ def _transform(model: ov.Model) -> tuple[ov.Model, dict[str, frozenset[str]]]:
 
 def _spread(model: ov.Model, names: set[str], known: Collection[str]) -> set[str]:
     """Adds the readers of named operations that the transformations replaced without a trace."""
-    kept = set(names)
+    kept = names - {parameter.get_friendly_name() for parameter in model.get_parameters()}
     constants = constant_names(model)
     for name, op in ops_by_name(model).items():  # in topological order
         sources = {source_name(port) for port in op.inputs()} - constants
@@ -143,6 +150,64 @@ def _join_sums(model: ov.Model, marked: set[str]) -> None:
                 if len(inputs) != 1:
                     break
                 source = inputs[0].get_source_output().get_node()
+
+
+def _replace(model: ov.Model, marked: Collection[str]) -> set[str]:
+    """Replaces marked operations that the plug-in would replace without their attribute.
+
+    Operations get the version that the plug-in uses; Squeeze and Unsqueeze become Reshape. The
+    plug-in multiplies by constant weights in an operation of its own if they are the second factor,
+    so they become the first one: A B = (B^T A^T)^T, which takes about the same time. It moves an
+    operation with a single constant in front of Gather and the like, which then lose their
+    attribute, unless the constant is the first operand.
+
+    Returns:
+      The names of operations that this adds.
+    """
+    constants = constant_names(model)
+    added = set()
+    for name, op in ops_by_name(model).items():
+        if name not in marked:
+            continue
+        kind, attributes = op.get_type_name(), op.get_attributes()
+        sources = [port.get_source_output() for port in op.inputs()]
+        ranks = [len(source.partial_shape) for source in sources]
+        has_constant = len(sources) == 2 and source_name(op.input(1)) in constants
+        if kind == "Gather":
+            replacement = opset8.gather(*sources, attributes.get("batch_dims", 0))
+        elif kind in ("Squeeze", "Unsqueeze") and op.output(0).partial_shape.is_static:
+            replacement = opset1.reshape(sources[0], np.array(op.output(0).shape), False)
+        elif kind in _COMMUTATIVE and has_constant and math.prod(op.input(1).get_shape()) == 1:
+            replacement = _COMMUTATIVE[kind](*sources[::-1])
+        elif kind == "Softmax":
+            replacement = opset1.softmax(sources[0], attributes["axis"] % ranks[0])
+        elif kind == "MaxPool" and _is_plain(op):
+            pool = (attributes[key] for key in ("strides", "pads_begin", "pads_end", "kernel"))
+            modes = attributes["rounding_type"], attributes["auto_pad"]
+            replacement = opset1.max_pool(sources[0], *pool, *modes)
+        elif kind == "MatMul" and has_constant and min(ranks) > 1:
+            factors = sources[1], sources[0]
+            transposes = not attributes["transpose_b"], not attributes["transpose_a"]
+            product = opset1.matmul(*factors, *transposes)
+            product.set_friendly_name(f"{name}/transposed")
+            added.add(product.get_friendly_name())
+            *batch, row, column = range(max(ranks))
+            replacement = opset1.transpose(product, np.array([*batch, column, row]))
+        else:
+            continue
+        op.output(0).replace(replacement.output(0))
+        replacement.set_friendly_name(name)
+    return added
+
+
+def _is_plain(pool: ov.Node) -> bool:
+    """Whether a MaxPool has neither dilations nor readers of its indices, as in opset 1."""
+    attributes = pool.get_attributes()
+    return (
+        {*attributes.get("dilations", [1])} == {1}
+        and attributes["rounding_type"] in ("floor", "ceil")
+        and not any(output.get_target_inputs() for output in pool.outputs()[1:])
+    )
 
 
 def _mark(layer: ET.Element) -> None:

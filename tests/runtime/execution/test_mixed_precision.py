@@ -10,6 +10,7 @@ import pytest
 from openvino import opset13 as ops
 
 import placement
+from placement import zoo
 from placement.runtime import devices
 from placement.runtime.deployment import artifact, description
 from placement.runtime.execution import hetero, mixed_precision
@@ -74,6 +75,7 @@ def test_the_pair_is_recognised():
     ("kept", "marked"),
     [
         (["relu"], {"relu"}),
+        (["x", "relu"], {"relu"}),  # an input keeps no precision
         (["first", "last"], {"first", "last"}),
         # The plug-in merges the sum with the second convolution.
         (["second"], {"second", "total"}),
@@ -94,6 +96,63 @@ def test_operations_without_marks_compute_the_same_model():
     changed = mixed_precision.keep_in_f32(ov.Core(), model, [])
     computed = ov.Core().compile_model(changed, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(x)[0]
     np.testing.assert_allclose(computed, expected, rtol=1e-5, atol=1e-5)
+
+
+def replaced() -> ov.Model:
+    """Operations that the plug-in replaces by others: in f32 they need another form."""
+    x = ops.parameter([1, 16, 12, 12], np.float32, name="x")
+    generator = np.random.default_rng(0)
+    weights = ops.constant(generator.standard_normal((12, 20)).astype(np.float32))
+    pooled = ops.max_pool(x, [1, 1], [1, 1], [1, 1], [1, 1], [3, 3], "floor", "explicit", "i64", 0)
+    product = ops.matmul(pooled.output(0), weights, False, False, name="product")
+    row = ops.gather(ops.softmax(product, -1), np.int64(3), np.int64(2), name="row")
+    scaled = ops.add(ops.multiply(row, np.float32(2.0)), np.float32(0.5), name="scaled")
+    return ov.Model([ops.result(ops.unsqueeze(scaled, np.int64(1)), name="y")], [x], "replaced")
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_model_in_f32_alone_computes_the_same(transposed):
+    model = replaced()
+    if transposed:
+        (product,) = (op for op in model.get_ops() if op.get_friendly_name() == "product")
+        factors = [
+            ops.transpose(port.get_source_output(), axes)
+            for port, axes in zip(
+                product.inputs(), (np.array([0, 1, 3, 2]), np.array([1, 0])), strict=True
+            )
+        ]
+        product.output(0).replace(ops.matmul(*factors, True, True).output(0))
+    model = frontend.prepare(model)
+    x = np.random.default_rng(1).standard_normal((1, 16, 12, 12)).astype(np.float32)
+    core = devices.open_core([F32, BF16])
+    names = [op.get_friendly_name() for op in model.get_ops()]
+    expected = core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(x)[0]
+    changed = mixed_precision.keep_in_f32(core, model, names)
+    assert changed.outputs[0].get_names() == model.outputs[0].get_names()
+    # In a precision that the processor does not have, the plug-in computes in f32 anyway.
+    computed = core.compile_model(changed, "CPU", {"INFERENCE_PRECISION_HINT": "bf16"})(x)[0]
+    np.testing.assert_allclose(computed, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.skipif(not HAS_BF16, reason="this processor computes in f32 alone")
+@pytest.mark.parametrize(
+    ("network", "others"),
+    [
+        ("two_stream", set[str]()),
+        ("inception_v3", set[str]()),
+        # The plug-in moves the scale of attention in front of it.
+        ("bert:layers=1", {"encoder/0/attention/key/split"}),
+    ],
+)
+def test_all_operations_of_a_network_keep_f32(network, others):
+    model = frontend.prepare(zoo.build(network))
+    core = devices.open_core([F32, BF16])
+    changed = mixed_precision.keep_in_f32(
+        core, model, [op.get_friendly_name() for op in model.get_ops()]
+    )
+    compiled = core.compile_model(changed, "CPU", {"INFERENCE_PRECISION_HINT": "bf16"})
+    precisions = compute_precisions(compiled)
+    assert {name for name, precision in precisions.items() if precision == "bf16"} - {""} == others
 
 
 @pytest.mark.skipif(not HAS_BF16, reason="this processor computes in f32 alone")
