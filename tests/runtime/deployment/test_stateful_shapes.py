@@ -8,12 +8,14 @@ import pytest
 
 from placement import zoo
 from placement.errors import UserError
+from placement.runtime import devices
 from placement.runtime.deployment import artifact
 from placement.runtime.execution.split import Segment
 from placement.runtime.models import colocation, frontend
 from placement.runtime.models.operations import constant_names
-from tests.runtime.deployment.test_deploy import HOST, A, B
 
+HOST = devices.resolve("host:f32,f32")
+A, B = (device.name for device in HOST)
 DECODER = "decoder:layers=2,hidden=32,heads=2,vocabulary=200,context=64"
 FORMS = (artifact.HETERO, artifact.CONCURRENT, artifact.SINGLE)
 PROMPT = np.random.default_rng(3).integers(0, 200, (1, 8))
