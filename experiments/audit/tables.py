@@ -34,7 +34,7 @@ _SHARDED = "sharded_"
 _NEWEST = ("giph", "doppler")
 # The methods that the newest ones are compared with, on more problems than all other methods.
 COMPARED = (
-    *(_SINGLE, "heft", "m_etf", "search", "search_untrained"),
+    *(_SINGLE, "heft", "m_etf", "search"),
     *("hsdag", "hierarchical", "placeto", *_NEWEST),
 )
 # Variants of `_MAIN` that each lack a part, and what they have instead.

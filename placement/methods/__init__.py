@@ -235,27 +235,9 @@ def _find_single(problem: Instance, seed: int, limits: SearchLimits) -> Solution
     return Solution(placements[np.argmin(latency_s)], evaluations=len(placements))
 
 
-def _search_untrained(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
-    """The same local search, from heuristics alone."""
-    return multistart.search(problem, seed, limits, improve_order=True)
-
-
 def _search(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
-    """Local search at the simulator's speed, from heuristics and, given time, a trained policy."""
-    start = _find_pretrained_start(problem, seed, limits)
-    return multistart.search(problem, seed, limits, start, improve_order=True)
-
-
-def search_in_order(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
-    """Searches like the method `search`, but keeps the problem's order of priority."""
-    start = _find_pretrained_start(problem, seed, limits)
-    return multistart.search(problem, seed, limits, start)
-
-
-def _find_pretrained_start(problem: Instance, seed: int, limits: SearchLimits) -> Solution | None:
-    """Finds the trained policy's placement, if worthwhile; it knows HEFT's order alone."""
-    unordered = problem if problem.order is None else problem._replace(order=None)
-    return pretrained.find_if_worthwhile(unordered, seed, limits)
+    """Local search at the simulator's speed, from the results of heuristics."""
+    return multistart.search(problem, seed, limits, improve_order=True)
 
 
 def _first_line(documented: Any) -> str:
@@ -293,7 +275,6 @@ def _solver(find: base.Find, *objectives: str, **fields: Any) -> Method:
 METHODS: dict[str, Method] = {
     **{name: _learned(name) for name in learned.RECIPES},
     "search": Method("search", _search, _first_line(_search)),
-    "search_untrained": Method("search", _search_untrained, _first_line(_search_untrained)),
     "single": _baseline(_find_single),
     "human_expert": _baseline(human_expert.human_expert),
     "fill_in_order": _baseline(memory_order.fill_in_order),

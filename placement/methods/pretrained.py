@@ -18,9 +18,6 @@ from placement.types import Array, Params, Solution
 
 FILE = "policy.msgpack"
 SHIPPED = Path(__file__).parent / "pretrained" / FILE
-# A search starts from a policy's placement only for graphs of at most so many operations, with at
-# least so much time and budget: on one core the policy takes up to 10 s to compile and to place.
-_MAX_OPS, _MIN_TIME_S, _MIN_BUDGET = 4_000, 50.0, 8_000
 _REMEDY = (
     f"give --config.init_from the {FILE} of a --task=pretrain, or a file in policies/ of a run"
 )
@@ -129,15 +126,3 @@ def find(
     solution = run(prepare(problem, path, seed))
     limits.report(solution.evaluations, solution.value_s, solution.placement)
     return solution
-
-
-def find_if_worthwhile(problem: Instance, seed: int, limits: SearchLimits) -> Solution | None:
-    """Finds a placement for a search to start from, as `find` does.
-
-    Returns:
-      None where it would not pay: the policy has not learned on the search's objective, the search
-      has little time or budget, or the graph is large.
-    """
-    pays = problem.objective == "makespan" and problem.graph.num_ops <= _MAX_OPS
-    pays &= limits.remaining_s() >= _MIN_TIME_S and limits.budget >= _MIN_BUDGET
-    return find(problem, seed, limits) if pays else None

@@ -31,6 +31,7 @@ from placement.runtime.execution import mixed_precision
 from placement.runtime.measurement.evaluate import MeasuredEvaluate
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Candidate, HeteroChoice
+from placement.search import multistart
 from placement.search import thompson_sampling as measured_search
 from placement.solvers import base
 from placement.solvers.limits import Observe, SearchLimits
@@ -279,7 +280,7 @@ def _search_on_devices(name: str, context: Context) -> Row:
         # Measured placements are compared in one order.
         simulated = methods_lib.run(
             name,
-            methods_lib.search_in_order,
+            multistart.search,
             problem,
             settings.seed,
             SearchLimits(_SIMULATED_SHARE * settings.time_limit_s, _SIMULATED_BUDGET, stop=stop),

@@ -70,7 +70,7 @@ def test_exact_methods_prove_the_optimum(method):
         assert solution.bound_s <= optimum_s * (1 + base.ROUNDING)
 
 
-@pytest.mark.parametrize("method", ["search", "search_untrained", "lns", "cpsat_free"])
+@pytest.mark.parametrize("method", ["search", "lns", "cpsat_free"])
 def test_searches_find_the_optimum_of_the_order_or_a_better_order(method):
     num_optimal = 0
     for problem, optimum_s in _problems():

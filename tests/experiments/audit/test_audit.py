@@ -195,7 +195,7 @@ def test_what_a_search_compiles_late_or_under_a_short_limit_counts_as_compilatio
 def test_a_run_continues_and_its_improvement_is_kept(tmp_path, monkeypatch, capsys):
     problem = min(tables.list_problems(), key=lambda entry: entry.num_ops).name
     monkeypatch.setattr(audit, "FOLDER", tmp_path)
-    monkeypatch.setattr(audit, "METHODS", ("single", "heft", "search_untrained"))
+    monkeypatch.setattr(audit, "METHODS", ("single", "heft", "search"))
     monkeypatch.setattr(tables, "EVALUATIONS", 100)
     monkeypatch.setattr(tables, "COLD_S", 0.1)
     monkeypatch.setattr(tables, "WARM_S", 0.1)
@@ -207,13 +207,9 @@ def test_a_run_continues_and_its_improvement_is_kept(tmp_path, monkeypatch, caps
     assert {(run.method, run.seed, run.budget) for run in first} == {
         *(("single", 0, budget) for budget in (0, 100)),
         *(("heft", 0, budget) for budget in (0, 100)),
-        *(
-            ("search_untrained", seed, budget)
-            for seed in range(5)
-            for budget in (0, 100, runs.COLD)
-        ),
+        *(("search", seed, budget) for seed in range(5) for budget in (0, 100, runs.COLD)),
     }
-    assert (tmp_path / problem / "search_untrained.npz").exists()
+    assert (tmp_path / problem / "search.npz").exists()
     capsys.readouterr()
     audit.main(["audit", "run", problem])
     assert capsys.readouterr().err == ""
