@@ -204,6 +204,17 @@ def test_the_search_ends_at_its_budget_at_its_time_limit_and_on_request():
     assert np.isfinite(stopped.value_s)
 
 
+@pytest.mark.usefixtures("unproven")
+def test_the_search_starts_from_a_warm_start_and_counts_its_evaluations():
+    problem, best_s = problems("makespan")[0]
+    rows = helpers.all_placements(SIZE[0], SIZE[3])
+    best = rows[int(_latency_of_all_s(problem).argmin())]
+    warm_start = Solution(best, evaluations=100)
+    result = multistart.search(problem, 0, SearchLimits(60, 200), warm_start)
+    assert problem.value_s(result.placement) == best_s
+    assert result.evaluations > 100
+
+
 def test_the_search_leaves_an_order_in_which_branches_alternate():
     problem = suite.load("two_stream-makespan")
     optimum_s = suite.best_known("two_stream-makespan").value_s
