@@ -155,11 +155,12 @@ def _join_sums(model: ov.Model, marked: set[str]) -> None:
 def _replace(model: ov.Model, marked: Collection[str]) -> set[str]:
     """Replaces marked operations that the plug-in would replace without their attribute.
 
-    Operations get the version that the plug-in uses; Squeeze and Unsqueeze become Reshape. The
-    plug-in multiplies by constant weights in an operation of its own if they are the second factor,
-    so they become the first one: A B = (B^T A^T)^T, which takes about the same time. It moves an
-    operation with a single constant in front of Gather and the like, which then lose their
-    attribute, unless the constant is the first operand.
+    - Gather, MaxPool and Softmax become the version that the plug-in uses, and Squeeze and
+      Unsqueeze become Reshape.
+    - The plug-in replaces a product whose second factor is constant. So the constant becomes the
+      first factor: A B = (B^T A^T)^T, which takes about the same time.
+    - The plug-in moves the addition or the multiplication of one number in front of a Gather or a
+      Reshape, which then lose their attribute. It does not if the number is the first operand.
 
     Returns:
       The names of operations that this adds.
@@ -181,7 +182,7 @@ def _replace(model: ov.Model, marked: Collection[str]) -> set[str]:
             replacement = _COMMUTATIVE[kind](*sources[::-1])
         elif kind == "Softmax":
             replacement = opset1.softmax(sources[0], attributes["axis"] % ranks[0])
-        elif kind == "MaxPool" and _is_plain(op):
+        elif kind == "MaxPool" and _fits_opset1(op):
             pool = (attributes[key] for key in ("strides", "pads_begin", "pads_end", "kernel"))
             modes = attributes["rounding_type"], attributes["auto_pad"]
             replacement = opset1.max_pool(sources[0], *pool, *modes)
@@ -200,8 +201,8 @@ def _replace(model: ov.Model, marked: Collection[str]) -> set[str]:
     return added
 
 
-def _is_plain(pool: ov.Node) -> bool:
-    """Whether a MaxPool has neither dilations nor readers of its indices, as in opset 1."""
+def _fits_opset1(pool: ov.Node) -> bool:
+    """Returns whether a MaxPool has no dilations and no readers of its indices, as in opset 1."""
     attributes = pool.get_attributes()
     return (
         {*attributes.get("dilations", [1])} == {1}
