@@ -47,6 +47,7 @@ MAX_ROWS = 512  # rows of a state
 _MAX_READERS = 4096  # remaining readers of all rows together
 _NUM_FIRST_READERS = 16  # rows whose first readers bound completions
 _TOLERANCE = 1e-6  # relative, of T
+_MAX_WEIGHT_OPS = 4_000  # of the linear program of weights, whose time grows faster than linearly
 _NUM_DOMINATING = 48  # states that all others are compared with
 _FINEST = 1e-5  # the finest grid on which states are merged, as a share of T
 
@@ -311,8 +312,11 @@ def _load_weights(compute_s: np.ndarray) -> np.ndarray:
     """Computes weights of the devices' loads [Y, D]: each device alone, all equally, and the best.
 
     The best are the multipliers of the relaxation without communication: they maximise the sum over
-    operations of z(v), where z(v) <= y(d) compute_s[v, d] and sum of y = 1.
+    operations of z(v), where z(v) <= y(d) compute_s[v, d] and sum of y = 1. Of a large problem they
+    are those of a sample of the operations; any weights give a bound.
     """
+    if len(compute_s) > _MAX_WEIGHT_OPS:
+        compute_s = np.random.default_rng(0).permutation(compute_s)[:_MAX_WEIGHT_OPS]
     num_ops, num_devices = compute_s.shape
     op, device = np.nonzero(np.isfinite(compute_s))
     row = np.arange(len(op))

@@ -1,9 +1,11 @@
 """Decision diagrams of `makespan`, against the enumeration of small problems."""
 
+import sys
+
 import numpy as np
 import pytest
 
-from placement import methods, solvers
+from placement import methods, solvers, suite
 from placement.errors import UserError
 from placement.instance import Instance
 from placement.solvers import base, starts
@@ -94,6 +96,19 @@ def test_a_sweep_that_runs_out_of_time_still_gives_a_valid_bound():
     assert not swept.exact
     assert 0 < swept.bound_s <= best_s * (1 + base.ROUNDING)
     assert starts.narrow_diagram(problem, 0, _limits(0.0)).placement is None
+
+
+@pytest.mark.parametrize(("num_ops", "is_refuted"), [(300, True), (100, True), (1, False)])
+def test_weights_of_a_sample_refute_what_those_of_all_operations_do(
+    num_ops, is_refuted, monkeypatch
+):
+    monkeypatch.setattr(sys.modules[sweep.__module__], "_MAX_WEIGHT_OPS", num_ops)
+    name = "layered_300-makespan"
+    diagram, best_s = _diagram(suite.load(name)), suite.best_known(name).value_s
+    assert sweep(diagram, best_s, 4, _limits(), relaxed=True).bound_s < best_s
+    # The linear program of the load gives 0.911 of the best known value.
+    bound_s = sweep(diagram, 0.9 * best_s, 4, _limits(), relaxed=True).bound_s
+    assert (bound_s == pytest.approx(0.9 * best_s)) == is_refuted
 
 
 def test_graphs_that_are_too_wide_are_refused_and_bounded_otherwise():
