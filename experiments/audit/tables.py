@@ -82,7 +82,8 @@ class Results(NamedTuple):
 
     problems: tuple[str, ...]
     runs: dict[tuple[str, str], list[Run]]  # by method and problem
-    scores: dict[tuple[str, str], np.ndarray]  # the same: float64 [POINTS, K] of K seeds
+    # The same: float64 [K] at each point. More seeds may have a budget than a time limit.
+    scores: dict[tuple[str, str], tuple[np.ndarray, ...]]
 
     @property
     def methods(self) -> list[str]:
@@ -141,7 +142,9 @@ def evaluate(
             [_read(run, single, WARM_S) for run in timed],
             [_read(run, single, COLD_S - run.compile_s) for run in cold],
         ]
-        scores[method, problem] = np.round(np.array(values_s) / known[problem].value_s, _DECIMALS)
+        scores[method, problem] = tuple(
+            np.round(np.array(values) / known[problem].value_s, _DECIMALS) for values in values_s
+        )
     return Results(tuple(problems), by_cell, scores)
 
 
@@ -200,7 +203,7 @@ def _summarise(results: Results) -> Grid:
     rows = []
     for method in _rank(results, 1):
         scores = [results.at(method, point) for point in range(len(POINTS))]
-        row = [f"`{method}`", str(min(len(seeds) for seeds in scores[0]))]
+        row = [f"`{method}`", str(min(len(seeds) for seeds in scores[1]))]
         for point in range(len(POINTS)):
             row.append(_mean(results, method, point).write())
             row.append(statistics.interquartile_mean(scores[point]).write())

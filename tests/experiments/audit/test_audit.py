@@ -107,6 +107,20 @@ def test_a_run_without_compiled_programs_is_the_cold_score():
     assert float(rows[0][header.index("s to compile")]) == tables.COLD_S + 1
 
 
+def test_more_seeds_may_have_a_budget_than_a_time_limit():
+    best_s = suite.best_known(_PROBLEM).value_s
+    more = [_run("giph", seed, best_s, tables.EVALUATIONS) for seed in range(5, 10)]
+    stored = [
+        *_cell("single", 4 * best_s),
+        *_cell("hsdag", *[2 * best_s] * 5),
+        *(*_cell("giph", *[3 * best_s] * 5), *more),
+        *_cell("lns", best_s),
+    ]
+    results = tables.evaluate(stored, [_PROBLEM])
+    assert [len(results.at("giph", point)[0]) for point in range(3)] == [10, 5, 5]
+    assert "`hsdag` is undecided against `giph`" in tables.make_sentences(stored)[1]
+
+
 def test_a_method_without_a_solution_counts_as_the_best_single_device():
     best_s = suite.best_known(_PROBLEM).value_s
     stored = [*_cell("single", 4 * best_s), *_cell("heft", math.inf)]
@@ -196,6 +210,7 @@ def test_a_run_continues_and_its_improvement_is_kept(tmp_path, monkeypatch, caps
     problem = min(tables.list_problems(), key=lambda entry: entry.num_ops).name
     monkeypatch.setattr(audit, "FOLDER", tmp_path)
     monkeypatch.setattr(audit, "METHODS", ("single", "heft", "search"))
+    monkeypatch.setattr(audit, "_UNDECIDED", ("search",))
     monkeypatch.setattr(tables, "EVALUATIONS", 100)
     monkeypatch.setattr(tables, "COLD_S", 0.1)
     monkeypatch.setattr(tables, "WARM_S", 0.1)
@@ -207,7 +222,8 @@ def test_a_run_continues_and_its_improvement_is_kept(tmp_path, monkeypatch, caps
     assert {(run.method, run.seed, run.budget) for run in first} == {
         *(("single", 0, budget) for budget in (0, 100)),
         *(("heft", 0, budget) for budget in (0, 100)),
-        *(("search", seed, budget) for seed in range(5) for budget in (0, 100, runs.COLD)),
+        *(("search", seed, budget) for seed in range(5) for budget in (0, runs.COLD)),
+        *(("search", seed, 100) for seed in range(10)),
     }
     assert (tmp_path / problem / "search.npz").exists()
     capsys.readouterr()
