@@ -39,7 +39,6 @@ from placement.types import Solution
 
 _SECONDS = "60"
 _BUDGET = 10**12  # evaluations: only the time limits a method
-_OPTIMAL_GAP = 1e-6  # relative: no improvement is smaller
 _CONSOLE_WIDTH = 140
 _PAIR, _LAPTOP = "roofline:cpu,gpu,gpu", "roofline:cpu,igpu,npu"  # of pretraining
 _DESKTOP, _FOUR = "roofline:cpu,igpu,gpu,npu", "roofline:cpu,gpu,gpu,gpu,gpu"
@@ -276,7 +275,7 @@ def bound(seconds: str = _SECONDS, method: str = "") -> None:
     """Proves lower bounds of problems without a proven optimum, and keeps the highest ones."""
     known = archive.read()
     for name, best in known.items():
-        if best.bound_s >= best.value_s * (1 - _OPTIMAL_GAP):
+        if best.bound_s >= best.value_s * (1 - submission.TOLERANCE):
             continue
         if method:
             bound_s = _prove_bound(name, method, seconds)

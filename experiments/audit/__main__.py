@@ -49,8 +49,8 @@ FOLDER = Path("runs/audit")
 _RUNS = "runs.csv"
 _FINISHED = "finished"  # an empty file beside the runs of all methods
 _SEEDS = 5
-# Of methods in conclusions of papers that five seeds left undecided, with a budget of evaluations.
-_MORE_SEEDS = 10
+_BUDGET_SEEDS = 10  # with a budget of evaluations, of the following methods
+# The methods of those conclusions of papers that five seeds left undecided.
 _UNDECIDED = (
     *("hsdag:variant=paper", "colocrl", "hierarchical:variant=paper", "scotch"),
     *("giph", "placeto"),
@@ -107,7 +107,7 @@ def _run_method(name: str, problem: Instance, method: str, find: base.Find, path
         return
     is_seeded = registered is None or registered.seeded
     seeds = range(_SEEDS if is_seeded else 1)
-    budget_seeds = range(_MORE_SEEDS) if method in _UNDECIDED else seeds
+    budget_seeds = range(_BUDGET_SEEDS) if method in _UNDECIDED else seeds
     is_search = registered is not None and registered.kind == "search"
     compiles = registered is None or registered.kind == "learned" or is_search
     try:
@@ -115,13 +115,11 @@ def _run_method(name: str, problem: Instance, method: str, find: base.Find, path
         seconds = max(tables.WARM_S, tables.COLD_S - compile_s)
         num_parameters = _count_parameters(method, problem)
         run_curve = partial(curves.run, method, find, problem)
+        searches = [(seed, tables.EVALUATIONS, tables.LIMIT_S) for seed in budget_seeds]
+        searches += [(seed, 0, seconds) for seed in seeds]
         results = [
             (seed, budget, run_curve(seed, seconds=limit_s, budget=budget or curves.NO_BUDGET))
-            for budget, limit_s, numbers in (
-                (tables.EVALUATIONS, tables.LIMIT_S, budget_seeds),
-                (0, seconds, seeds),
-            )
-            for seed in numbers
+            for seed, budget, limit_s in searches
         ]
         # Other methods compile before their first step, so that their cold runs follow from these.
         for seed in seeds if is_search else ():

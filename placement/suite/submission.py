@@ -18,7 +18,7 @@ from placement.graphs import dag
 from placement.instance import Instance
 from placement.suite.archive import Best
 
-_TOLERANCE = 1e-6  # relative: an improvement has to be larger
+TOLERANCE = 1e-6  # relative: an improvement has to be larger
 
 
 class Answer(NamedTuple):
@@ -128,7 +128,7 @@ def find_improvements(values_s: Mapping[str, float], known: Mapping[str, Best]) 
     return [
         name
         for name, value_s in values_s.items()
-        if value_s < (known[name].value_s * (1 - _TOLERANCE) if name in known else math.inf)
+        if value_s < (known[name].value_s * (1 - TOLERANCE) if name in known else math.inf)
     ]
 
 
@@ -167,5 +167,5 @@ def summarise(
         num_problems=len(problems),
         geometric_mean=float(np.exp(np.log(scores).mean())) if is_complete else math.nan,
         worst=float(scores.max()) if is_complete else math.nan,
-        num_best=int((scores <= 1 + _TOLERANCE).sum()),
+        num_best=int((scores <= 1 + TOLERANCE).sum()),
     )
