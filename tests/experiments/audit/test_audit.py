@@ -3,6 +3,7 @@
 import gzip
 import math
 import time
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -119,6 +120,18 @@ def test_more_seeds_may_have_a_budget_than_a_time_limit():
     results = tables.evaluate(stored, [_PROBLEM])
     assert [len(results.at("giph", point)[0]) for point in range(3)] == [10, 5, 5]
     assert "`hsdag` is undecided against `giph`" in tables.make_sentences(stored)[1]
+    header, rows = tables.make_tables(stored)["audit"]
+    seeds = {row[0]: row[header.index("seeds")] for row in rows}
+    assert (seeds["`giph`"], seeds["`hsdag`"], seeds["`lns`"]) == ("5 to 10", "5", "1")
+
+
+def test_stored_runs_of_a_method_have_equally_many_seeds_on_each_problem():
+    """The interquartile mean weights every run alike."""
+    seeds = Counter((run.method, run.budget, run.problem) for run in tables.read_stored())
+    counts: dict[tuple[str, int], set[int]] = {}
+    for (method, budget, _), count in seeds.items():
+        counts.setdefault((method, budget), set()).add(count)
+    assert all(len(different) == 1 for different in counts.values())
 
 
 def test_a_method_without_a_solution_counts_as_the_best_single_device():
