@@ -10,7 +10,7 @@ from rich.console import Console
 from placement.errors import UserError
 from placement.pipeline.console import faults, metrics
 from placement.reporting import details as details_lib
-from placement.reporting import runs, traces
+from placement.reporting import runs, traces, units
 from placement.reporting.figures import (
     device_plots,
     graph_plot,
@@ -44,14 +44,16 @@ def draw_run(
             )
         return details
 
-    drawings: dict[str, Callable[[], Any]] = {
+    # Devices that share cores have no throughput of a pipeline.
+    has_throughput = any(units.number(row.get("max_load_s")) for row in rows)
+    drawings: dict[str, Callable[[], Any] | None] = {
         "placement": lambda: graph_plot.placement(required_details()),
         "timeline": lambda: device_plots.timeline(required_details()),
         "loads": lambda: device_plots.loads(required_details()),
         "latencies": lambda: search_plots.latencies(summary),
         "search": lambda: search_plots.search(metrics.read_metrics(workdir), rows),
         "errors": lambda: scatter_plots.errors(scatter_plots.pairs(rows), name),
-        "front": lambda: scatter_plots.pareto(rows),
+        "front": (lambda: scatter_plots.pareto(rows)) if has_throughput else None,
     }
     trace = workdir / "trace.json"
     trace.unlink(missing_ok=True)  # of an earlier run
@@ -82,7 +84,7 @@ def draw_comparison(
 
 
 def write(
-    drawings: Mapping[str, Callable[[], Any]],
+    drawings: Mapping[str, Callable[[], Any] | None],
     workdir: Path,
     console: Console,
     fault_log: faults.Faults,
@@ -93,6 +95,7 @@ def write(
 
     Args:
       drawings: by name of the file, functions that draw a figure or raise `NothingToDrawError`.
+        None: the run has no such figure, and none of an earlier run stays.
       workdir, console, fault_log: the run directory, to print the reasons on, and for other errors.
       suffixes: of the files of each figure, with 'svg'.
 
@@ -104,6 +107,8 @@ def write(
     for name, draw in drawings.items():
         for suffix in suffixes:  # of an earlier run
             (directory / f"{name}.{suffix}").unlink(missing_ok=True)
+        if draw is None:
+            continue
         with fault_log.during(f"drawing {name}"):
             try:
                 plots.save(draw(), directory, name, suffixes)

@@ -1,6 +1,7 @@
 """Which figures a run directory gets, and what is said of the others."""
 
 import json
+import math
 import sys
 
 import pytest
@@ -69,6 +70,15 @@ def test_a_run_that_knows_everything_gets_every_figure_and_a_trace(tmp_path, cap
     assert lines() == []
 
 
+def test_a_run_without_throughput_has_no_front_and_no_line_about_it(tmp_path, capsys):
+    console, lines = _console(capsys)
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures/front.svg").write_text("of an earlier command")
+    _draw(_summary(max_load_s=math.nan), tmp_path, console)
+    assert "front.svg" not in _drawn(tmp_path)
+    assert not any("front" in line for line in lines())
+
+
 def test_an_older_run_gets_what_it_knows_and_each_reason_once(tmp_path, capsys):
     """Figures that an earlier command drew, and this one cannot draw, do not stay."""
     console, lines = _console(capsys)
@@ -78,10 +88,9 @@ def test_an_older_run_gets_what_it_knows_and_each_reason_once(tmp_path, capsys):
     _draw(_summary(), tmp_path, console)
     assert _drawn(tmp_path) == _both("latencies", "errors")
     said = lines()
-    assert len(said) == 3
+    assert len(said) == 2
     assert said[0].startswith("no figure of placement, timeline, loads: no details.json")
     assert said[1] == "no figure of search: the search left no metrics to plot"
-    assert said[2].startswith("no figure of front: ")
     assert not (tmp_path / "trace.json").exists()
 
 
