@@ -19,8 +19,8 @@ runs of the same methods on the same problems; of unfinished problems those of `
 Without a command the tables of these runs are printed.
 
 Each method searches twice with each seed: once with a budget of evaluations, once with a time
-limit. Some methods have more seeds with the budget. A search that is not learned runs a third time,
-for 20 s and without compiled programs. A method without randomness has one seed.
+limit. The methods `_UNDECIDED` have more seeds with the budget. A search that is not learned runs a
+third time, for 20 s and without compiled programs. A method without randomness has one seed.
 """
 
 import sys
@@ -49,12 +49,12 @@ FOLDER = Path("runs/audit")
 _RUNS = "runs.csv"
 _FINISHED = "finished"  # an empty file beside the runs of all methods
 _SEEDS = 5
-_BUDGET_SEEDS = 10  # with a budget of evaluations, of the following methods
-# The methods of those conclusions of papers that five seeds left undecided.
+# Methods of the papers' conclusions that `_SEEDS` left undecided have more runs with a budget.
 _UNDECIDED = (
     *("hsdag:variant=paper", "colocrl", "hierarchical:variant=paper", "scotch"),
     *("giph", "placeto"),
 )
+_BUDGET_SEEDS = 10
 METHODS = (
     *tables.COMPARED,
     *("human_expert", "scotch", "metis", "lns", "cpsat"),

@@ -203,36 +203,36 @@ def _summarise(results: Results) -> Grid:
     rows = []
     for method in _rank(results, 1):
         scores = [results.at(method, point) for point in range(len(POINTS))]
-        counts = [len(seeds) for seeds_by_problem in scores for seeds in seeds_by_problem]
-        row = [f"`{method}`", _write_range(counts)]
+        row = [f"`{method}`", _write_seeds(scores)]
         for point in range(len(POINTS)):
             row.append(_mean(results, method, point).write())
             row.append(statistics.interquartile_mean(scores[point]).write())
         cells = [run for problem in results.problems for run in results.runs[method, problem]]
         timed = [run for run in cells if run.budget == 0]
         rates = [run.points[-1].evaluations / run.points[-1].seconds for run in timed]
+        sizes = [run.num_parameters for run in cells]
         gain = statistics.geometric_mean(
             [
                 seeds / single
                 for seeds, single in zip(scores[1], results.at(_SINGLE, 1), strict=True)
             ]
         )
+        size = " to ".join(f"{size:,}" for size in dict.fromkeys((min(sizes), max(sizes))))
         compile_s = float(np.mean([run.compile_s for run in timed]))
         row += [
             gain.write(),
             f"{np.median(rates):,.0f}" if len(timed) > len(results.problems) else "-",
-            _write_range([run.num_parameters for run in cells])
-            if learned.is_learned(method)
-            else "-",
+            size if learned.is_learned(method) else "-",
             f"{compile_s:.1f}" if compile_s else "-",
         ]
         rows.append(row)
     return header, rows
 
 
-def _write_range(counts: Sequence[int]) -> str:
-    """Returns the lowest and the highest number, or the one that all are."""
-    return " to ".join(f"{count:,}" for count in dict.fromkeys((min(counts), max(counts))))
+def _write_seeds(scores: Sequence[Sequence[np.ndarray]]) -> str:
+    """Returns the number of seeds at each of the `POINTS`, or one number if all are equal."""
+    counts = [min(len(seeds) for seeds in by_problem) for by_problem in scores]
+    return ", ".join(str(count) for count in (counts if len(set(counts)) > 1 else counts[:1]))
 
 
 def _summarise_families(results: Results, entries: Sequence[suite.Entry]) -> Grid:

@@ -55,6 +55,16 @@ def test_a_best_known_solution_has_the_value_that_the_archive_says(name):
     assert value_s <= singles.min() * (1 + 1e-6)
 
 
+@pytest.mark.parametrize(
+    "name", [entry.name for entry in suite.list_entries() if entry.family == "known_optimum"]
+)
+def test_the_bound_of_a_known_optimum_is_the_work_of_a_device(name):
+    """No placement divides the work better than equally."""
+    compute_s = np.asarray(suite.load(name).costs.compute_s, np.float64)
+    work_s = compute_s.min(axis=1).sum() / compute_s.shape[1]
+    assert suite.best_known(name)[:2] == (work_s, work_s)
+
+
 def test_all_problems_have_a_best_known_solution():
     assert set(archive.read()) == set(NAMES)
 

@@ -44,8 +44,6 @@ def draw_run(
             )
         return details
 
-    # Devices that share cores have no throughput of a pipeline.
-    has_throughput = any(units.number(row.get("max_load_s")) for row in rows)
     drawings: dict[str, Callable[[], Any] | None] = {
         "placement": lambda: graph_plot.placement(required_details()),
         "timeline": lambda: device_plots.timeline(required_details()),
@@ -53,7 +51,7 @@ def draw_run(
         "latencies": lambda: search_plots.latencies(summary),
         "search": lambda: search_plots.search(metrics.read_metrics(workdir), rows),
         "errors": lambda: scatter_plots.errors(scatter_plots.pairs(rows), name),
-        "front": (lambda: scatter_plots.pareto(rows)) if has_throughput else None,
+        "front": _front(rows),
     }
     trace = workdir / "trace.json"
     trace.unlink(missing_ok=True)  # of an earlier run
@@ -72,15 +70,24 @@ def draw_comparison(
     fault_log: faults.Faults,
 ) -> list[Path]:
     """Draws the methods beside each other, and for each graph latency against throughput."""
-    drawings: dict[str, Callable[[], Any]] = {
+    drawings: dict[str, Callable[[], Any] | None] = {
         "ratios": lambda: scatter_plots.ratios(rows, learned),
         "profiles": lambda: profile_plot.profiles(aggregates, learned),
     }
     graphs = list(dict.fromkeys(row["graph"] for row in rows))
     for graph, name in zip(graphs, runs.file_names(graphs), strict=True):
-        of_graph = [row for row in rows if row["graph"] == graph]
-        drawings[f"front-of-{name}"] = functools.partial(scatter_plots.pareto, of_graph)
+        graph_rows = [row for row in rows if row["graph"] == graph]
+        drawings[f"front-of-{name}"] = _front(graph_rows)
     return write(drawings, workdir, console, fault_log, suffixes=("png", "svg", "pdf"))
+
+
+def _front(rows: list[dict[str, Any]]) -> Callable[[], Any] | None:
+    """Returns a function that draws latency against throughput; None if no row has a throughput.
+
+    Placements on devices that share cores have none: no pipeline runs on them at the same time.
+    """
+    has_throughput = any(units.number(row.get("max_load_s")) for row in rows)
+    return functools.partial(scatter_plots.pareto, rows) if has_throughput else None
 
 
 def write(

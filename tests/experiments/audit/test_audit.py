@@ -122,7 +122,7 @@ def test_more_seeds_may_have_a_budget_than_a_time_limit():
     assert "`hsdag` is undecided against `giph`" in tables.make_sentences(stored)[1]
     header, rows = tables.make_tables(stored)["audit"]
     seeds = {row[0]: row[header.index("seeds")] for row in rows}
-    assert (seeds["`giph`"], seeds["`hsdag`"], seeds["`lns`"]) == ("5 to 10", "5", "1")
+    assert (seeds["`giph`"], seeds["`hsdag`"], seeds["`lns`"]) == ("10, 5, 5", "5", "1")
 
 
 def test_stored_runs_of_a_method_have_equally_many_seeds_on_each_problem():

@@ -126,4 +126,8 @@ def test_a_comparison_and_a_calibration_have_figures(tmp_path, capsys):
     names = ("ratios", "profiles", "front-of-a", "front-of-b_c=1")
     assert _drawn(tmp_path) == _both(*names, "errors") | {f"{name}.pdf" for name in names}
     assert [path.stem for path in found] == [*names]
+    shared = [row | ({"max_load_s": math.nan} if row["graph"] == "a" else {}) for row in rows]
+    found = figures.draw_comparison(shared, over_all, ["hsdag"], tmp_path, console, kept)
+    kept.raise_all()
+    assert [path.stem for path in found] == ["ratios", "profiles", "front-of-b_c=1"]
     assert lines() == []
