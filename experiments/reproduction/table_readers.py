@@ -25,6 +25,7 @@ from placement.pipeline.tasks import front
 from placement.reporting import runs as runs_lib
 from placement.reporting import statistics as statistics_lib
 from placement.reporting import summaries, units
+from placement.reporting import verdict as verdict_lib
 from placement.reporting.tables import comparison
 
 Grid = tuple[list[str], list[list[str]]]  # a header, and rows
@@ -58,8 +59,9 @@ def read_report_table(
 
 
 def read_verdict(folder: Path, run: str) -> list[str]:
-    """Reads the verdict of a run's report: the first sentences below the title."""
-    return [(folder / run / "report.md").read_text().splitlines()[2]]
+    """Returns the verdict on a run."""
+    summary = runs_lib.read_summary(folder / run)
+    return [verdict_lib.closing_sentence(summary["rows"], summary["objective"])]
 
 
 def read_merged_comparison(folder: Path, runs: Iterable[str], dropped: Sequence[str] = ()) -> Grid:

@@ -4,7 +4,8 @@ Every task, table, page and figure takes its verdict from `decide`, and every se
 `sentence`. A model runs by a placement on several devices, on a single device, or on a *reference*
 device outside the placement, such as the whole CPU. The last two need no placement, so a placement
 has to be clearly faster than all of them to win: measured 95% intervals must not overlap. A
-reference has to be clearly faster than the best single device.
+reference has to be clearly faster than the best single device. A sentence names the method of every
+time in it.
 """
 
 import math
@@ -22,6 +23,11 @@ from placement.types import OUT_OF_MEMORY, Status
 FIDELITY = 0.25
 _DID_NOT_RUN = (Status.FAILED, Status.INFEASIBLE)  # or cannot
 _ROUNDING = 1e-6  # of predictions in float32
+# These methods search nothing: their placements do not show what a search can find.
+_BASELINES = (
+    *("hetero", "hetero_pipeline", "random", "round_robin", "topological"),
+    *("human_expert", "fill_in_order", "split_by_memory"),
+)
 
 
 class Contender(NamedTuple):
@@ -38,6 +44,11 @@ class Contender(NamedTuple):
     def is_plain(self) -> bool:
         """Whether this way of running the model needs no placement."""
         return summaries.is_single(self.rows[0]) or bool(self.rows[0].get("reference"))
+
+    @property
+    def is_on_one_device(self) -> bool:
+        """Whether the placement of every seed uses one device."""
+        return all(row.get("num_devices") == 1 for row in self.rows)
 
     @property
     def row(self) -> Row:
@@ -61,12 +72,13 @@ class Verdict(NamedTuple):
 
     winner: Contender | None  # None where nothing has a usable latency
     placement: Contender | None  # the best on the devices of the placement, each alone included
-    # What the sentence compares the winner with: the fastest without placing if a placement wins,
-    # else the best placement; None where there is none.
+    # What the sentence compares the winner with: the fastest without placing if a placement wins.
+    # Else the best placement or, if that is clearly slower, the best one of a search; or None.
     rival: Contender | None
     is_measured: bool
     unit: units.Unit
     needs_several_devices: bool = False  # whether no single device has enough memory
+    single_searches: tuple[str, ...] = ()  # names of the searches that chose one device
 
 
 def decide(rows: Sequence[Row], preferred: str = "") -> Verdict:
@@ -82,12 +94,10 @@ def decide(rows: Sequence[Row], preferred: str = "") -> Verdict:
     contenders = _contenders(rows, is_measured)
     singles = [c for c in contenders if summaries.is_single(c.rows[0])]
     references = [c for c in contenders if c.rows[0].get("reference")]
+    placed = [c for c in contenders if not c.is_plain]
     # A placement on one device is that single device, however it was found.
-    placements = [
-        c
-        for c in contenders
-        if not c.is_plain and not (singles and c.rows[0].get("num_devices") == 1)
-    ]
+    placements = [c for c in placed if not (singles and c.is_on_one_device)]
+    single_searches = [c for c in placed if c.is_on_one_device and c.method not in _BASELINES]
     single = min(singles, key=_rank, default=None)
     for candidate in singles:
         if candidate.method == preferred and single and not _is_faster(single, candidate):
@@ -97,22 +107,25 @@ def decide(rows: Sequence[Row], preferred: str = "") -> Verdict:
         if plain is single and (single is None or _is_faster(reference, single)):
             plain = reference
     gains = [c for c in placements if single is None or _is_faster(c, single)]
-    best = min(gains, key=_rank, default=None)
-    winner = best if best and (plain is None or _is_faster(best, plain)) else plain
-    rival: Contender | None
-    if winner is best:
-        rival = plain
-    elif winner is single:
-        rival = min(placements, key=_rank, default=None)
+    winners = [c for c in gains if all(_is_faster(c, p) for p in (*singles, *references))]
+    winner = min(winners, key=_rank, default=plain)
+    if winners:
+        rivals = singles + references
     else:
-        rival = best or single
+        rivals = placements if winner is single else placements + singles
+    rival = min(rivals, key=_rank, default=None)
+    if not winners and winner and rival and _is_faster(winner, rival):
+        searched = [c for c in rivals if c.method not in _BASELINES]
+        rival = None if single_searches else min(searched, key=_rank, default=None)
     unit = summaries.unit(rows)
     out_of_memory = Status.FAILED.describe(OUT_OF_MEMORY)
     single_rows = [row for row in rows if summaries.is_single(row)]
     needs_several = bool(single_rows) and all(
         row["status"].startswith(out_of_memory) for row in single_rows
     )
-    return Verdict(winner, best or single, rival, is_measured, unit, needs_several)
+    placement = min(winners or gains, key=_rank, default=single)
+    names = tuple(f"`{summaries.label(c.rows[0])}`" for c in single_searches)
+    return Verdict(winner, placement, rival, is_measured, unit, needs_several, names)
 
 
 def sentence(verdict: Verdict, objective: str = "") -> str:
@@ -125,16 +138,18 @@ def sentence(verdict: Verdict, objective: str = "") -> str:
         return f"No single device has enough memory. {text}".removesuffix(" No single device runs.")
     use = "Use" if verdict.is_measured else "In simulation, use"
     text = f"{use} {winner.name}: {_written(winner, verdict, objective)}."
+    if rival is None and winner.is_plain and verdict.single_searches:
+        names = " and ".join(verdict.single_searches)
+        return f"{text} {names} found no placement on several devices that is clearly faster."
     if rival is None:
-        missing = "no faster placement is known" if winner.is_plain else "no single device runs"
-        return f"{text} {missing.capitalize()}."
-    takes = _written(rival, verdict, objective)
+        missing = "faster placement is known" if winner.is_plain else "single device runs"
+        return f"{text} No {missing}."
+    takes = f"{rival.name} takes {_written(rival, verdict, objective)}."
     if not winner.is_plain:
-        return f"{text} The fastest without placing, {rival.name}, takes {takes}."
+        return f"{text} Without placing, {takes}"
     if _is_faster(winner, rival):
-        quantifier = "these" if winner.rows[0].get("reference") else "several"
-        return f"{text} The best placement on {quantifier} devices takes {takes}."
-    return f"{text} No placement is clearly faster: the best takes {takes}."
+        return f"{text} {takes[0].upper()}{takes[1:]}"
+    return f"{text} No placement is clearly faster than running without one: {takes}"
 
 
 def misprediction(rows: Iterable[Row]) -> str | None:
@@ -260,4 +275,6 @@ def _rank(contender: Contender) -> tuple[float, float]:
 
 def _written(contender: Contender, verdict: Verdict, objective: str) -> str:
     request = " a request" if objective == "max_load" else ""
-    return f"{verdict.unit.write(contender.latency_s)} {verdict.unit.name}{request}"
+    num_seeds = len(contender.rows)
+    mean = f" (mean of {num_seeds} seeds)" if num_seeds > 1 else ""
+    return f"{verdict.unit.write(contender.latency_s)} {verdict.unit.name}{request}{mean}"

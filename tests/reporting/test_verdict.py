@@ -8,6 +8,8 @@ from placement.reporting import verdict
 from tests.reporting.rows import make_row
 
 SINGLE = make_row("single:A", 0.030, 0.030, 1.0)
+UNCLEAR = "No placement is clearly faster than running without one:"
+NOTHING_FOUND = "found no placement on several devices that is clearly faster."
 
 
 def told(*rows, objective="makespan", preferred=""):
@@ -24,8 +26,7 @@ def test_the_plain_cpu_wins_where_it_is_faster_than_the_best_placement():
     assert decided.winner.method == "reference:CPU [f32, all 2 threads]"
     assert decided.placement.method == "search"
     assert verdict.sentence(decided) == (
-        "Use `CPU [f32, all 2 threads]`: 150.0 ms. The best placement on these devices takes "
-        "195.0 ms."
+        "Use `CPU [f32, all 2 threads]`: 150.0 ms. The placement of `search` takes 195.0 ms."
     )
 
 
@@ -38,8 +39,8 @@ def test_the_verdict_says_that_no_single_device_has_enough_memory():
     )
     cpu = make_row("reference:CPU", None, 0.040, reference=True)
     assert told(single, placed, cpu) == (
-        "No single device has enough memory. Use the placement of `search`: 20.00 ms. The fastest "
-        "without placing, `CPU`, takes 40.00 ms."
+        "No single device has enough memory. Use the placement of `search`: 20.00 ms. Without "
+        "placing, `CPU` takes 40.00 ms."
     )
     fits = make_row("single:B", 0.030, 0.030, 1.0)
     assert told(single, fits, placed).startswith("Use the placement of `search`: 20.00 ms.")
@@ -50,21 +51,13 @@ def test_the_verdict_says_that_no_single_device_has_enough_memory():
     ("search", "reference", "expected"),
     [
         # median ms of a placement and of the whole CPU, beside 30 ms on one device
-        (20.0, 25.0, "Use the placement of `search`: 20.00 ms. The fastest without placing, `CPU`"),
-        (20.0, 40.0, "The fastest without placing, `A` alone, takes 30.00 ms."),
-        (20.0, 20.1, "Use `CPU`: 20.10 ms. No placement is clearly faster: the best takes 20.00"),
-        (29.9, 40.0, "Use `A` alone: 30.00 ms. No placement is clearly faster: the best takes 29"),
-        (
-            60.0,
-            40.0,
-            "Use `A` alone: 30.00 ms. The best placement on several devices takes 60",
-        ),
-        (
-            60.0,
-            29.9,
-            "Use `A` alone: 30.00 ms. The best placement on several devices takes 60",
-        ),
-        (60.0, 20.0, "Use `CPU`: 20.00 ms. The best placement on these devices takes 30.00 ms."),
+        (20.0, 25.0, "Use the placement of `search`: 20.00 ms. Without placing, `CPU` takes 25.00"),
+        (20.0, 40.0, "Without placing, `A` alone takes 30.00 ms."),
+        (20.0, 20.1, f"Use `CPU`: 20.10 ms. {UNCLEAR} the placement of `search` takes 20.00"),
+        (29.9, 40.0, f"Use `A` alone: 30.00 ms. {UNCLEAR} the placement of `search` takes 29.90"),
+        (60.0, 40.0, "Use `A` alone: 30.00 ms. The placement of `search` takes 60.00 ms."),
+        (60.0, 29.9, "Use `A` alone: 30.00 ms. The placement of `search` takes 60.00 ms."),
+        (60.0, 20.0, "Use `CPU`: 20.00 ms. `A` alone takes 30.00 ms."),
     ],
 )
 def test_only_what_is_clearly_faster_wins(search, reference, expected):
@@ -87,13 +80,67 @@ def test_predictions_count_where_nothing_was_measured():
     rows = [make_row("single:A", 0.03, ratio=1.0), make_row("heft", 0.03, ratio=1.0)]
     assert told(*rows).startswith("In simulation, use `A` alone: 30.00 ms. No placement is clearly")
     rows += [make_row("lns", 0.02, ratio=0.667)]
-    assert told(*rows).startswith("In simulation, use the placement of `lns`: 20.00 ms. The fast")
+    assert told(*rows).startswith("In simulation, use the placement of `lns`: 20.00 ms. Without")
 
 
 def test_a_placement_on_one_device_is_that_device():
     rows = [make_row("single:A", 0.03, ratio=1.0)]
     rows += [make_row("hetero", 0.0299, ratio=0.99, num_devices=1)]
     assert told(*rows) == "In simulation, use `A` alone: 30.00 ms. No faster placement is known."
+
+
+@pytest.mark.parametrize("median", [None, 0.001])
+def test_baselines_do_not_show_searches(median):
+    def row(method, milliseconds, num_devices, **extra):
+        measured_s = median and milliseconds / 1e3
+        return make_row(
+            method, milliseconds / 1e3, measured_s, milliseconds / 30, num_devices=num_devices,
+            **extra,
+        )  # fmt: skip
+
+    use = "Use `A` alone: 30.00 ms." if median else "In simulation, use `A` alone: 30.00 ms."
+    single, random = row("single:A", 30.0, 1), row("random", 60.0, 2)
+    rows = [single, row("hetero", 30.0, 1), random]
+    assert told(*rows) == f"{use} No faster placement is known."
+    assert told(*rows, row("search", 30.0, 1)) == f"{use} `search` {NOTHING_FOUND}"
+    interrupted = row("search", 30.0, 1, status="interrupted")
+    assert told(*rows, interrupted) == f"{use} `search` {NOTHING_FOUND}"
+    failed = row("search", 30.0, 1, status="failed: fault: why")
+    assert told(*rows, failed) == f"{use} No faster placement is known."
+    both = (row("search", 30.0, 1), row("lns", 30.0, 1), row("hsdag", 70.0, 2))
+    assert told(*rows, *both) == f"{use} `search` and `lns` {NOTHING_FOUND}"
+    assert told(*rows, row("search", 80.0, 2), row("hsdag", 70.0, 2)) == (
+        f"{use} The placement of `hsdag` takes 70.00 ms."  # `random` takes 60 ms
+    )
+
+
+def test_overlapping_placement_is_named():
+    single, hetero = make_row("single:A", 0.2, 0.2753, 1.0), make_row("hetero", 0.2, 0.2753, 1.0)
+    hsdag = make_row("hsdag", 0.2, 0.2597, 0.98, spread=0.1, num_devices=2)
+    cpu = make_row("reference:CPU", None, 0.2, 0.73, reference=True)
+    rows = [single, {**hetero, "num_devices": 1}, hsdag]
+    assert told(*rows) == (
+        f"Use `A` alone: 275.3 ms. {UNCLEAR} the placement of `hsdag` takes 259.7 ms."
+    )
+    assert told(*rows, cpu) == "Use `CPU`: 200.0 ms. The placement of `hsdag` takes 259.7 ms."
+
+
+def test_winner_beats_every_unplaced_row():
+    search = make_row("search", 0.02, 0.02, 0.667, num_devices=2)
+    noisy = make_row("reference:CPU", None, 0.025, 0.833, spread=0.5, reference=True)
+    assert told(SINGLE, search, noisy) == (
+        f"Use `A` alone: 30.00 ms. {UNCLEAR} the placement of `search` takes 20.00 ms."
+    )
+
+
+def test_one_device_for_every_seed():
+    rows = [make_row("single:A", 0.03, ratio=1.0, seed=seed, num_devices=1) for seed in (0, 1)]
+    rows += [make_row("lns", 0.03, ratio=1.0, seed=0, num_devices=1)]
+    rows += [make_row("lns", 0.05, ratio=5 / 3, seed=1, num_devices=2)]
+    assert told(*rows) == (
+        "In simulation, use `A` alone: 30.00 ms (mean of 2 seeds). "
+        "The placement of `lns` takes 40.00 ms (mean of 2 seeds)."
+    )
 
 
 def test_what_failed_or_was_not_measured_cannot_win():

@@ -141,7 +141,7 @@ def test_a_slower_placement_is_not_deployed_and_the_output_says_so(
     out = capsys.readouterr().out
     device = record["deployed"].removeprefix("single:")
     assert f"Use {device} alone: " in out
-    assert "The best placement on several devices takes " in out
+    assert ". The placement, concurrent takes " in out
     assert f"deployed instead of the placement: single:{device}" in out
     folder = tmp_path / "deploy"
     saved = json.loads((folder / "deploy.json").read_text())

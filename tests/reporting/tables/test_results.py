@@ -137,7 +137,7 @@ def test_the_report_says_what_ran_what_is_best_and_what_host_means():
         "`CPU_F32 [host, f32, core 0]`, `CPU_BF16 [host, bf16, core 1]`",
         "objective: `serial`",
         "seed: 3",
-        "\n\nUse `CPU [f32, all]`: 11.90 ms. The best placement on these devices takes 14.80 ms.",
+        "\n\nUse `CPU [f32, all]`: 11.90 ms. The placement of `hsdag` takes 14.80 ms.",
         "`placement.json`",
         "say nothing about GPUs",
     ):
@@ -151,7 +151,7 @@ def test_each_of_several_graphs_has_its_verdict_and_its_wrong_predictions():
     parts = results.compare_markdown(_summary(rows)).split("\n\n")
     assert [parts[0], parts[3]] == ["### a", "### b"]
     assert parts[1].startswith("Use `CPU [f32, all]`: 11.90 ms.")
-    assert parts[4].startswith("Use `CPU` alone: 20.00 ms. The best placement on several devices")
+    assert parts[4].startswith("Use `CPU` alone: 20.00 ms. The placement of `search` takes 57.60")
     assert parts[5].startswith("The prediction for `search` is off by more than 25%")
     assert results.verdict(_summary(rows)).startswith("Over 2 graphs, ")
     assert results.mispredictions(_summary(rows)) == []
