@@ -145,8 +145,8 @@ def write_comparison(
     wrapped_text.print_table(
         comparison.rich_table(compared_rows, f"objective {summary['objective']}"), console
     )
-    for line in learning_curves.verdict(curves):
-        console.print(line, markup=False)
+    if curves.learned:
+        console.print(learning_curves.verdict(curves), markup=False)
     plain_closing = verdict.closing_sentence(plain["rows"], summary["objective"])
     console.print(plain_closing.replace("`", ""), markup=False)
     if not writable:

@@ -1,13 +1,13 @@
 """Progress of learned methods: latencies at the start and at the end of training, and their cost.
 
 Searches that stop at different times cannot be compared by their final results. So they are
-compared by the fastest placement that each had found after equal numbers of evaluations and after
-equal wall times: those at which the first search on the graph ended.
+compared by the fastest placement that each had found after equal numbers of evaluations: those of
+the search on the graph that ended with the fewest.
 """
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,13 +15,13 @@ import numpy as np
 from placement.reporting import units
 from placement.reporting.tables import grids
 
-# A record of metrics.jsonl: method, seed, step, evaluations, elapsed_s, best_s, mean_s, and loss if
-# the step updated the parameters. A latency is null where no placement could run.
+# A record of metrics.jsonl: method, seed, step, evaluations, best_s, mean_s, and loss if the step
+# updated the parameters. A latency is null where no placement could run.
 Record = Mapping[str, Any]
 
 _HEADER = (
     *("graph", "method", "seeds", "first update", "last updates", "improvement"),
-    *("evaluations", "wall s", "best at equal evaluations", "best at equal wall time"),
+    *("evaluations", "best at equal evaluations"),
 )
 _LEGEND = (
     "Means over the seeds with their 95% intervals. First and last: mean latency of the samples of "
@@ -38,23 +38,14 @@ class Learned(NamedTuple):
     last_s: grids.Estimate  # mean latency of the last updates' samples
     improvement: grids.Estimate  # 1 - last / first, paired by seed
     evaluations: float  # mean number of evaluations
-    wall_s: float  # mean wall time
-    best_at_evaluations_s: grids.Estimate  # fastest placement known, at `Budget.evaluations`
-    best_at_wall_s: grids.Estimate  # at `Budget.wall_s`
-
-
-class Budget(NamedTuple):
-    """The smallest number of evaluations and wall time of the searches on a graph."""
-
-    evaluations: int
-    wall_s: float
+    best_s: grids.Estimate  # fastest placement known, at `Curves.budgets`
 
 
 class Curves(NamedTuple):
     """`learned[graph][method]`; a method may be missing on a graph."""
 
     learned: dict[str, dict[str, Learned]]
-    budgets: dict[str, Budget]
+    budgets: dict[str, int]  # the smallest number of evaluations of the searches on each graph
     single_s: dict[str, float]  # latency of the best single device; nan where none runs
 
 
@@ -77,10 +68,8 @@ def summarise(
             seeds.setdefault(record["seed"], []).append(record)
         if not searches:
             continue
-        final = [search[-1] for seeds in searches.values() for search in seeds.values()]
-        budget = Budget(
-            min(record["evaluations"] for record in final),
-            min(record["elapsed_s"] for record in final),
+        budget = min(
+            search[-1]["evaluations"] for seeds in searches.values() for search in seeds.values()
         )
         best_single_s = units.or_nan(single_s.get(graph))
         curves.budgets[graph], curves.single_s[graph] = budget, best_single_s
@@ -91,88 +80,33 @@ def summarise(
     return curves
 
 
-def verdict(curves: Curves) -> list[str]:
-    """Returns two sentences: the best method at equal evaluations, and at equal wall time.
+def verdict(curves: Curves) -> str:
+    """Returns a sentence on the best method at equal evaluations, of curves with learned methods.
 
     Methods are ranked by the geometric mean over graphs of the ratio to the best single device.
     Means with equal three decimals are ties. Graphs on which no single device runs, and methods
     without a ratio on any other graph, are not ranked but named.
     """
-    if not curves.learned:
-        return []
-    return [
-        _verdict(curves, "evaluations", lambda learned: learned.best_at_evaluations_s),
-        _verdict(curves, "wall time", lambda learned: learned.best_at_wall_s),
-    ]
-
-
-def markdown(curves: Curves) -> str:
-    """Writes a Markdown section: a row for each graph and method, the verdict and the budgets."""
-    budgets = ", ".join(
-        f"{graph} {budget.evaluations} and {budget.wall_s:.1f} s"
-        for graph, budget in curves.budgets.items()
-    )
-    parts = [
-        "### How the learned methods learned",
-        grids.markdown(_HEADER, _rows(curves)),
-        "\n".join(f"- {line}" for line in verdict(curves)),
-        f"Equal evaluations and wall time: {budgets}.",
-        _LEGEND,
-    ]
-    return "\n\n".join(parts)
-
-
-def _learned(searches: Sequence[Sequence[Record]], budget: Budget, single_s: float) -> Learned:
-    first_s, last_s = np.empty(len(searches)), np.empty(len(searches))
-    for number, search in enumerate(searches):
-        # The steps that updated the parameters; the budget may cut the last one short.
-        updates = [record for record in search if "loss" in record] or search
-        means_s = [units.or_nan(record["mean_s"]) for record in updates]
-        first_s[number] = means_s[0]
-        last_s[number] = np.mean(means_s[-max(1, int(0.1 * len(updates))) :])
-    return Learned(
-        seeds=len(searches),
-        first_s=grids.estimate(first_s),
-        last_s=grids.estimate(last_s),
-        improvement=grids.estimate(1 - last_s / first_s),
-        evaluations=float(np.mean([search[-1]["evaluations"] for search in searches])),
-        wall_s=float(np.mean([search[-1]["elapsed_s"] for search in searches])),
-        best_at_evaluations_s=grids.estimate(
-            [_best_s(search, "evaluations", budget.evaluations, single_s) for search in searches]
-        ),
-        best_at_wall_s=grids.estimate(
-            [_best_s(search, "elapsed_s", budget.wall_s, single_s) for search in searches]
-        ),
-    )
-
-
-def _best_s(search: Sequence[Record], spent: str, limit: float, single_s: float) -> float:
-    """Returns the search's best latency at the limit of evaluations or time."""
-    affordable = [record for record in search if record[spent] <= limit]
-    return units.or_nan(affordable[-1]["best_s"]) if affordable else single_s
-
-
-def _verdict(curves: Curves, budget: str, best: Callable[[Learned], grids.Estimate]) -> str:
     counted = [graph for graph in curves.learned if not math.isnan(curves.single_s[graph])]
     methods = list(dict.fromkeys(itertools.chain.from_iterable(curves.learned.values())))
     means: dict[str, str] = {}  # formatted mean ratios of methods with a ratio on every graph
     for method in methods:
         ratios = [
-            units.ratio(best(curves.learned[graph][method]).mean, curves.single_s[graph])
+            units.ratio(curves.learned[graph][method].best_s.mean, curves.single_s[graph])
             for graph in counted
             if method in curves.learned[graph]
         ]
         if ratios and len(ratios) == len(counted) and np.isfinite(ratios).all():
             means[method] = f"{math.exp(np.mean(np.log(ratios))):.3f}"
     if not means:
-        return f"At equal {budget}, no learned method has a ratio on every graph."
+        return "At equal evaluations, no learned method has a ratio on every graph."
     ranked = sorted(means, key=lambda method: float(means[method]))  # stable
     lowest = means[ranked[0]]
     first = [method for method in ranked if means[method] == lowest]
     text = (
-        f"Of the learned methods, at equal {budget}, the lowest geometric mean over {len(counted)} "
-        f"graph{'s' if len(counted) > 1 else ''} of the ratio to the best single device is "
-        f"{lowest}, of {'a tie of ' if len(first) > 1 else ''}{_listed(first)}"
+        "Of the learned methods, at equal evaluations, the lowest geometric mean over "
+        f"{len(counted)} graph{'s' if len(counted) > 1 else ''} of the ratio to the best single "
+        f"device is {lowest}, of {'a tie of ' if len(first) > 1 else ''}{_listed(first)}"
     )
     text += "".join(f"; `{m}` has {means[m]}" for m in ranked[len(first) :]) + "."
     if float(lowest) >= 1:
@@ -186,6 +120,43 @@ def _verdict(curves: Curves, budget: str, best: Callable[[Learned], grids.Estima
     return text
 
 
+def markdown(curves: Curves) -> str:
+    """Writes a Markdown section: a row for each graph and method, the verdict and the budgets."""
+    budgets = ", ".join(f"{graph} {budget}" for graph, budget in curves.budgets.items())
+    parts = [
+        "### How the learned methods learned",
+        grids.markdown(_HEADER, _rows(curves)),
+        verdict(curves),
+        f"Equal evaluations: {budgets}.",
+        _LEGEND,
+    ]
+    return "\n\n".join(parts)
+
+
+def _learned(searches: Sequence[Sequence[Record]], budget: int, single_s: float) -> Learned:
+    first_s, last_s = np.empty(len(searches)), np.empty(len(searches))
+    for number, search in enumerate(searches):
+        # The steps that updated the parameters; the budget may cut the last one short.
+        updates = [record for record in search if "loss" in record] or search
+        means_s = [units.or_nan(record["mean_s"]) for record in updates]
+        first_s[number] = means_s[0]
+        last_s[number] = np.mean(means_s[-max(1, int(0.1 * len(updates))) :])
+    return Learned(
+        seeds=len(searches),
+        first_s=grids.estimate(first_s),
+        last_s=grids.estimate(last_s),
+        improvement=grids.estimate(1 - last_s / first_s),
+        evaluations=float(np.mean([search[-1]["evaluations"] for search in searches])),
+        best_s=grids.estimate([_best_s(search, budget, single_s) for search in searches]),
+    )
+
+
+def _best_s(search: Sequence[Record], budget: int, single_s: float) -> float:
+    """Returns the search's best latency after so many evaluations."""
+    affordable = [record for record in search if record["evaluations"] <= budget]
+    return units.or_nan(affordable[-1]["best_s"]) if affordable else single_s
+
+
 def _listed(names: Sequence[str]) -> str:
     *first_names, last_name = (f"`{name}`" for name in names)
     return f"{', '.join(first_names)} and {last_name}" if first_names else last_name
@@ -194,16 +165,10 @@ def _listed(names: Sequence[str]) -> str:
 def _rows(curves: Curves) -> list[list[str]]:
     rows = []
     for graph, methods in curves.learned.items():
-        unit = units.latency_unit(x.best_at_evaluations_s.mean for x in methods.values())
-        single_s = curves.single_s[graph]
-        at_evaluations_s = [learned.best_at_evaluations_s for learned in methods.values()]
-        at_wall_s = [learned.best_at_wall_s for learned in methods.values()]
-        texts = zip(
-            _format_bests(at_evaluations_s, single_s, unit),
-            _format_bests(at_wall_s, single_s, unit),
-            strict=True,
-        )
-        for (method, learned), bests in zip(methods.items(), texts, strict=True):
+        estimates = [learned.best_s for learned in methods.values()]
+        unit = units.latency_unit(estimate.mean for estimate in estimates)
+        bests = _format_bests(estimates, curves.single_s[graph], unit)
+        for (method, learned), best in zip(methods.items(), bests, strict=True):
             gain = learned.improvement
             improvement = "-" if math.isnan(gain.mean) else f"{gain.mean:.1%}"
             improvement += "" if math.isnan(gain.half_width) else f" ± {gain.half_width:.1%}"
@@ -211,7 +176,7 @@ def _rows(curves: Curves) -> list[list[str]]:
                 [
                     *(f"{graph}, {unit.name}", method, str(learned.seeds)),
                     *(learned.first_s.write(unit), learned.last_s.write(unit), improvement),
-                    *(f"{learned.evaluations:.0f}", f"{learned.wall_s:.1f}", *bests),
+                    *(f"{learned.evaluations:.0f}", best),
                 ]
             )
     return rows

@@ -5,15 +5,14 @@ import pytest
 from placement.reporting.tables import learning_curves
 
 
-def _search(method, seed, means_s, bests_s, *, samples=10, step_s=1.0):
-    """The log of a search: `samples` evaluations and `step_s` seconds a step."""
+def _search(method, seed, means_s, bests_s, *, samples=10):
+    """The log of a search: `samples` evaluations a step."""
     return [
         {
             "method": method,
             "seed": seed,
             "step": step,
             "evaluations": samples * step,
-            "elapsed_s": step_s * step,
             "mean_s": mean_s,
             "best_s": best_s,
         }
@@ -21,9 +20,9 @@ def _search(method, seed, means_s, bests_s, *, samples=10, step_s=1.0):
     ]
 
 
-# `slow` learns more an evaluation, `fast` more a second: 20 evaluations and 2 s are in common.
-SLOW = _search("slow", 0, [0.4, 0.2], [0.004, 0.001], step_s=2.0)
-FAST = _search("fast", 0, [0.4] * 8, [0.004, 0.003] + [0.002] * 6, step_s=0.25)
+# `slow` learns more in an evaluation. Both have 20 evaluations.
+SLOW = _search("slow", 0, [0.4, 0.2], [0.004, 0.001])
+FAST = _search("fast", 0, [0.4] * 8, [0.004, 0.003] + [0.002] * 6)
 SINGLE_S = {"a": 0.004, "b": 0.002}
 
 
@@ -46,7 +45,6 @@ def test_first_and_last_updates_are_paired_by_seed():
     assert learned.improvement.mean == pytest.approx(0.625)
     assert learned.improvement.half_width == pytest.approx(2.57058 * 0.125 / math.sqrt(5), rel=1e-4)
     assert learned.evaluations == 200
-    assert learned.wall_s == 20.0
 
 
 def test_records_may_come_in_any_order_and_one_is_enough():
@@ -58,30 +56,25 @@ def test_records_may_come_in_any_order_and_one_is_enough():
 
 def test_equal_budgets_are_the_smallest_that_a_search_ended_with():
     found = _found(a=SLOW + FAST)
-    assert found.budgets["a"] == learning_curves.Budget(20, 2.0)
+    assert found.budgets["a"] == 20
     slow, fast = found.learned["a"]["slow"], found.learned["a"]["fast"]
-    assert slow.best_at_evaluations_s.mean == 0.001
-    assert fast.best_at_evaluations_s.mean == 0.003
-    assert slow.best_at_wall_s.mean == 0.004  # after its first step
-    assert fast.best_at_wall_s.mean == 0.002
-    shorter = _search("fast", 1, [0.4], [0.004], step_s=0.25)  # another seed, which ended early
-    assert _found(a=SLOW + FAST + shorter).budgets["a"] == learning_curves.Budget(10, 0.25)
+    assert slow.best_s.mean == 0.001
+    assert fast.best_s.mean == 0.003
+    shorter = _search("fast", 1, [0.4], [0.004])  # another seed, which ended early
+    assert _found(a=SLOW + FAST + shorter).budgets["a"] == 10
 
 
 def test_before_its_first_record_a_search_knows_the_best_single_device():
-    late = _search("late", 0, [0.1], [0.001], samples=1000, step_s=100.0)
-    found = _found(a=FAST + late)
-    assert found.learned["a"]["late"].best_at_evaluations_s.mean == 0.004
-    assert found.learned["a"]["late"].best_at_wall_s.mean == 0.004
+    late = _search("late", 0, [0.1], [0.001], samples=1000)
+    assert _found(a=FAST + late).learned["a"]["late"].best_s.mean == 0.004
 
 
-def test_the_verdict_differs_between_equal_evaluations_and_equal_wall_time():
-    evaluations, wall = learning_curves.verdict(_found(a=SLOW + FAST))
-    assert "evaluations" in evaluations
-    assert "over 1 graph of" in evaluations
-    assert evaluations.endswith("is 0.250, of `slow`; `fast` has 0.750.")
-    assert "wall time" in wall
-    assert wall.endswith("is 0.500, of `fast`; `slow` has 1.000.")
+def test_methods_compare_by_evaluations_alone():
+    found = _found(a=SLOW + FAST)
+    line = learning_curves.verdict(found)
+    assert "at equal evaluations, the lowest geometric mean over 1 graph of" in line
+    assert line.endswith("is 0.250, of `slow`; `fast` has 0.750.")
+    assert "wall" not in learning_curves.markdown(found)
 
 
 def test_the_verdict_is_by_the_geometric_mean_over_graphs():
@@ -89,18 +82,19 @@ def test_the_verdict_is_by_the_geometric_mean_over_graphs():
     uneven = [_search("uneven", 0, [1.0], [best_s]) for best_s in (0.001, 0.002)]
     even = [_search("even", 0, [1.0], [best_s]) for best_s in (0.0024, 0.0012)]
     found = _found(a=uneven[0] + even[0], b=uneven[1] + even[1])
-    for line in learning_curves.verdict(found):
-        assert line.endswith("over 2 graphs of the ratio to the best single device is 0.500, "
-                             "of `uneven`; `even` has 0.600.")  # fmt: skip
+    assert learning_curves.verdict(found).endswith(
+        "over 2 graphs of the ratio to the best single device is 0.500, of `uneven`; "
+        "`even` has 0.600."
+    )
 
 
 def test_a_tie_is_named_and_so_is_no_improvement():
     names = ("hsdag", "placeto", "colocrl")
     tied = [r for m in names for seed in range(5) for r in _search(m, seed, [0.1], [0.004])]
     found = _found(a=tied)
-    for line in learning_curves.verdict(found):
-        assert "1.000, of a tie of `hsdag`, `placeto` and `colocrl`." in line
-        assert line.endswith("None is faster than the best single device.")
+    line = learning_curves.verdict(found)
+    assert "1.000, of a tie of `hsdag`, `placeto` and `colocrl`." in line
+    assert line.endswith("None is faster than the best single device.")
     assert learning_curves.markdown(found).count("| **1.000** (4.000 ± 0.000) |\n") == 3
 
 
@@ -109,22 +103,20 @@ def test_what_cannot_be_ranked_is_named():
     failed = _search("placeto", 0, [None], [None])
     found = _found(a=everywhere + failed, b=everywhere, c=everywhere)
     assert math.isnan(found.single_s["c"])
-    line = learning_curves.verdict(found)[0]
+    line = learning_curves.verdict(found)
     assert "over 2 graphs" in line
     assert "Not ranked, without a number on some graph: `placeto`." in line
     assert "Not counted, no single device runs: `c`." in line
     text = learning_curves.markdown(found)
-    assert "| a, ms | placeto | 1 | - | - | - | 10 | 1.0 | - (-) | - (-) |" in text
-    assert "| - (1.000) | - (1.000) |" in text  # no unit on `c`
+    assert "| a, ms | placeto | 1 | - | - | - | 10 | - (-) |" in text
+    assert "| - (1.000) |" in text  # no unit on `c`
     only_failed = learning_curves.summarise({"a": failed}, SINGLE_S)
-    assert "no learned method has a ratio" in learning_curves.verdict(only_failed)[0]
+    assert "no learned method has a ratio" in learning_curves.verdict(only_failed)
     assert "- (-)" in learning_curves.markdown(only_failed)
 
 
-def test_nothing_learned_has_no_verdict():
-    found = learning_curves.summarise({"a": []}, SINGLE_S)
-    assert found.learned == {}
-    assert learning_curves.verdict(found) == []
+def test_graphs_without_searches_are_left_out():
+    assert learning_curves.summarise({"a": []}, SINGLE_S).learned == {}
 
 
 def test_tables_show_intervals_and_the_best_in_bold():
@@ -139,11 +131,11 @@ def test_tables_show_intervals_and_the_best_in_bold():
     lines = text.splitlines()
     assert lines[2].startswith("| graph | method | seeds | first update | last updates |")
     assert lines[4] == (
-        "| a, ms | hsdag | 5 | 400.000 ± 0.000 | 200.000 ± 0.000 | 50.0% ± 0.0% | 20 | 2.0 "
-        "| **0.500** (2.000 ± 0.982) | **0.500** (2.000 ± 0.982) |"
+        "| a, ms | hsdag | 5 | 400.000 ± 0.000 | 200.000 ± 0.000 | 50.0% ± 0.0% | 20 "
+        "| **0.500** (2.000 ± 0.982) |"
     )
-    assert "| 0.0% | 20 | 2.0 | 1.000 (4.000) | 1.000 (4.000) |" in lines[5]
-    assert "Equal evaluations and wall time: a 20 and 2.0 s." in lines
+    assert "| 0.0% | 20 | 1.000 (4.000) |" in lines[5]
+    assert "Equal evaluations: a 20." in lines
     assert "of `hsdag`; `placeto` has 1.000." in text
 
 
