@@ -338,6 +338,18 @@ def describe_coverage(stored: Sequence[Run]) -> str:
     return f"The runs cover {len(names)} of {num_problems} problems: {covered}."
 
 
+def describe_excess(stored: Sequence[Run]) -> list[str]:
+    """Returns a sentence on the methods whose runs exceed the budget of evaluations, if any."""
+    names = [entry.name for entry in _list_test(stored)]
+    counts: dict[str, list[int]] = {}
+    for run in stored:
+        if run.problem in names and run.points[-1].evaluations > run.budget > 0:
+            counts.setdefault(run.method, []).append(run.points[-1].evaluations)
+    texts = [f"`{m}` ({min(c):,} to {max(c):,})" for m, c in counts.items()]
+    start = f"Runs of these methods exceed the budget of {EVALUATIONS:,} evaluations"
+    return [f"{start}: {', '.join(texts)}."] if texts else []
+
+
 def make_sentences(stored: Sequence[Run]) -> list[str]:
     """Returns which problems the tables cover, and what follows from the tables at each point.
 
@@ -348,6 +360,7 @@ def make_sentences(stored: Sequence[Run]) -> list[str]:
     return [
         describe_coverage(stored),
         *(_make_sentence(results, point, [_MAIN], compared) for point in range(len(POINTS))),
+        *describe_excess(stored),
         _name_slow_methods(results),
         _count_conclusions(stored),
     ]

@@ -360,7 +360,13 @@ SENTENCES: dict[str, tuple[str, Callable[[Path], list[str]]]] = {
         "docs/REPRODUCTION.md",
         partial(conclusions.describe, runs=tuple(_PLANNER)),
     ),
-    "methods": ("README.md", lambda _: [audit.describe_coverage(audit.read_stored())]),
+    "methods": (
+        "README.md",
+        lambda _: [
+            audit.describe_coverage(audit.read_stored()),
+            *audit.describe_excess(audit.read_stored()),
+        ],
+    ),
     "audit": ("docs/REPRODUCTION.md", lambda _: audit.make_sentences(audit.read_stored())),
     "audit_parts": (
         "docs/REPRODUCTION.md",

@@ -50,13 +50,6 @@ OTHERWISE = {
         ("runs/pretrain_hsdag", "runs/pretrain_max_load"),
         (*_FEW_GRAPHS, f"--config.method={_SMALL_HSDAG}"),
     ),
-    **dict.fromkeys(
-        ("runs/pretrained", "runs/untrained"),
-        (
-            *(f"--config.graphs={_TINY}", "--config.seeds=1", "--config.budget=5"),
-            f"--config.methods={_SMALL_HSDAG}",
-        ),
-    ),
     "runs/unseen": (f"--config.graphs={_TINY}", "--config.methods=zero_shot"),
     # Few methods: the names of the others are checked with the tables. `hetero` asks OpenVINO.
     "runs/reproduce_hierarchical": (
@@ -130,9 +123,6 @@ NOT_RUN = {
     ),
     "python -m experiments.main --config=configs/reproduce_hierarchical.py --task=compare \\": (
         "`experiments.reproduction` runs it"
-    ),
-    "python -m experiments.main --config=simulate --task=compare --workdir=runs/sharded_8 \\": (
-        "it takes minutes"
     ),
     "pip install -e '.[gpu]'": "it is for machines with a GPU",
     "tensorboard --logdir=runs/watched/tensorboard": "TensorBoard is not installed",

@@ -93,6 +93,14 @@ def test_scores_are_over_the_best_known_value_at_each_point():
     np.testing.assert_allclose(results.scores["hsdag", _PROBLEM], [[1], [1], [4]])
 
 
+def test_runs_beyond_the_budget_are_named():
+    over = _run("cpsat", 0, 1.0, tables.EVALUATIONS)._replace(points=(Point(1.0, 5_543, 1.0),))
+    stored = [*_cell("single", 1.0), *_cell("lns", 1.0), over]
+    (sentence,) = tables.describe_excess(stored)
+    assert sentence.endswith("exceed the budget of 1,000 evaluations: `cpsat` (5,543 to 5,543).")
+    assert tables.describe_excess(stored[:-1]) == []
+
+
 def test_a_run_without_compiled_programs_is_the_cold_score():
     best_s = suite.best_known(_PROBLEM).value_s
     stored = [
