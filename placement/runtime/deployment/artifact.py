@@ -24,6 +24,7 @@ first is 'concurrent'.
 """
 
 import dataclasses
+import functools
 import json
 import os
 import time
@@ -39,7 +40,7 @@ from placement.errors import UserError
 from placement.runtime import devices as devices_lib
 from placement.runtime import processors
 from placement.runtime.deployment import description as description_lib
-from placement.runtime.deployment import netron
+from placement.runtime.deployment import netron, service
 from placement.runtime.deployment import shapes as shapes_lib
 from placement.runtime.deployment.description import (
     CONCURRENT,
@@ -49,11 +50,11 @@ from placement.runtime.deployment.description import (
     Description,
 )
 from placement.runtime.deployment.description import SINGLE as SINGLE
-from placement.runtime.deployment.network import REQUESTS_PER_DEVICE, Network
+from placement.runtime.deployment.network import Network
 from placement.runtime.devices import Device
 from placement.runtime.errors import find_reason, silent_stderr, summarise_error
 from placement.runtime.execution import hetero, mixed_precision
-from placement.runtime.execution.executor import Executor, InferRequest
+from placement.runtime.execution.executor import Executor
 from placement.runtime.execution.split import Segment
 from placement.runtime.execution.submodels import Submodels
 from placement.runtime.execution.workers import Workers
@@ -218,6 +219,9 @@ def load(
             f"device {quote_names(absent)} is not present; here are {', '.join(present)}: rename "
             f"it, such as devices={{{absent[0]!r}: {present[-1]!r}}}, or deploy on this machine"
         )
+    description = description._replace(
+        devices=tuple(map(devices_lib.adapt_to_process, description.devices))
+    )
     devices_lib.register_devices(core, description.devices)
     form = {None: description.form, True: CONCURRENT, False: description.serial_form}[concurrent]
     if form == CONCURRENT and not description.segments:
@@ -235,7 +239,12 @@ def load(
         variants = _read_variants(
             file.parent, description, lambda variant: _compile_variant(core, variant, description)
         )
-        return Network(model, _compile(core, model, description), form=form, variants=variants)
+        return Network(
+            model,
+            lambda: service.wrap(_compile(core, model, description)),
+            form=form,
+            variants=variants,
+        )
     except RuntimeError as error:
         raise UserError(
             f"{str(file)!r} cannot be compiled for {description.device}: {summarise_error(error)}; "
@@ -388,30 +397,28 @@ def _load_concurrent(
         elif device.core is not None and device.core not in usable_cores:  # of another machine
             device = dataclasses.replace(device, core=usable_cores[i % len(usable_cores)])
         devices.append(device)
-    workers, submodels = Workers(), Submodels(core, model)
-
-    def compile_executor(num_requests: int) -> Executor:
-        return Executor(
-            submodels, description.segments, devices, workers, num_requests=num_requests
-        )
+    workers = Workers()
 
     def compile_variant(variant: ov.Model) -> Executor:
         return Executor(Submodels(core, variant), description.segments, devices, workers)
 
-    def create_requests() -> list[InferRequest]:
-        return compile_executor(REQUESTS_PER_DEVICE * len(devices)).requests
+    def compile_model() -> service.Compiled:
+        submodels, count = Submodels(core, model), service.REQUESTS_PER_DEVICE * len(devices)
+        compile_executor = functools.partial(
+            Executor, submodels, description.segments, devices, workers
+        )
+        return service.Compiled(
+            compile_executor(), count, lambda: compile_executor(num_requests=count).requests
+        )
 
     try:
-        executor = compile_executor(1)
-        variants = _read_variants(folder, description, compile_variant)
+        return Network(
+            model,
+            compile_model,
+            form=CONCURRENT,
+            workers=workers,
+            variants=_read_variants(folder, description, compile_variant),
+        )
     except BaseException:
         workers.close()
         raise
-    return Network(
-        model,
-        executor,
-        form=CONCURRENT,
-        create_requests=create_requests,
-        workers=workers,
-        variants=variants,
-    )

@@ -29,7 +29,7 @@ REMEDY = "deploy it again"
 
 _FORMS = (SINGLE, HETERO, MIXED, CONCURRENT)
 _SECTION = "placement"
-_VERSION = 4  # files of another version are refused
+_VERSION = 5  # files of another version are refused
 _UNSEALED = "0" * 64  # stands in place of the digest while the digest is computed
 _SEAL = re.compile(rb'<digest value="([0-9a-f]{64})" />')
 # Limits of memory are those of the machine that deploys, and no part of a deployed model.

@@ -13,12 +13,9 @@ import openvino as ov
 from placement.errors import UserError
 from placement.runtime.deployment import service
 from placement.runtime.deployment.shapes import ShapeCheck, Shapes, Variants, check
-from placement.runtime.execution.executor import Executor
 from placement.runtime.execution.workers import Workers
 from placement.runtime.models import colocation
 from placement.runtime.models.fingerprint import quote_names
-
-REQUESTS_PER_DEVICE = 2  # so that one is ready when the other has ended
 
 
 class Network(contextlib.AbstractContextManager["Network"]):
@@ -32,46 +29,52 @@ class Network(contextlib.AbstractContextManager["Network"]):
     def __init__(
         self,
         model: ov.Model,
-        compiled: ov.CompiledModel | Executor,
+        compile_model: Callable[[], service.Compiled],
         *,
         form: str,
-        create_requests: Callable[[], Sequence[service.Runner]] | None = None,
         workers: Workers | None = None,
         variants: Variants | None = None,
     ):
-        """Creates a request of the compiled model; users call `placement.load` instead.
+        """Compiles the model; users call `placement.load` instead.
 
         Args:
           model: defines the inputs and outputs.
-          compiled: the compiled model.
+          compile_model: compiles it, now and after every inference that fails.
           form: see `placement.runtime.deployment.artifact`.
-          create_requests: creates the requests for `submit`; None creates them from `compiled`.
           workers: the executor's threads. They end when this network is closed or collected.
           variants: runs the model with other shapes; None accepts only those of `model`.
         """
         self.form = form
-        self.compiled = None if isinstance(compiled, Executor) else compiled
         # The names of each input, the one to show first.
         self.names = [
             list(dict.fromkeys([*sorted(port.get_names()), port.get_node().get_friendly_name()]))
             for port in model.inputs
         ]
         self._model = model
-        self._runner: service.Runner = (
-            compiled if isinstance(compiled, Executor) else compiled.create_infer_request()
-        )
-        self._last_runner = self._runner  # holds the state of the model, if it has one
         self._variants = variants
+
+        def compile_all() -> service.Compiled:
+            if variants is not None:
+                variants.clear()
+            return compile_model()
+
+        self._engine = service.Engine(compile_all)
+        # The request that holds the state of a stateful model; None after an inference that failed.
+        self._last_runner: service.Runner | None = self._engine.compiled().runner
         self._placed_shapes: Shapes = tuple(tuple(port.get_shape()) for port in model.inputs)
         self._workers = workers
         if workers is not None:  # no join here: a finalizer may run on one of these threads
             weakref.finalize(self, workers.stop)
-        self._create_requests = create_requests
         self._service: service.Service | None = None
         self._log = service.LatencyLog()
         self._is_stateful = colocation.is_stateful(model)
         self._infer_lock, self._service_lock = threading.Lock(), threading.Lock()
         self._is_closed = False
+
+    @property
+    def compiled(self) -> ov.CompiledModel | None:
+        """The compiled model; None in the concurrent form, which has several."""
+        return self._engine.compiled().model
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -87,21 +90,38 @@ class Network(contextlib.AbstractContextManager["Network"]):
 
         Raises:
           UserError: inputs are missing, unknown, or of a wrong shape or type; the model or its
-            placement does not work with their shapes; or the network is closed.
-          RuntimeError: OpenVINO's own, or a device's thread has failed.
+            placement does not work with their shapes; the network is closed; or the model has a
+            state and the inference before failed.
+          RuntimeError: the inference failed. The next one runs on a newly compiled model.
         """
         begin_s = time.perf_counter()
         tensors = self._tensors(inputs)
         shapes = tuple(tuple(tensor.shape) for tensor in tensors)
-        with self._infer_lock:
-            self._check_open()
-            runner = self._runner
+
+        def run(compiled: service.Compiled) -> service.Outputs:
+            runner = compiled.runner
             if self._variants is not None and shapes != self._placed_shapes:
                 runner = self._variants.runner(shapes)
             if self._is_stateful and runner is not self._last_runner:
+                assert self._last_runner is not None
                 service.copy_state(self._last_runner, runner)
                 self._last_runner = runner
-            outputs = service.run(runner, tensors)
+            return service.run(runner, tensors)
+
+        with self._infer_lock:
+            self._check_open()
+            if self._is_stateful and self._last_runner is None:
+                raise UserError(
+                    "the last inference failed and lost the state of the model; call reset_state"
+                )
+            if self._variants is not None and shapes != self._placed_shapes:
+                self._variants.runner(shapes)  # raises errors that are not those of an inference
+            job, known_jobs = self._engine.run(run)
+            if job.failure is not None:
+                self._last_runner = None
+        for known_job in known_jobs:
+            known_job.deliver()
+        outputs = job.result()
         self._log.add(time.perf_counter() - begin_s)
         return outputs
 
@@ -131,7 +151,13 @@ class Network(contextlib.AbstractContextManager["Network"]):
                 f"submit serves only the shapes that were placed, {shapes}; call infer instead"
             )
         self._check_open()
-        return self._open_service().submit(tensors, self._check_open)
+
+        def run(future: service.Future) -> None:
+            _, known_jobs = self._engine.run(lambda model: model.run_idle(tensors), future)
+            for known_job in known_jobs:
+                known_job.deliver()
+
+        return self._open_service().submit(run, self._check_open)
 
     def latencies(self) -> service.Latencies:
         """Returns the latencies of the last requests, from the call to their outputs."""
@@ -145,8 +171,8 @@ class Network(contextlib.AbstractContextManager["Network"]):
         """
         with self._infer_lock:
             self._check_open()
-            self._runner.reset_state()
-            self._last_runner = self._runner
+            self._last_runner = self._engine.compiled().runner
+            self._last_runner.reset_state()
 
     def check_other_shapes(self, required: Sequence[Shapes] = ()) -> list[ShapeCheck]:
         """Compares outputs for other shapes with those of the plain f32 CPU.
@@ -234,14 +260,7 @@ class Network(contextlib.AbstractContextManager["Network"]):
         with self._service_lock:
             self._check_open()
             if self._service is None:
-                if self._create_requests is not None:
-                    requests = self._create_requests()
-                else:
-                    assert self.compiled is not None
-                    optimal_count = self.compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")
-                    count = max(REQUESTS_PER_DEVICE, optimal_count)
-                    requests = [self.compiled.create_infer_request() for _ in range(count)]
-                self._service = service.Service(requests, self._log)
+                self._service = service.Service(self._engine.compiled().num_requests, self._log)
             return self._service
 
     def _check_open(self) -> None:

@@ -18,7 +18,7 @@ import openvino as ov
 from placement import files
 from placement.errors import UserError
 from placement.runtime import devices
-from placement.runtime.deployment import artifact
+from placement.runtime.deployment import artifact, service
 from placement.runtime.deployment.network import Network
 from placement.runtime.devices import Device
 from placement.runtime.execution import hetero
@@ -269,9 +269,12 @@ def compare_outputs(
         """Infers each sample twice: a state that is not carried over shows in the second time."""
         return [a for arrays in samples for _ in range(2) for a in network.infer(list(arrays))]
 
-    reference_device = devices.reference_device()
-    compiled = hetero.compile_placement(ov.Core(), model, None, [reference_device])
-    reference = infer_all(Network(model, compiled, form=artifact.SINGLE))
+    def compile_reference() -> service.Compiled:
+        reference_device = devices.reference_device()
+        compiled = hetero.compile_placement(ov.Core(), model, None, [reference_device])
+        return service.wrap(compiled)
+
+    reference = infer_all(Network(model, compile_reference, form=artifact.SINGLE))
     nonempty = [array for array in reference if array.size]
     if nonempty and all(array.dtype.kind == "f" and np.isnan(array).all() for array in nonempty):
         raise UserError(
@@ -281,6 +284,8 @@ def compare_outputs(
     with artifact.load(folder) as network:
         comparisons = {"load": outputs.compare(reference, infer_all(network))}
     if (folder / artifact.BLOB_FILE).exists():
-        network = Network(model, artifact.import_blob(folder), form="imported")
+        network = Network(
+            model, lambda: service.wrap(artifact.import_blob(folder)), form="imported"
+        )
         comparisons["import"] = outputs.compare(reference, infer_all(network))
     return comparisons

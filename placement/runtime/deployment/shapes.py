@@ -18,6 +18,7 @@ import openvino as ov
 
 from placement import files
 from placement.errors import UserError
+from placement.runtime import devices
 from placement.runtime.deployment import service
 from placement.runtime.execution.executor import Executor
 from placement.runtime.models import frontend, outputs
@@ -90,13 +91,16 @@ class Variants:
         Raises:
           UserError: the model does not accept them.
         """
-        ports = zip(self.model.inputs, shapes, strict=True)
-        text = ";".join(
-            f"{frontend.input_names(port.get_node())[0]}:{','.join(map(str, shape))}"
-            for port, shape in ports
+        shape_by_name = {
+            frontend.input_names(port.get_node())[0]: shape
+            for port, shape in zip(self.model.inputs, shapes, strict=True)
             if port.get_partial_shape().is_dynamic
-        )
-        return frontend.prepare(self.model, text)
+        }
+        return frontend.prepare(self.model, frontend.format_shapes(shape_by_name))
+
+    def clear(self) -> None:
+        """Drops all compiled variants."""
+        self._runners.clear()
 
     def runner(self, shapes: Shapes) -> service.Runner:
         """Returns a request of the variant for these shapes; the first call compiles it.
@@ -170,7 +174,7 @@ def check(
       them.
     """
     checks: list[ShapeCheck] = []
-    config = {"INFERENCE_PRECISION_HINT": "f32"}
+    config = dict(devices.reference_device().properties)
     proposed = propose_shapes(variants.partial_shapes, placed)
     others = (shapes for shapes in proposed if shapes not in required)
     for shapes in itertools.chain(required, others):

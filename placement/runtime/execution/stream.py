@@ -63,6 +63,15 @@ class Stream(RequestGroup):
         self._ends_s: list[float] = []
         self._queue.set_callback(lambda *_: self._ends_s.append(time.perf_counter()))
 
+    def infer(self) -> None:
+        """Runs the first request alone, and waits for its outputs.
+
+        Raises:
+          RuntimeError: the inference failed. `infer` of OpenVINO discards it on one thread.
+        """
+        self.requests[0].start_async()
+        self.requests[0].wait()
+
     def stream(self, count: int) -> float:
         """Runs `count` requests, more than `num_requests`; each begins when another has ended.
 

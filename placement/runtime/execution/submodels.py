@@ -15,11 +15,6 @@ from placement.runtime.execution.split import (
 )
 from placement.runtime.models.operations import find_constants_read, ops_by_name
 
-# A device of one core computes on the thread that calls it, so that its submodels need no threads.
-# By default each submodel has two idle ones. A few thousand idle threads make a waiting thread wake
-# up in 70 us instead of 25 us, and the candidate measured last would seem the slowest.
-_NO_THREADS = {"NUM_STREAMS": 0}
-
 # The constants that a device may hold as a share of its limit. The rest is left to the plug-in. It
 # took up to 2.3 times the constants (docs/MEMORY.md), but how much it takes is unknown before.
 CONSTANTS_SHARE = 0.25
@@ -84,7 +79,7 @@ class Submodels:
             constants = set[str]().union(*(self._constants_read.get(op, ()) for op in part.ops))
             num_bytes = sum(self._constant_bytes[name] for name in constants)
             self._make_room(device, num_bytes, keys)
-            compiled = self._core.compile_model(submodel, device.name, _compile_properties(device))
+            compiled = self._core.compile_model(submodel, device.name, dict(device.properties))
             self._cache[key] = compiled, num_bytes
             self.num_compilations += 1
         compiled_models = [self._cache[key][0] for key in keys]
@@ -131,9 +126,7 @@ class Submodels:
                 is_limited = device.capacity_bytes is not None
                 name = reference_device().name if is_limited else device.name
                 try:
-                    compiled = self._core.compile_model(
-                        self.model, name, _compile_properties(device)
-                    )
+                    compiled = self._core.compile_model(self.model, name, dict(device.properties))
                     self._formats[key] = _read_formats(self.model, compiled)
                 except RuntimeError:  # it does not support an operation, and will not be given it
                     self._formats[key] = {}
@@ -146,14 +139,9 @@ class Submodels:
         return formats
 
 
-def _compile_properties(device: Device) -> dict[str, object]:
-    return dict(device.properties) | (_NO_THREADS if device.core is not None else {})
-
-
 def _device_key(device: Device) -> tuple[object, ...]:
     """Returns what compilations for a device depend on."""
-    properties = _compile_properties(device)
-    return device.name, *sorted((key, str(value)) for key, value in properties.items())
+    return device.name, *sorted((key, str(value)) for key, value in device.properties.items())
 
 
 def _read_formats(model: ov.Model, compiled: ov.CompiledModel) -> dict[TensorId, TensorFormat]:

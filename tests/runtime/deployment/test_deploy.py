@@ -185,7 +185,7 @@ def test_files_that_are_no_deployed_model_are_refused(folder, tmp_path):
     (tmp_path / "model.bin").write_bytes((folder / "model.bin").read_bytes())
     for old, new, said in (
         ('name="left"', 'name="gauche"', "'gauche', 'left'|'left', 'gauche'"),
-        ('<version value="4" />', '<version value="9" />', "has version 9"),
+        ('<version value="5" />', '<version value="9" />', "has version 9"),
         ("<net", "<nut", "cannot be read"),
     ):
         assert old in text

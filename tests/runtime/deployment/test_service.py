@@ -89,14 +89,11 @@ class _Slow:
 
     def __init__(self) -> None:
         self.let, self.begun = threading.Semaphore(0), 0
-        self.output_tensors: list = []
 
-    def set_input_tensor(self, index, tensor) -> None:
-        raise AssertionError("there are no inputs")
-
-    def infer(self) -> None:
+    def run(self, future) -> None:
         self.begun += 1
         self.let.acquire()
+        future.set_result([])
 
 
 def _never_closed() -> None:
@@ -105,12 +102,12 @@ def _never_closed() -> None:
 
 def test_who_submits_faster_than_requests_end_is_held_back():
     slow = _Slow()
-    served = service.Service([slow], service.LatencyLog())
+    served = service.Service(1, service.LatencyLog())
     futures, most = [], 1 + service._WAITING_PER_RUNNER
 
     def submit_all() -> None:
         for _ in range(2 * most):
-            futures.append(served.submit([], _never_closed))
+            futures.append(served.submit(slow.run, _never_closed))
 
     submitting = threading.Thread(target=submit_all)
     submitting.start()
@@ -131,16 +128,16 @@ def test_who_submits_faster_than_requests_end_is_held_back():
 
 def test_who_is_held_back_hears_that_the_service_has_been_closed():
     slow = _Slow()
-    served = service.Service([slow], service.LatencyLog())
+    served = service.Service(1, service.LatencyLog())
     closed = threading.Event()
 
     def check_open() -> None:
         if closed.is_set():
             raise UserError("closed")
 
-    futures = [served.submit([], check_open) for _ in range(1 + service._WAITING_PER_RUNNER)]
+    futures = [served.submit(slow.run, check_open) for _ in range(1 + service._WAITING_PER_RUNNER)]
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        late = pool.submit(served.submit, [], check_open)
+        late = pool.submit(served.submit, slow.run, check_open)
         closed.set()
         with pytest.raises(UserError, match="closed"):
             late.result(PATIENCE_S)
@@ -148,17 +145,16 @@ def test_who_is_held_back_hears_that_the_service_has_been_closed():
     served.close()
     assert [future.result(PATIENCE_S) for future in futures] == [[]] * len(futures)
     with pytest.raises(UserError, match="closed"):
-        served.submit([], check_open)
+        served.submit(slow.run, check_open)
 
 
 def test_an_error_is_that_of_its_request_alone():
-    class Failing(_Slow):
-        def infer(self) -> None:
-            raise RuntimeError("out of order")
+    def fail(future) -> None:
+        raise RuntimeError("out of order")
 
     log = service.LatencyLog()
-    served = service.Service([Failing()], log)
-    futures = [served.submit([], _never_closed) for _ in range(5)]
+    served = service.Service(1, log)
+    futures = [served.submit(fail, _never_closed) for _ in range(5)]
     for future in futures:
         with pytest.raises(RuntimeError, match="out of order"):
             future.result(PATIENCE_S)
