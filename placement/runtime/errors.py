@@ -21,12 +21,18 @@ _OUT_OF_MEMORY_TEXTS = (
     *("ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY", "ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY"),
 )
 
-# Beginnings of lines in OpenVINO's exceptions that state a place in its source, or nothing useful.
+# Places in the source code of OpenVINO, which its exceptions quote.
+_SOURCE_PLACE = re.compile(
+    r"(RuntimeError: |Caught exception: )?((Standard )?Exception from |Check '.*' failed at )?"
+    r"\S+\.[ch]pp:\d+:?"
+)
+# Beginnings of lines in OpenVINO's exceptions that say nothing about the cause.
 _USELESS_BEGINNINGS = (
-    *("Exception from ", "Check '", "RuntimeError: Check '", "While validating", "Summary:"),
-    *("FrontEnd API failed", "Loading input", "Converting input", "Shape inference input"),
+    *("While validating", "Summary:", "Details:", "Not Implemented:", "FrontEnd API failed"),
+    *("Loading input", "Converting input", "Shape inference input"),
     *("Model wasn't fully converted", "Unable to read the"),
 )
+_OPERATION_LINE = re.compile(r"(node with name '.*'|^Node .* of type \w+)\n", re.MULTILINE)
 
 
 class FailedError(Exception):
@@ -38,7 +44,7 @@ class FailedError(Exception):
 
 
 class UnusableError(Exception):
-    """The reference device cannot run the model with its inputs."""
+    """The reference device cannot run the model with its inputs, or does not repeat its outputs."""
 
 
 class RemoteFaultError(Exception):
@@ -46,32 +52,23 @@ class RemoteFaultError(Exception):
 
 
 def summarise_error(error: BaseException) -> str:
-    """Returns an exception's text in one line, without OpenVINO's lines about its source code."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    source_places = ("Exception from ", "Standard exception from ")
-    useful_lines = [line for line in lines if not line.startswith(source_places)] or lines
-    return " ".join(useful_lines)[:500] or type(error).__name__
-
-
-def quote_causes(error: BaseException) -> str:
-    """Returns what an exception of a plug-in says, in one line, without places in its source.
+    """Returns an exception's text in one line, without places in OpenVINO's source code.
 
     If there is another cause, two lines are left out: that the type of the operation is not
     supported, and that OpenVINO's reference implementation cannot stand in.
     """
-    useless = (*_USELESS_BEGINNINGS, "Standard exception from ", "Details:", "Not Implemented:")
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    causes = [line for line in lines if not line.startswith(useless)]
+    causes = _list_causes(error)
     specific_causes = [
         cause
         for cause in causes
         if not cause.startswith(("Unsupported operation of type", "Cannot fallback on ngraph"))
     ]
-    return "; ".join(dict.fromkeys(specific_causes or causes))[:500] or summarise_error(error)
+    text = "; ".join(cause.rstrip(".;: ") for cause in dict.fromkeys(specific_causes or causes))
+    return text[:500] or type(error).__name__
 
 
 def find_reason(error: BaseException, otherwise: str) -> str:
-    """Returns the line of an exception of OpenVINO's readers that says what is wrong.
+    """Returns the line of an exception of OpenVINO that says what is wrong.
 
     The operation that the exception names, if any, is appended.
 
@@ -79,17 +76,28 @@ def find_reason(error: BaseException, otherwise: str) -> str:
       error: the exception.
       otherwise: the text to return if no line says what is wrong.
     """
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    useful_lines = [
+    causes = _list_causes(error)
+    if not causes:
+        return otherwise
+    reason = causes[0].lstrip("- ").rstrip(".!; ")
+    op_name = re.search(r"with friendly_name '(.*)'", str(error))
+    if op_name is None or op_name[1] in reason:
+        return reason
+    return f"{reason} (operation {op_name[1]!r})"
+
+
+def _list_causes(error: BaseException) -> list[str]:
+    """Returns the lines of an exception that say what is wrong."""
+    lines = [line.strip() for line in _SOURCE_PLACE.sub("", str(error)).splitlines()]
+    causes = [
         line
         for line in lines
-        if not line.startswith(_USELESS_BEGINNINGS) and not line.endswith("with a message:")
+        if line
+        and not line.startswith(_USELESS_BEGINNINGS)
+        and not line.endswith("with a message:")
     ]
-    if not useful_lines:
-        return otherwise
-    reason = useful_lines[0].lstrip("- ").rstrip(".!; ")
-    op_name = re.search(r"with friendly_name '(.*)'", str(error))
-    return f"{reason} (operation {op_name[1]!r})" if op_name else reason
+    # A line of the CPU plug-in that only names an operation belongs to the line after it.
+    return _OPERATION_LINE.sub(r"\1: ", "\n".join(causes)).splitlines()
 
 
 @contextlib.contextmanager

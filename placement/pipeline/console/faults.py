@@ -15,6 +15,7 @@ from pathlib import Path
 
 from placement.errors import UserError
 from placement.reporting import runs
+from placement.runtime.errors import find_reason
 
 FILE = "fault.txt"
 
@@ -90,7 +91,7 @@ def summarise(fault: Exception) -> str:
     # An error of another process is a traceback, whose last line has the type and message.
     if lines[0].startswith("Traceback") and len(lines) > 1:
         return lines[-1]
-    return f"{type(fault).__name__}: {lines[0]}".rstrip(": ")
+    return f"{type(fault).__name__}: {find_reason(fault, '')}".rstrip(": ")
 
 
 def write(fault: Exception, workdir: Path | None) -> Path | None:

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import openvino as ov
 
-from placement.runtime.errors import quote_causes
+from placement.runtime.errors import summarise_error
 from placement.runtime.execution.executor import Executor, InferRequest
 
 REQUESTS_PER_DEVICE = 2  # so that one is ready when the other has ended
@@ -121,7 +121,7 @@ class Job:
         try:
             self.outputs = self.infer(compile_model())
         except RuntimeError as error:
-            self.failure = RuntimeError(f"the inference failed: {quote_causes(error)}")
+            self.failure = RuntimeError(f"the inference failed: {summarise_error(error)}")
             self.failure.__cause__ = error
         except BaseException as error:
             self.failure = error

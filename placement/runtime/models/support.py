@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import openvino as ov
 from openvino import opset13 as ops
 
-from placement.runtime.errors import quote_causes
+from placement.errors import UserError
+from placement.runtime.errors import summarise_error
 from placement.runtime.models.operations import computed_names
 
 SCHEMA = {"device": str, "name": str, "op_type": str, "inputs": str, "reason": str}
@@ -69,12 +70,22 @@ def explain(core: Any, model: ov.Model, device: str, names: Iterable[str]) -> li
 
 
 def survey(model: ov.Model) -> dict[str, list[UnsupportedOp]]:
-    """Returns for each device of this machine the operations of a model that it cannot run."""
-    core = ov.Core()
-    return {
-        device: explain(core, model, device, list_unsupported(core, model, device))
-        for device in core.available_devices
-    }
+    """Returns for each device of this machine the operations of a model that it cannot run.
+
+    Raises:
+      UserError: OpenVINO cannot compile the model for a device.
+    """
+    core, unsupported = ov.Core(), dict[str, list[UnsupportedOp]]()
+    for device in core.available_devices:
+        try:
+            names = list_unsupported(core, model, device)
+        except RuntimeError as error:
+            raise UserError(
+                f"OpenVINO cannot compile the model for {device}: {summarise_error(error)}; change "
+                "that part of it and export it again"
+            ) from error
+        unsupported[device] = explain(core, model, device, names)
+    return unsupported
 
 
 def _find_reason(core: Any, op: ov.Node, device: str) -> str:
@@ -91,5 +102,5 @@ def _find_reason(core: Any, op: ov.Node, device: str) -> str:
         results = [ops.result(output) for output in op.outputs()]
         core.compile_model(ov.Model(results, parameters, "alone"), device)
     except RuntimeError as error:
-        return quote_causes(error)
+        return summarise_error(error)
     return _NO_REASON
