@@ -5,9 +5,11 @@ a process; macOS tells only their number. Without `CAN_BIND_THREADS` no device h
 own, and the system chooses where its thread runs.
 """
 
+import contextlib
+import ctypes
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -110,10 +112,23 @@ def list_thread_cores(thread_id: int) -> set[int]:
     return os.sched_getaffinity(thread_id)
 
 
+@contextlib.contextmanager
+def filled_memory(byte: int) -> Iterator[None]:
+    """Fills all memory that the block allocates with a byte; does nothing without glibc."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    perturb = -6  # M_PERTURB: the complement of the value fills new memory
+    if mallopt is not None:
+        mallopt(perturb, byte ^ 0xFF)
+    try:
+        yield
+    finally:
+        if mallopt is not None:
+            mallopt(perturb, 0)
+
+
 def end_with_parent() -> None:
     """Makes Linux kill this process when its parent ends; elsewhere it does nothing."""
     if sys.platform == "linux":
-        import ctypes
         import signal
 
         set_parent_death_signal = 1

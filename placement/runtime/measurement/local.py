@@ -82,7 +82,12 @@ class LocalMeasurer(contextlib.AbstractContextManager["LocalMeasurer"]):
             serialization.write_model(model, directory)
             with serialization.report_free_space(directory):
                 arrays = [array for sample in inputs.samples for array in sample]
-                np.savez(directory / "inputs.npz", *arrays, max_error=np.array(inputs.max_error))
+                np.savez(
+                    directory / "inputs.npz",
+                    *arrays,
+                    max_error=np.array(inputs.max_error),
+                    description=np.array(inputs.description),
+                )
         except OSError:
             self._tempdir.close()
             raise

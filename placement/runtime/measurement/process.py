@@ -56,7 +56,7 @@ class WorkerProcess:
 
         Raises:
           ChildProcessError: the worker does not start.
-          UserError: the reference device cannot run the model.
+          UserError: the reference device cannot run the model, or does not repeat its outputs.
         """
         self._heartbeat = Heartbeat(directory, create=True)
         python_path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
@@ -84,10 +84,7 @@ class WorkerProcess:
             raise ChildProcessError(f"measuring did not start: {content}")
         if kind == "unusable":
             self.kill()
-            raise UserError(
-                f"the plain CPU cannot run the model: {content}; if the model does not accept the "
-                "drawn input values, give others, such as --config.input_values='length:12'"
-            )
+            raise UserError(content)
         assert kind == "ready"
         assert not content, "the worker loaded JAX"
 

@@ -17,12 +17,17 @@ def op_bodies(op: ov.Node) -> list[ov.Model]:
     return []
 
 
+def with_bodies(op: ov.Node) -> Iterator[ov.Node]:
+    """Yields an operation, then those inside its bodies."""
+    yield op
+    for body in op_bodies(op):
+        yield from all_ops(body)
+
+
 def all_ops(model: ov.Model) -> Iterator[ov.Node]:
     """Yields the operations of a model in order, each followed by those inside its bodies."""
     for op in model.get_ordered_ops():
-        yield op
-        for body in op_bodies(op):
-            yield from all_ops(body)
+        yield from with_bodies(op)
 
 
 def ops_by_name(model: ov.Model) -> dict[str, ov.Node]:

@@ -418,7 +418,8 @@ def test_a_placement_that_had_no_time_is_measured_when_it_is_asked_for_again(
 
 def test_a_model_is_compiled_once_for_a_device(model, tmp_path, monkeypatch):
     serialization.write_model(model, tmp_path)
-    np.savez(tmp_path / "inputs.npz", *inputs.load_inputs(model).samples[0], max_error=0.0)
+    arrays = inputs.load_inputs(model).samples[0]
+    np.savez(tmp_path / "inputs.npz", *arrays, max_error=0.0, description="")
     compiled: list[list[str]] = []
 
     def counted(core, model, affinity, devices):

@@ -1,14 +1,16 @@
 """The model that a worker measures, its inputs, and the outputs of the reference device."""
 
+import contextlib
 import functools
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 
 import numpy as np
 import openvino as ov
 
+from placement.runtime import processors
 from placement.runtime.devices import Device, open_core, reference_device
 from placement.runtime.errors import UnusableError, raise_if_exhausted, summarise_error
 from placement.runtime.execution.executor import Executor
@@ -19,10 +21,16 @@ from placement.runtime.execution.workers import Workers
 from placement.runtime.measurement.worker import chains, inference
 from placement.runtime.measurement.worker.heartbeat import Heartbeat
 from placement.runtime.measurement.worker.inference import AnyRequest
-from placement.runtime.models import colocation, outputs
+from placement.runtime.models import colocation, operations, outputs
+from placement.runtime.models.fingerprint import quote_names
 
 _STATEFUL_INFERENCES = 4  # compared for a model with variables, from the initial state on
 _CACHE_BYTES = 2 << 30  # limit on the weights of the cached compiled models
+
+# Operations whose outputs can differ from inference to inference: the first types draw numbers, and
+# a loop without iterations does not write some of its outputs.
+_DRAWING_TYPES, _LOOP_TYPES = ("RandomUniform", "Multinomial"), ("Loop", "TensorIterator")
+_DRAWING_INFERENCES = 8  # per sample; equal outputs of so many inferences are not by chance
 
 
 class CompileDeadlineError(Exception):
@@ -36,14 +44,15 @@ class LoadedModel:
         """Reads the model and its inputs, and runs them on the reference device.
 
         Raises:
-          UnusableError: that device cannot run them.
+          UnusableError: that device cannot compile or run them, or does not repeat its outputs.
           RuntimeError: OpenVINO's own.
         """
         self.core = open_core([])
         self.model = self.core.read_model(directory / "model.xml")
         with np.load(directory / "inputs.npz") as npz:
             self._max_error = float(npz["max_error"])
-            arrays = [npz[name] for name in npz.files if name != "max_error"]
+            description = str(npz["description"])
+            arrays = [npz[name] for name in npz.files if name.startswith("arr_")]
         num_inputs = max(1, len(self.model.inputs))
         self._samples = [arrays[i : i + num_inputs] for i in range(0, len(arrays), num_inputs)] or [
             []
@@ -62,15 +71,83 @@ class LoadedModel:
                 self.core, self.model, None if labels is None else dict(labels), devices
             )
         )
-        begin_s = time.monotonic()
-        compiled = self.compiled(None, [reference_device()])
-        self.compile_s = time.monotonic() - begin_s  # rough compile time of the whole model
+        types = {op.get_type_name() for op in operations.all_ops(self.model)}
+        varying_types = types.intersection(_DRAWING_TYPES) or types.intersection(_LOOP_TYPES)
+        # Memory that a loop does not write is made to differ between the two compiled models.
+        fill_memory = processors.filled_memory if varying_types else contextlib.nullcontext
+        device = reference_device()
+        stage, remedy = "compile the model", "change that part of it and export it again"
         try:
-            reference_request = inference.create_request(compiled, self.inputs)
-            self._reference_outputs = list(self._outputs_of_samples(reference_request))
+            with fill_memory(0x40):  # 3.0 in f32, 2.1 in f16
+                begin_s = time.monotonic()
+                compiled = self.compiled(None, [device])
+                self.compile_s = time.monotonic() - begin_s  # rough compile time of the whole model
+                stage = f"run the model on its inputs ({description})"
+                remedy = "set others, such as --config.input_values='length:12'"
+                request = inference.create_request(compiled, self.inputs)
+                self._reference_outputs = [self._infer_sample(request, s) for s in self._samples]
+            with fill_memory(0xC0):  # -3.0 in f32, -2.4 in f16
+                if varying_types:
+                    compiled = compile_placement(self.core, self.model, None, [device])
+                    request = inference.create_request(compiled, self.inputs)
+                self._check_repetition(request, varying_types)
         except RuntimeError as error:
             raise_if_exhausted(error)
-            raise UnusableError(summarise_error(error)) from error
+            if device.name not in self.core.available_devices:
+                raise
+            raise UnusableError(
+                f"the plain CPU cannot {stage}: {summarise_error(error)}; {remedy}"
+            ) from error
+
+    def _check_repetition(self, request: AnyRequest, varying_types: Set[str]) -> None:
+        """Compares the reference outputs with those of another request of the reference device.
+
+        Args:
+          request: without earlier inferences if the model has operations of `varying_types`.
+          varying_types: types of operations in the model whose outputs can vary.
+
+        Raises:
+          UnusableError: they differ.
+        """
+        is_drawing = not varying_types.isdisjoint(_DRAWING_TYPES)
+        tolerance = self._tolerance([reference_device()])
+        samples = list(zip(self._samples, self._reference_outputs, strict=True))
+        for _ in range(_DRAWING_INFERENCES if is_drawing else 1):
+            # In reverse, so that the inferences before are others than before the reference.
+            for arrays, reference in reversed(samples if varying_types else samples[:1]):
+                repeated = self._infer_sample(request, arrays)
+                differing = {
+                    i % len(self.model.outputs)
+                    for i, (a, b) in enumerate(zip(reference, repeated, strict=True))
+                    if outputs.compare([a], [b]).error > tolerance
+                }
+                if differing:
+                    raise UnusableError(self._describe_varying(sorted(differing), varying_types))
+
+    def _describe_varying(self, indices: Sequence[int], varying_types: Set[str]) -> str:
+        """Returns a message about outputs that vary, with the operations that make them vary."""
+        ports = [self.model.outputs[i] for i in indices]
+        names = quote_names(sorted(port.get_names())[0] for port in ports)
+        ordered_ops = self.model.get_ordered_ops()
+        ancestors = {port.get_node().get_friendly_name() for port in ports}
+        for op in reversed(ordered_ops):
+            if op.get_friendly_name() in ancestors:
+                ancestors.update(map(operations.source_name, op.inputs()))
+        causes = [
+            f"{inner.get_type_name()} {inner.get_friendly_name()!r}"
+            for op in ordered_ops
+            if op.get_friendly_name() in ancestors or self.stateful
+            for inner in operations.with_bodies(op)
+            if inner.get_type_name() in varying_types
+        ]
+        remedy = "export the model without random numbers"
+        if varying_types.isdisjoint(_DRAWING_TYPES):
+            remedy = "set inputs with which they repeat: --config.inputs=FILE.npz"
+        because = f", because of {', '.join(causes[:3])}" if causes else ""
+        return (
+            f"two inferences of the plain CPU with equal inputs differ in the outputs {names}"
+            f"{because}: no placement can be checked; {remedy}"
+        )
 
     def compiled(self, affinity: Affinity | None, devices: Sequence[Device]) -> ov.CompiledModel:
         """Returns the model compiled for a placement (`compile_placement`).
@@ -136,14 +213,22 @@ class LoadedModel:
           devices: the devices that compute in it; their precisions set the tolerance.
           num_samples: how many of the first samples to compare; None: all.
         """
-        references = self._reference_outputs[:num_samples]
-        pairs = zip(references, self._outputs_of_samples(request, num_samples), strict=True)
-        comparisons = [outputs.compare(reference, arrays) for reference, arrays in pairs]
+        samples = list(zip(self._samples, self._reference_outputs, strict=True))[:num_samples]
+        comparisons = [
+            outputs.compare(reference, self._infer_sample(request, arrays))
+            for arrays, reference in samples
+        ]
+        inference.set_inputs(request, self.inputs)
         error, nan_share = map(max, zip(*comparisons, strict=True))
-        tolerance = outputs.tolerance(
-            devices, quantised=self._is_quantised, max_error=self._max_error
-        )
-        return outputs.OutputCheck(error, nan_share, tolerance)
+        return outputs.OutputCheck(error, nan_share, self._tolerance(devices))
+
+    def _tolerance(self, devices: Sequence[Device]) -> float:
+        return outputs.tolerance(devices, quantised=self._is_quantised, max_error=self._max_error)
+
+    def drop_compiled(self) -> None:
+        """Empties the caches after an inference that failed, which may leave models broken."""
+        self._compile_cached.cache_clear()
+        self._submodels = Submodels(self.core, self.model, alive=self._before_compiling)
 
     def _before_compiling(self, share: float) -> None:
         """Raises a `CompileDeadlineError` if no time is left to compile this share of the model."""
@@ -151,25 +236,17 @@ class LoadedModel:
         if time.monotonic() + share * self.compile_s > self._compile_deadline_s:
             raise CompileDeadlineError
 
-    def _outputs_of_samples(
-        self, request: AnyRequest, num_samples: int | None = None
-    ) -> Iterator[list[np.ndarray]]:
-        """Yields the outputs for the first samples, by default for all.
+    def _infer_sample(self, request: AnyRequest, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Returns the outputs for a sample, which stays set as the inputs.
 
-        Afterwards the request has the timed inputs again.
-
-        A model with variables runs several inferences per sample, because a state that is not
-        carried over shows only from the second one on.
+        A model with variables runs several inferences, because a state that is not carried over
+        shows only from the second one on.
         """
-        for arrays in self._samples[:num_samples]:
-            inference.set_inputs(request, arrays)
-            if not self.stateful:
-                yield inference.infer_outputs(request)
-                continue
-            request.reset_state()
-            arrays = [
-                a for _ in range(_STATEFUL_INFERENCES) for a in inference.infer_outputs(request)
-            ]
-            request.reset_state()
-            yield arrays
-        inference.set_inputs(request, self.inputs)
+        self._heartbeat.touch()
+        inference.set_inputs(request, arrays)
+        if not self.stateful:
+            return inference.infer_outputs(request)
+        request.reset_state()
+        arrays = [a for _ in range(_STATEFUL_INFERENCES) for a in inference.infer_outputs(request)]
+        request.reset_state()
+        return arrays
