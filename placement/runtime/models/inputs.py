@@ -10,17 +10,19 @@ import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import openvino as ov
 
 from placement.errors import UserError
+from placement.runtime.errors import find_reason
 from placement.runtime.models import frontend
 
 MAX_SAMPLES = 8  # of a file; every candidate is checked on all samples
 
 _RANGE = re.compile(r"(.+?)\.\.(.+)")
+_BOOLEANS = {"0": False, "false": False, "1": True, "true": True}
 
 
 class Inputs(NamedTuple):
@@ -86,6 +88,72 @@ def load_inputs(
     return Inputs(tuple(samples), description, key, max_error)
 
 
+def convert(value: Any, element_type: ov.Type, subject: str) -> np.ndarray:
+    """Returns a value as an array of the type of an input.
+
+    Args:
+      value: an array, or something that NumPy makes an array of.
+      element_type: the type of the input.
+      subject: the value's name in messages, such as "input 'ids'".
+
+    Raises:
+      UserError: the value is not an array without a mask, or does not fit the type.
+    """
+    is_string = element_type == ov.Type.string
+    dtype = np.dtype(str if is_string else element_type.to_dtype())
+    valid = "strings" if is_string else dtype.name
+    if isinstance(value, np.ma.MaskedArray):
+        raise UserError(f"{subject} is a masked array; pass an array of {valid} without a mask")
+    try:
+        array = np.asarray(value)
+    except Exception as error:  # code of the value's class runs, which may raise anything
+        reason = find_reason(error, type(error).__name__)
+        raise UserError(
+            f"{subject} is not an array ({reason}); pass an array of {valid}"
+        ) from error
+    if not array.size and not isinstance(value, np.ndarray):  # an empty list is float64
+        array = array.astype(dtype)
+    if is_string:
+        return _convert_strings(array, subject)
+    is_integer = array.dtype.kind in "iu" and dtype.kind in "iu"
+    if not (is_integer or np.can_cast(array.dtype, dtype, "same_kind")):
+        raise UserError(f"{subject} is {array.dtype}; pass an array of {valid}")
+    if is_integer and array.size:
+        limits = np.iinfo(dtype)
+        for number in (int(array.min()), int(array.max())):
+            if not limits.min <= number <= limits.max:
+                raise UserError(
+                    f"{subject} contains {number}; pass {valid}, from {limits.min} to {limits.max}"
+                )
+    try:
+        with np.errstate(over="raise"):
+            # Not `ascontiguousarray`, which would give a scalar an axis.
+            return np.asarray(array, dtype=dtype, order="C")
+    except FloatingPointError as error:
+        limit = np.finfo(dtype).max
+        raise UserError(f"{subject} has numbers beyond {limit}, the largest {valid}") from error
+
+
+def _convert_strings(array: np.ndarray, subject: str) -> np.ndarray:
+    """Returns text as an array of str or bytes; OpenVINO crashes on other kinds of text."""
+    is_plain = array.dtype.kind in "US" and array.dtype.isnative
+    if not is_plain:
+        items = array.ravel().tolist() if array.dtype.kind in "OTU" else [None]
+        kinds = (kind for kind in (str, bytes) if all(isinstance(item, kind) for item in items))
+        kind = next(kinds, None)
+        if kind is None:
+            raise UserError(f"{subject} is {array.dtype}; pass an array of strings")
+        array = np.array(items, kind).reshape(array.shape)
+    if array.dtype.kind == "U":
+        try:
+            np.char.encode(array, "utf-8")
+        except UnicodeEncodeError as error:
+            raise UserError(
+                f"{subject} contains {error.object!r}, which UTF-8 cannot encode; pass valid text"
+            ) from error
+    return np.asarray(array, order="C")
+
+
 def _read_samples(
     file: str, model: ov.Model, examples: list[np.ndarray], values: Mapping[int, _InputValue]
 ) -> list[list[np.ndarray]]:
@@ -113,16 +181,13 @@ def _read_samples(
         i = frontend.find_input("inputs", name, parameters)
         example = examples[i]
         input_samples = array[None] if array.shape == example.shape else array
-        if example.dtype.kind == "U":
-            has_type = array.dtype.kind == "U"
-        else:
-            has_type = np.can_cast(array.dtype, example.dtype, "same_kind")
-        if input_samples.shape[1:] != example.shape or not len(input_samples) or not has_type:
+        if input_samples.shape[1:] != example.shape or not len(input_samples):
             raise UserError(
-                f"inputs={file!r} has {name!r} as {array.dtype} {list(array.shape)}; the model "
-                f"takes {example.dtype.type.__name__} {list(example.shape)}, or samples of that"
+                f"inputs={file!r} has {name!r} with the shape {list(array.shape)}; the model takes "
+                f"{list(example.shape)}, or samples of that"
             )
-        stored[i] = input_samples.astype(example.dtype.type)
+        element_type = parameters[i].get_output_element_type(0)
+        stored[i] = convert(input_samples, element_type, f"inputs={file!r}: {name!r}")
     missing = [p for i, p in enumerate(parameters) if i not in stored and i not in values]
     if missing:
         raise UserError(
@@ -153,7 +218,8 @@ def _parse_values(text: str, model: ov.Model) -> dict[int, _InputValue]:
             raise UserError(
                 f"input_values has the malformed entry {entry.strip()!r}; write NAME:VALUE,... or "
                 f"NAME:LOW..HIGH with ';' between inputs; the model's are "
-                f"{frontend.describe_inputs(parameters)}"
+                f"{frontend.describe_inputs(parameters)}; a file suits every name: "
+                "--config.inputs=FILE.npz"
             )
         index = frontend.find_input("input_values", name.strip(), parameters) if colon else 0
         name = name.strip() or frontend.input_names(parameters[index])[0]
@@ -169,8 +235,11 @@ def _make_array(
     """Returns an array of the example's shape and type with the given values."""
     shape, dtype = example.shape, example.dtype
     try:
-        array = np.array(value.values).astype(dtype.type)
-    except (ValueError, OverflowError) as error:
+        if dtype.kind == "b":  # NumPy takes every text for True
+            array = np.array([_BOOLEANS[text.lower()] for text in value.values])
+        else:
+            array = np.array(value.values).astype(dtype.type)
+    except (KeyError, ValueError, OverflowError) as error:
         raise UserError(
             f"input_values gives {value.name!r} {','.join(value.values)!r}, not of its type "
             f"{dtype}; give one value for all of its elements, one each, or LOW..HIGH"

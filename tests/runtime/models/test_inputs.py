@@ -113,17 +113,81 @@ def test_real_inputs_are_read_one_or_several_of_each(tmp_path):
     [
         ({"x": np.zeros((2, 2))}, "lacks n [2,2]; add"),
         ({"y": np.zeros((2, 2))}, "names 'y', which is no input"),
-        ({"x": np.zeros((2, 3))}, "'x' as float64 [2, 3]; the model takes float32 [2, 2]"),
-        ({"n": np.zeros((2, 2))}, "'n' as float64 [2, 2]; the model takes int64 [2, 2]"),
-        ({"x": np.zeros((0, 2, 2))}, "'x' as float64 [0, 2, 2]"),
+        ({"x": np.zeros((2, 3))}, "'x' with the shape [2, 3]; the model takes [2, 2]"),
+        ({"n": np.zeros((2, 2))}, "'n' is float64; pass an array of int64"),
+        ({"x": np.zeros((0, 2, 2))}, "'x' with the shape [0, 2, 2]"),
         ({"x": np.zeros((2, 2, 2)), "n": np.zeros((3, 2, 2), int)}, "2 and 3 samples"),
         ({"x": np.array([["a", None]] * 2)}, "is no .npz of arrays"),
+        ({"x": np.ones((2, 2)), "n": np.full((2, 2), 2**63, np.uint64)}, "contains 9223372036854"),
     ],
 )
 def test_arrays_that_the_model_does_not_take_are_refused(tmp_path, stored, said):
     np.savez(tmp_path / "real.npz", **stored)
     model = takes(x=np.float32, n=np.int64)
     assert said in refusal(model, file=str(tmp_path / "real.npz"))
+
+
+def test_booleans_are_given_by_value():
+    for text, value in (("0", False), ("false", False), ("1", True), ("True", True)):
+        samples = inputs.load_inputs(takes(k=ov.Type.boolean), values=text).samples
+        assert samples[0][0].tolist() == [[value] * 2] * 2
+    assert "'2', not of its type bool" in refusal(takes(k=ov.Type.boolean), values="k:2")
+
+
+class Broken:
+    def __array__(self, *_args, **_kwargs):
+        raise RuntimeError("first\nsecond")
+
+
+@pytest.mark.parametrize(
+    ("element_type", "value", "said"),
+    [
+        ("string", [1.5], "is float64; pass an array of strings"),
+        ("string", None, "is object; pass an array of strings"),
+        ("string", np.array(["a", 1], object), "is object; pass an array of strings"),
+        ("string", np.array(["\ud800"]), "which UTF-8 cannot encode"),
+        ("f32", ["a"], "is <U1; pass an array of float32"),
+        ("f32", [b"a"], "is |S1; pass an array of float32"),
+        ("f32", None, "is object; pass an array of float32"),
+        ("f32", [[1.0], [1.0, 2.0]], "inhomogeneous shape"),
+        ("f32", np.ma.array([1.0, 2.0], mask=[True, False]), "is a masked array"),
+        ("f32", Broken(), "is not an array (first)"),
+        ("f16", [1e6], "has numbers beyond 65504.0, the largest float16"),
+        ("i32", [1.5], "is float64; pass an array of int32"),
+        ("i32", np.array([5, 2**31]), "contains 2147483648; pass int32, from -2147483648"),
+        ("u8", np.array([256]), "contains 256; pass uint8, from 0 to 255"),
+        ("u8", np.array([-1]), "contains -1; pass uint8, from 0 to 255"),
+    ],
+)
+def test_values_of_other_types_are_refused(element_type, value, said):
+    with pytest.raises(UserError, match=r"^input 'x' ") as caught:
+        inputs.convert(value, getattr(ov.Type, element_type), "input 'x'")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        ["ä", ""],
+        np.array(["ä", ""]),
+        np.array(["", "ä"])[::-1],
+        np.array(["ä", ""], object),
+        np.array(["ä", ""], ">U1"),
+        np.array(["ä", ""], np.dtypes.StringDType()),
+        np.array(["ä".encode(), b""]),
+        np.array(["ä".encode(), b""], object),
+    ],
+)
+def test_all_kinds_of_strings_are_inputs(value):
+    tensor = ov.Tensor(inputs.convert(value, ov.Type.string, "input 'x'"))
+    assert tensor.str_data.tolist() == ["ä", ""]
+
+
+def test_integers_that_fit_are_converted():
+    for value in (np.array([0, 255]), np.array([0, 255], np.int32), [0, 255]):
+        assert inputs.convert(value, ov.Type.u8, "x").tolist() == [0, 255]
+    assert inputs.convert([], ov.Type.i32, "x").dtype == np.int32
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no archive", b"PK\x03\x04"])
