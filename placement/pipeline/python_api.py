@@ -23,7 +23,7 @@ from placement.reporting import verdict as verdict_lib
 from placement.reporting.figures import plots, scatter_plots
 from placement.reporting.tables import comparison
 from placement.runtime.deployment import preflight
-from placement.runtime.models import from_python
+from placement.runtime.models import from_python, frontend, variants
 
 if TYPE_CHECKING:
     import pandas
@@ -173,12 +173,17 @@ def compare(
 
 def _format_shapes(shapes: InputShapes) -> str:
     """Returns shapes as the setting has them, such as 'x:1,3@9|x:8,3@1'."""
-    if isinstance(shapes, str):
-        return shapes
-    if isinstance(shapes, Mapping):
-        pairs = ((name, ",".join(map(str, sizes))) for name, sizes in shapes.items())
-        return ";".join(f"{name}:{sizes}" for name, sizes in pairs)
-    return "|".join(f"{_format_shapes(entry)}@{weight}" for entry, weight in shapes)
+    try:
+        if isinstance(shapes, str):
+            return shapes
+        if isinstance(shapes, Mapping):
+            return frontend.format_shapes(shapes)
+        return variants.format_weighted_shapes(shapes)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise UserError(
+            f"input_shapes={shapes!r} has another form than {{'images': (1, 3, 224, 224)}}, or "
+            "[({'images': (1, 3, 224, 224)}, 9), ...]; pass shapes in one of these"
+        ) from error
 
 
 def _graph(model: Any, example_inputs: Any, file: Path) -> str:

@@ -29,8 +29,10 @@ class Settings:
     # of a network (`placement.graphs.training`).
     graph: str = _setting("inception_v3", "a network, the path of a model, or synthetic:ops=N")
     # Several shapes with weights, such as 'x:1,3,224,224@9|x:8,3,224,224@1', are placed for the
-    # weighted sum of their latencies (docs/SHAPES.md).
-    input_shapes: str = _setting("", "shapes of dynamic inputs: images:1,3,224,224;ids:1,128")
+    # weighted sum of their latencies (docs/SHAPES.md). A JSON file suits names with separators.
+    input_shapes: str = _setting(
+        "", "shapes of dynamic inputs: x:1,3,224,224;ids:1,128, or a .json"
+    )
     # For inputs that only accept some numbers: one value for all elements, one value each, or a
     # range to draw from. All other inputs are drawn at random from the seed, several times, and
     # the outputs are checked on every draw.

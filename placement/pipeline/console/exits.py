@@ -51,7 +51,7 @@ def exit_on_error(
 
 def report_mistake(error: Exception, rewrite: Callable[[str], str] = unchanged) -> NoReturn:
     """Prints the error in one line and exits with 2."""
-    text = rewrite(" ".join(str(error).split()))
+    text = rewrite(" ".join(str(error).splitlines()))  # names may have more than one space
     print(f"error: {printable.text(text)}", file=sys.stderr)
     sys.exit(2)
 

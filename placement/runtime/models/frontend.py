@@ -4,16 +4,20 @@ This module also draws random inputs to run a model with. Mistakes in the file o
 shapes are reported as a `UserError` of one line.
 """
 
+import json
 import math
+import operator
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import openvino as ov
 from openvino import passes
 
+from placement import files
 from placement.errors import UserError
 from placement.runtime.errors import find_reason, raise_if_exhausted, silent_stderr
 from placement.runtime.models.operations import all_ops
@@ -40,6 +44,8 @@ _VALUE_KEEPING_TYPES = frozenset(
 
 # Operation type -> index of the input that holds the length of each sequence.
 _LENGTHS_INPUT = {"LSTMSequence": 3, "GRUSequence": 2, "RNNSequence": 2, "ReverseSequence": 1}
+
+SHAPES_SCHEMA = {str: [int]}  # of `input_shapes` in JSON: the sizes by any name of each input
 
 _MAX_ELEMENTS = 2**40  # of an input: terabytes
 _MAX_STEPS = 9  # of a Range whose end is an input
@@ -172,8 +178,9 @@ def prepare(model: ov.Model, input_shapes: str = "") -> ov.Model:
 
     Args:
       model: a model. It is not changed.
-      input_shapes: shapes such as 'images:1,3,224,224;ids:1,128'; any name of an input may be used.
-        Every dynamic input needs a shape; a static input may be given another one.
+      input_shapes: shapes such as 'images:1,3,224,224;ids:1,128', or as a JSON object by name
+        (`format_shapes`); any name of an input may be used. Every dynamic input needs a shape; a
+        static input may be given another one.
 
     Raises:
       UserError: a dynamic input has no shape; `input_shapes` is malformed, names no input, or does
@@ -189,7 +196,7 @@ def prepare(model: ov.Model, input_shapes: str = "") -> ov.Model:
     if missing:
         raise UserError(
             f"the model has dynamic inputs without a shape: {describe_inputs(missing)}; "
-            f"give them one, such as {_example_flag(missing)}"
+            f"set it, such as {_example_flag(missing)}"
         )
     if shapes:
         try:
@@ -258,8 +265,9 @@ def input_names(parameter: ov.Node) -> list[str]:
 def describe_inputs(parameters: Iterable[ov.Node]) -> str:
     """Lists inputs with their shapes, for a message."""
     return ", ".join(
-        f"{input_names(parameter)[0]} {parameter.get_output_partial_shape(0)}"
+        f"{name if _is_plain(name) else repr(name)} {parameter.get_output_partial_shape(0)}"
         for parameter in parameters
+        for name in input_names(parameter)[:1]
     )
 
 
@@ -283,24 +291,70 @@ def find_input(key: str, name: str, parameters: list[ov.Node]) -> int:
     return matches[0]
 
 
+def format_shapes(shapes: Mapping[str, Sequence[int]]) -> str:
+    """Returns shapes by name as `prepare` takes them, such as 'images:1,3,224,224;ids:1,128'.
+
+    It is a JSON object instead if a name contains a separator, or a shape is that of a scalar.
+    """
+    sizes_by_name = {name: list(map(operator.index, sizes)) for name, sizes in shapes.items()}
+    if all(_is_plain(name) and sizes for name, sizes in sizes_by_name.items()):
+        pairs = ((name, ",".join(map(str, sizes))) for name, sizes in sizes_by_name.items())
+        return ";".join(f"{name}:{sizes}" for name, sizes in pairs)
+    text = json.dumps(sizes_by_name, ensure_ascii=False)
+    return text if text.isprintable() else json.dumps(sizes_by_name)
+
+
+def parse_json_shapes(text: str, schema: files.Schema) -> Any:
+    """Returns the data of `input_shapes` in JSON.
+
+    Raises:
+      UserError: the text is not JSON, or does not fit the schema.
+    """
+    try:
+        data = json.loads(text)
+        files.check(data, schema, "")
+    except (ValueError, RecursionError) as error:
+        raise UserError(
+            f"input_shapes={text!r} cannot be read as JSON: {error}; write shapes by name, such as "
+            '{"images": [1, 3, 224, 224]}, or [{"shapes": {"images": [1, 3, 224, 224]}, '
+            '"weight": 9}, ...]'
+        ) from error
+    return data
+
+
+def _is_plain(name: str) -> bool:
+    """Returns whether a name needs no JSON: the separators of `input_shapes` do not end it."""
+    is_ended = name[:1] in "{[" or not {*";|'"}.isdisjoint(name)
+    return name == " ".join(name.split()) and name.isprintable() and not is_ended
+
+
 def _parse_shapes(text: str, model: ov.Model) -> dict[int, tuple[int, ...]]:
-    """Parses 'images:1,3,224,224;ids:1,128' to {index of the input: shape}."""
+    """Parses 'images:1,3,224,224;ids:1,128', or a JSON object, to {index of the input: shape}."""
     parameters = model.get_parameters()
-    shapes: dict[int, tuple[int, ...]] = {}
-    for entry in text.split(";") if text.strip() else ():
+    pairs: list[tuple[str, Sequence[int]]] = []
+    is_json = text.startswith("{")
+    if is_json:
+        pairs = list(parse_json_shapes(text, SHAPES_SCHEMA).items())
+    for entry in text.split(";") if text.strip() and not is_json else ():
         entry = entry.strip()
         # A TensorFlow tensor is called 'input:0', so the shape follows the last colon.
         name, colon, numbers = entry.rpartition(":")
-        sizes = [size.strip() for size in numbers.split(",")]
-        if not colon or not all(size.isdecimal() and int(size) > 0 for size in sizes):
+        texts = [size.strip() for size in numbers.split(",")]
+        if not colon or not all(text.isdecimal() for text in texts):
             raise UserError(
                 f"input_shapes has the malformed entry {entry!r}; write NAME:SIZE,SIZE,... with "
-                f"positive sizes and ';' between inputs, such as {_example_flag(parameters)}"
+                f"';' between inputs, such as {_example_flag(parameters)}"
             )
-        name, shape = name.strip(), tuple(map(int, sizes))
-        index = find_input("input_shapes", name, parameters)
+        pairs.append((name.strip(), list(map(int, texts))))
+    shapes: dict[int, tuple[int, ...]] = {}
+    for name, sizes in pairs:
+        shape, index = tuple(sizes), find_input("input_shapes", name, parameters)
         if index in shapes:
             raise UserError(f"input_shapes gives input {name!r} two shapes; keep one")
+        if min(shape, default=0) < 0:
+            raise UserError(
+                f"input_shapes gives {name!r} the shape {list(shape)}; set sizes from 0 upwards"
+            )
         if math.prod(shape) > _MAX_ELEMENTS:
             raise UserError(
                 f"input_shapes gives {name!r} the shape {list(shape)} of {math.prod(shape):.1e} "
@@ -318,7 +372,7 @@ def _parse_shapes(text: str, model: ov.Model) -> dict[int, tuple[int, ...]]:
 
 def _example_flag(parameters: Iterable[ov.Node]) -> str:
     """Returns a flag that gives inputs plausible shapes: one image or sequence each."""
-    entries = []
+    shapes = {}
     for parameter in parameters:
         allowed = parameter.get_output_partial_shape(0)
         if allowed.rank.is_dynamic:
@@ -339,8 +393,11 @@ def _example_flag(parameters: Iterable[ov.Node]) -> str:
                 highest = dim.get_max_length()  # -1 if there is no limit
                 nearest = shape[axis] if highest < 0 else min(shape[axis], highest)
                 shape[axis] = max(dim.get_min_length(), nearest)
-        entries.append(f"{input_names(parameter)[0]}:{','.join(map(str, shape))}")
-    return f"--config.input_shapes='{';'.join(entries)}'"
+        shapes[input_names(parameter)[0]] = shape
+    text = format_shapes(shapes)
+    if text.startswith("{"):  # a shell might change it
+        return f"--config.input_shapes=shapes.json with {text} in that file"
+    return f"--config.input_shapes='{text}'"
 
 
 def example_inputs(model: ov.Model, seed: int, floats: str = "normal") -> list[np.ndarray]:

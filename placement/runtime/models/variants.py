@@ -12,6 +12,7 @@ second variant computes the next token after a prompt of 128 tokens. All its 200
 with the latency of the first of them, although the state grows meanwhile.
 """
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -20,13 +21,15 @@ import numpy as np
 import openvino as ov
 from openvino import opset13
 
+from placement import files
 from placement.errors import UserError
 from placement.runtime.devices import reference_device
-from placement.runtime.errors import find_reason, raise_if_exhausted
+from placement.runtime.errors import raise_if_exhausted, summarise_error
 from placement.runtime.models import colocation, frontend
 from placement.runtime.models.fingerprint import quote_names
 
 _WEIGHT = re.compile(r"(.*)@\s*([^@:;]*)", re.DOTALL)
+_LIST_SCHEMA = [{"shapes": frontend.SHAPES_SCHEMA, "weight": int}]
 _EXAMPLE = "--config.input_shapes='x:1,3,224,224@9|x:8,3,224,224@1'"
 _SESSION_EXAMPLE = "--config.input_shapes='ids:1,128@1|ids:1,1@200'"
 
@@ -52,33 +55,66 @@ class Variant(NamedTuple):
 def parse_weighted_shapes(text: str) -> tuple[WeightedShapes, ...]:
     """Parses 'x:1,3,224,224@9|x:8,3,224,224@1'; a shape without a weight has weight 1.
 
+    Args:
+      text: the setting; also JSON as `format_weighted_shapes` writes it, or the path of a .json
+        file with such content.
+
     Raises:
-      UserError: a weight is not a whole number from 1, a shape is empty, or the only shape has a
-        weight.
+      UserError: a weight is not a whole number from 1, a shape is empty, the only shape has a
+        weight, or the JSON is invalid.
     """
-    entries = text.split("|")
+    if text.endswith(".json"):
+        content = files.read_bytes(text, remedy="set input_shapes to the path of a JSON file")
+        text = content.decode(errors="replace").strip()
+    pairs: list[tuple[str, str | None]]
+    if text.startswith("["):
+        pairs = [
+            (frontend.format_shapes(entry["shapes"]), str(entry["weight"]))
+            for entry in frontend.parse_json_shapes(text, _LIST_SCHEMA)
+        ]
+    elif text.startswith("{"):
+        shapes = frontend.parse_json_shapes(text, frontend.SHAPES_SCHEMA)
+        pairs = [(frontend.format_shapes(shapes), None)]
+    else:
+        matches = [(entry, _WEIGHT.fullmatch(entry)) for entry in text.split("|")]
+        pairs = [(match[1], match[2]) if match else (entry, None) for entry, match in matches]
     parsed = []
-    for entry in entries:
-        match = _WEIGHT.fullmatch(entry)
-        shapes, weight = match.groups() if match else (entry, "1")
-        weight = weight.strip()
-        if not (weight.isdecimal() and int(weight) > 0):
+    for shapes, weight in pairs:
+        weight = weight and weight.strip()
+        if weight is not None and not (weight.isdecimal() and int(weight) > 0):
             raise UserError(
                 f"input_shapes gives {shapes.strip()!r} the weight {weight!r}; a weight is a whole "
                 f"number of inferences from 1, such as {_EXAMPLE}"
             )
-        if len(entries) > 1 and not shapes.strip():
+        if len(pairs) > 1 and not shapes.strip():
             raise UserError(
                 f"input_shapes={text!r} has an empty shape beside a '|'; give shapes on both "
                 f"sides, such as {_EXAMPLE}"
             )
-        if len(entries) == 1 and match:
+        if len(pairs) == 1 and weight is not None:
             raise UserError(
                 f"input_shapes={text!r} gives a weight to the only shape; leave '@{weight}' "
                 f"out, or add another shape, such as {_EXAMPLE}"
             )
-        parsed.append(WeightedShapes(shapes.strip(), int(weight)))
+        parsed.append(WeightedShapes(shapes.strip(), int(weight or 1)))
     return tuple(parsed)
+
+
+def format_weighted_shapes(entries: Sequence[tuple[Mapping[str, Sequence[int]], int]]) -> str:
+    """Returns shapes by name and their weights as `parse_weighted_shapes` takes them."""
+    texts = [frontend.format_shapes(shapes) for shapes, _ in entries]
+    if not any(text.startswith("{") for text in texts):
+        return "|".join(
+            f"{text}@{weight}" for text, (_, weight) in zip(texts, entries, strict=True)
+        )
+    listed = [
+        {
+            "shapes": {name: list(map(int, sizes)) for name, sizes in shapes.items()},
+            "weight": weight,
+        }
+        for shapes, weight in entries
+    ]
+    return json.dumps(listed)
 
 
 def prepare_variants(
@@ -192,6 +228,6 @@ def _run_once(variant: Variant, inputs: Sequence[np.ndarray]) -> dict[str, np.nd
         raise_if_exhausted(error)
         raise UserError(
             f"the plain CPU cannot run the model with input_shapes "
-            f"{variant.shapes.input_shapes!r}: {find_reason(error, 'OpenVINO refuses it')}; "
+            f"{variant.shapes.input_shapes!r}: {summarise_error(error)}; "
             "give shapes that it was made for"
         ) from error

@@ -171,6 +171,26 @@ def test_prepare_binds_shapes_by_name():
     assert [tuple(port.shape) for port in prepared.inputs] == [(2, 3, 8, 9), (1, 16)]
 
 
+def test_prepare_accepts_an_empty_batch():
+    prepared = frontend.prepare(_two_inputs(), "images:0,3,8,9;ids:0:1,16")
+    assert tuple(prepared.inputs[0].shape) == (0, 3, 8, 9)
+
+
+@pytest.mark.parametrize(
+    "name", ["a;b", "x|y@3", " a ", "it's", "a  b", "{x}", "new\nline", "\u200b"]
+)
+def test_shapes_suit_names_with_separators(name):
+    source = _input(name, [-1, 3])
+    model = _model(ops.relu(source), source)
+    prepared = frontend.prepare(model, frontend.format_shapes({name: (2, 3)}))
+    assert tuple(prepared.inputs[0].shape) == (2, 3)
+    message = _message(frontend.prepare, model)
+    assert "\n" not in message
+    assert repr(name) in message
+    proposed = message.partition("shapes.json with ")[2].removesuffix(" in that file")
+    assert tuple(frontend.prepare(model, proposed).inputs[0].shape) == (1, 3)
+
+
 def test_prepare_leaves_its_argument_alone():
     model = _two_inputs()
     frontend.prepare(model, "images:2,3,8,9;ids:0:1,16")
@@ -213,7 +233,10 @@ def test_prepare_guesses_plausible_shapes(shape, example):
         ("pictures:1,3,8,8;ids:0:1,16", "its inputs are images [?,3,?,?], ids:0 [1,2..64]"),
         ("images", "NAME:SIZE"),
         ("images:1,3,a,8", "NAME:SIZE"),
-        ("images:1,3,0,8", "positive sizes"),
+        ("images:1,3,-1,8", "malformed entry 'images:1,3,-1,8'"),
+        ('{"images": [1, 3, -1, 8]}', "[1, 3, -1, 8]; set sizes from 0"),
+        ('{"images": [1, 3, 8.5, 8]}', "is 8.5, not a whole number"),
+        ('{"images": 1,', "cannot be read as JSON"),
         ("images:1,3,8,8;;ids:0:1,16", "NAME:SIZE"),
         ("images:1,3,8,8;images:1,3,8,8", "keep one"),
         ("images:9223372036854775807,3,8,8;ids:0:1,16", "give at most 1.1e+12"),

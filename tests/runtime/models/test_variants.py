@@ -43,10 +43,22 @@ def growing_sum(*, start: ov.Node | None = None) -> ov.Model:
         ("x:1,3@9|x:8,3", [("x:1,3", 9), ("x:8,3", 1)]),
         (" x:0:1,3 @ 2 | x:0:8,3;y:1@10 ", [("x:0:1,3", 2), ("x:0:8,3;y:1", 10)]),
         ("a@b:1,3", [("a@b:1,3", 1)]),
+        ('{"x": [1, 3]}', [("x:1,3", 1)]),
+        ('{"a;b": [1, 3]}', [('{"a;b": [1, 3]}', 1)]),
     ],
 )
 def test_shapes_are_parsed_with_their_weights(text, parsed):
     assert variants.parse_weighted_shapes(text) == tuple(WeightedShapes(*p) for p in parsed)
+
+
+def test_shapes_are_read_from_files(tmp_path):
+    entries = [({"a;b": (1, 3)}, 9), ({"a;b": (8, 3)}, 1)]
+    file = tmp_path / "shapes.json"
+    file.write_text(variants.format_weighted_shapes(entries))
+    parsed = variants.parse_weighted_shapes(str(file))
+    assert parsed == (WeightedShapes('{"a;b": [1, 3]}', 9), WeightedShapes('{"a;b": [8, 3]}', 1))
+    with pytest.raises(UserError, match=r"absent\.json.* cannot be read"):
+        variants.parse_weighted_shapes("absent.json")
 
 
 @pytest.mark.parametrize(
