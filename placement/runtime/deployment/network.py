@@ -5,7 +5,7 @@ import contextlib
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import openvino as ov
@@ -16,6 +16,7 @@ from placement.runtime.deployment.shapes import ShapeCheck, Shapes, Variants, ch
 from placement.runtime.execution.workers import Workers
 from placement.runtime.models import colocation
 from placement.runtime.models.fingerprint import quote_names
+from placement.runtime.models.inputs import convert
 
 
 class Network(contextlib.AbstractContextManager["Network"]):
@@ -215,23 +216,33 @@ class Network(contextlib.AbstractContextManager["Network"]):
 
     def _tensors(self, inputs: Sequence[np.ndarray] | Mapping[str, np.ndarray]) -> list[ov.Tensor]:
         """Returns the inputs in order, checked and converted to the model's types."""
-        shown = ", ".join(aliases[0] for aliases in self.names)
+        shown = ", ".join(repr(aliases[0]) for aliases in self.names)
         if isinstance(inputs, Mapping):
-            matches = [[inputs[name] for name in names if name in inputs] for names in self.names]
-            unknown_names = [
-                name for name in inputs if not any(name in names for names in self.names)
-            ]
-            if unknown_names or any(len(arrays) != 1 for arrays in matches):
+            given_names = [[name for name in names if name in inputs] for names in self.names]
+            known_names = {name for names in self.names for name in names}
+            if unknown_names := [name for name in inputs if name not in known_names]:
                 raise UserError(
-                    f"inputs are given for {quote_names(inputs)}; "
-                    f"give one for each of the model's: {shown}"
+                    f"the model has no input {quote_names(unknown_names)}; its inputs are {shown}"
                 )
-            arrays = [match[0] for match in matches]
+            for names, given in zip(self.names, given_names, strict=True):
+                if len(given) > 1:
+                    raise UserError(f"{quote_names(given)} are the same input; pass one of them")
+                if not given:
+                    raise UserError(
+                        f"input {names[0]!r} is missing; pass an array for each of {shown}"
+                    )
+            arrays = [inputs[name] for (name,) in given_names]
         else:
+            is_single = isinstance(inputs, str | bytes) or getattr(inputs, "ndim", 1) == 0
+            if is_single or not isinstance(inputs, Iterable):
+                raise UserError(
+                    f"the inputs are an object of type {type(inputs).__name__}; pass a list or a "
+                    f"dict with an array for each of {shown}"
+                )
             arrays = list(inputs)
             if len(arrays) != len(self.names):
                 raise UserError(
-                    f"{len(arrays)} inputs given; the model has {len(self.names)}: {shown}"
+                    f"{len(arrays)} inputs are passed; the model has {len(self.names)}: {shown}"
                 )
         tensors = []
         if self._variants is None:
@@ -241,18 +252,11 @@ class Network(contextlib.AbstractContextManager["Network"]):
         for value, port, allowed, names in zip(
             arrays, self._model.inputs, allowed_shapes, self.names, strict=True
         ):
-            array = np.asarray(value)
+            array = convert(value, port.get_element_type(), f"input {names[0]!r}")
             if not allowed.compatible(ov.PartialShape(list(array.shape))):
                 valid = list(allowed.to_shape()) if allowed.is_static else allowed
-                raise UserError(f"input {names[0]!r} has shape {list(array.shape)}; give {valid}")
-            if port.get_element_type() == ov.Type.string:
-                tensors.append(ov.Tensor(array))
-                continue
-            dtype = port.get_element_type().to_dtype()
-            if not np.can_cast(array.dtype, dtype, "same_kind"):
-                raise UserError(f"input {names[0]!r} is {array.dtype}; give {np.dtype(dtype).name}")
-            # Not `ascontiguousarray`, which would give a scalar an axis.
-            tensors.append(ov.Tensor(np.asarray(array, dtype=dtype, order="C")))
+                raise UserError(f"input {names[0]!r} has shape {list(array.shape)}; pass {valid}")
+            tensors.append(ov.Tensor(array))
         return tensors
 
     def _open_service(self) -> service.Service:

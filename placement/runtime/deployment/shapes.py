@@ -20,6 +20,7 @@ from placement import files
 from placement.errors import UserError
 from placement.runtime import devices
 from placement.runtime.deployment import service
+from placement.runtime.errors import raise_if_exhausted, summarise_error
 from placement.runtime.execution.executor import Executor
 from placement.runtime.models import frontend, outputs
 
@@ -106,12 +107,20 @@ class Variants:
         """Returns a request of the variant for these shapes; the first call compiles it.
 
         Raises:
-          UserError: the model does not accept them, or its operations differ from those that were
-            placed.
-          RuntimeError: OpenVINO cannot compile it.
+          UserError: the model does not accept them, its operations differ from those that were
+            placed, or OpenVINO cannot compile it.
         """
         if shapes not in self._runners:
-            compiled = self._compile(self.prepare(shapes))
+            model = self.prepare(shapes)
+            try:
+                compiled = self._compile(model)
+            except RuntimeError as error:
+                raise_if_exhausted(error)
+                listed = ", ".join(str(list(shape)) for shape in shapes)
+                raise UserError(
+                    f"OpenVINO cannot compile the model for inputs of the shapes {listed}: "
+                    f"{summarise_error(error)}; pass other shapes"
+                ) from error
             self._runners[shapes] = (
                 compiled if isinstance(compiled, Executor) else compiled.create_infer_request()
             )

@@ -248,11 +248,15 @@ def test_a_named_pipe_in_the_place_of_a_file_is_refused(tmp_path, folder, name):
 @pytest.mark.parametrize(
     ("inputs", "said"),
     [
-        ([], "0 inputs given; the model has 1: x"),
-        ({}, "model's: x"),
-        ({"y": INPUT}, "given for 'y'"),
-        ([INPUT[:2]], r"'x' has shape \[2, 8\]; give \[4, 8\]"),
-        ([INPUT.astype(complex)], "'x' is complex128; give float32"),
+        ([], "0 inputs are passed; the model has 1: 'x'"),
+        (None, "of type NoneType; pass a list or a dict with an array for each of 'x'"),
+        ("x", "of type str; pass a list or a dict"),
+        (np.array(1.0), "of type ndarray; pass a list or a dict"),
+        ({}, "^input 'x' is missing; pass an array for each of 'x'$"),
+        ({"x": INPUT, "y": INPUT}, "^the model has no input 'y'; its inputs are 'x'$"),
+        ([INPUT[:2]], r"'x' has shape \[2, 8\]; pass \[4, 8\]"),
+        ([INPUT.astype(complex)], "'x' is complex128; pass an array of float32"),
+        ([None], "'x' is object; pass an array of float32"),
     ],
 )
 def test_wrong_inputs_are_refused(folder, inputs, said):

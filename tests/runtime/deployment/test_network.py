@@ -6,7 +6,10 @@ import time
 from pathlib import Path
 
 import numpy as np
+import openvino as ov
 import pytest
+from openvino import opset13 as ops
+from openvino import opset15
 
 import placement
 from placement.errors import UserError
@@ -137,5 +140,43 @@ def test_scalars_are_inputs_and_outputs(tmp_path, form):
             np.testing.assert_array_equal(scaled, np.full(4, 3))
             np.testing.assert_array_equal(squared, np.float32(9))
             assert squared.shape == ()
-        with pytest.raises(UserError, match=r"'scale' has shape \[1\]; give \[\]"):
+        with pytest.raises(UserError, match=r"'scale' has shape \[1\]; pass \[\]"):
             net.infer({"x": np.ones(4, np.float32), "scale": np.ones(1, np.float32)})
+
+
+def test_strings_reach_the_deployed_model(tmp_path):
+    text = ops.parameter([2], ov.Type.string, name="text")
+    parts = [opset15.string_tensor_unpack(text).output(i) for i in range(3)]
+    lengths = ops.subtract(parts[1], parts[0], name="lengths")
+    scale = ops.parameter([1], np.int32, name="scale")
+    result = ops.result(ops.multiply(lengths, scale, name="scaled"), name="y")
+    model = ov.Model([result, ops.result(parts[2], name="symbols")], [text, scale], "text")
+    saved(tmp_path, model, form=artifact_lib.SINGLE, alone=A)
+    with placement.load(tmp_path) as net:
+        one = np.array([1], np.int64)
+        for words in (["ä", ""], np.array(["ä", ""], object), np.array(["ä".encode(), b""])):
+            np.testing.assert_array_equal(net.infer({"text": words, "scale": one})[0], [2, 0])
+            np.testing.assert_array_equal(net.submit([words, one]).result()[0], [2, 0])
+        for wrong in ([1.5, 2.5], [None, "a"], [["a"], ["b", "c"]], np.array(["a", "\ud800"])):
+            for call in (net.infer, net.submit):
+                with pytest.raises(UserError, match=r"^input 'text' ") as caught:
+                    call([wrong, one])
+                assert "\n" not in str(caught.value)
+        with pytest.raises(UserError, match=r"^input 'scale' contains 4294967297; pass int32"):
+            net.infer([["a", "b"], np.array([2**32 + 1])])
+
+
+def test_wrong_name_is_among_many(tmp_path):
+    sources = [ops.parameter([2], np.float32, name=name) for name in "abcd"]
+    total = sources[0]
+    for source in sources[1:]:
+        total = ops.add(total, source)
+    model = ov.Model([ops.result(total, name="y")], sources, "many")
+    saved(tmp_path, model, form=artifact_lib.SINGLE, alone=A)
+    given = {name: np.ones(2, np.float32) for name in ("a", "b", "c", "wrong", "d")}
+    with placement.load(tmp_path) as net:
+        with pytest.raises(UserError, match="no input 'wrong'; its inputs are 'a', 'b', 'c', 'd'"):
+            net.infer(given)
+        del given["wrong"], given["d"]
+        with pytest.raises(UserError, match="input 'd' is missing"):
+            net.infer(given)

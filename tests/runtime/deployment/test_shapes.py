@@ -18,10 +18,11 @@ FORMS = (artifact.HETERO, artifact.CONCURRENT, artifact.SINGLE)
 LARGEST = 16
 
 
-def dynamic() -> ov.Model:
+def dynamic(*, least: int = 1, name: str = "x") -> ov.Model:
     """Two products of a batch of 1 to 16 rows, side by side, their sum and a reshaped view."""
     generator = np.random.default_rng(0)
-    source = ops.parameter(ov.PartialShape([ov.Dimension(1, LARGEST), 8]), np.float32, name="x")
+    rows = ov.Dimension(least, LARGEST)
+    source = ops.parameter(ov.PartialShape([rows, 8]), np.float32, name=name)
 
     def product(name: str) -> ov.Node:
         matrix = generator.standard_normal((8, 8)).astype(np.float32)
@@ -34,13 +35,14 @@ def dynamic() -> ov.Model:
     return ov.Model([result], [source], "dynamic")
 
 
-def deployed(folder: Path, form: str, *, batch: int = 4) -> Path:
+def deployed(folder: Path, form: str, *, batch: int = 4, model: ov.Model | None = None) -> Path:
     """Deploys the model for one batch size, with 'right' on the other device."""
-    named = frontend.name_operations(dynamic())
-    placed = frontend.prepare(named, f"x:{batch},8")
+    named = frontend.name_operations(model or dynamic())
+    name = named.inputs[0].get_node().get_friendly_name()
+    placed = frontend.prepare(named, frontend.format_shapes({name: (batch, 8)}))
     affinity = dict.fromkeys((op.get_friendly_name() for op in placed.get_ops()), A)
     affinity = {name: device for name, device in affinity.items() if name != "y"} | {"right": B}
-    segments = (Segment(A, ("x", "left")), Segment(B, ("right",)), Segment(A, ("sum", "view")))
+    segments = (Segment(A, (name, "left")), Segment(B, ("right",)), Segment(A, ("sum", "view")))
     alone = B if form == artifact.SINGLE else None
     has_segments = form == artifact.CONCURRENT
     folder.mkdir()
@@ -69,6 +71,33 @@ def test_five_batch_sizes_have_right_outputs(form, tmp_path):
         assert all(check.refusal == "" for check in network.check_other_shapes())
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_empty_batch_equals_plain_openvino(form, tmp_path):
+    model = dynamic(least=0)
+    with artifact.load(deployed(tmp_path / "deploy", form, model=model)) as network:
+        (y,) = network.infer({"x": np.zeros((0, 8), np.float32)})
+        assert y.shape == (0, 2, 4)
+
+
+def test_uncompilable_shape_is_one_line(tmp_path, monkeypatch):
+    with artifact.load(deployed(tmp_path / "deploy", artifact.HETERO)) as network:
+
+        def fail(_model: ov.Model) -> ov.CompiledModel:
+            raise RuntimeError("Exception from src/a.cpp:1:\nobject is not initialized\n")
+
+        monkeypatch.setattr(network._variants, "_compile", fail)
+        said = r"for inputs of the shapes \[2, 8\]: object is not initialized; pass other shapes"
+        with pytest.raises(UserError, match=said):
+            network.infer({"x": np.zeros((2, 8), np.float32)})
+
+
+@pytest.mark.parametrize("name", ["a;b", " a "])
+def test_other_shapes_suit_any_name(name, tmp_path):
+    model = dynamic(name=name)
+    with artifact.load(deployed(tmp_path / "deploy", artifact.HETERO, model=model)) as network:
+        assert network.infer({name: np.zeros((7, 8), np.float32)})[0].shape == (7, 2, 4)
+
+
 def test_a_variant_is_compiled_once_and_runs_where_the_placement_says(tmp_path):
     folder, compiled = deployed(tmp_path / "deploy", artifact.HETERO), []
     with artifact.load(folder) as network:
@@ -93,7 +122,7 @@ def test_a_variant_is_compiled_once_and_runs_where_the_placement_says(tmp_path):
 def test_a_shape_outside_the_range_is_refused_in_one_line(form, tmp_path):
     with artifact.load(deployed(tmp_path / "deploy", form)) as network:
         for shape in ((LARGEST + 1, 8), (4, 9), (4,)):
-            with pytest.raises(UserError, match=r"input 'x' has shape .*; give \[1..16,8\]"):
+            with pytest.raises(UserError, match=r"input 'x' has shape .*; pass \[1..16,8\]"):
                 network.infer([np.ones(shape, np.float32)])
         with pytest.raises(UserError, match=r"submit serves only the shapes .*\[4, 8\]; call inf"):
             network.submit([np.ones((2, 8), np.float32)])

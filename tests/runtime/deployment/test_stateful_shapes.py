@@ -124,7 +124,7 @@ def test_simultaneous_requests_are_refused(tmp_path):
 
 
 def test_too_many_tokens_are_refused_with_the_range(tmp_path):
-    message = r"input 'ids' has shape \[1, 65\]; give \[1,1..64\]"
+    message = r"input 'ids' has shape \[1, 65\]; pass \[1,1..64\]"
     folder = deployed(tmp_path / "deploy", artifact.SINGLE)
     with artifact.load(folder) as network, pytest.raises(UserError, match=message):
         network.infer([np.zeros((1, 65), np.int64)])
