@@ -26,7 +26,7 @@ from placement.analysis.group_changes import GroupChanges
 from placement.instance import Instance
 from placement.pipeline import loading
 from placement.runtime.measurement.measurer import Measurer
-from placement.runtime.measurement.request import Measure, Measurement
+from placement.runtime.measurement.request import MIN_SAMPLES, Measure, Measurement
 from placement.types import CostModel
 
 LEFT_OUT = "the cost of changes between groups of cores"  # what is missing where time was short
@@ -39,7 +39,7 @@ _MAX_REPEATS = 6  # of step 3
 _NUM_DEVIATIONS = 1.0
 _BUDGET = 300_000  # placements that each search simulates
 _SEARCH_SHARE = 0.15  # of the remaining time, for each search
-_MIN_ROUNDS, _MEASURING_S = 15, 1.0  # of each measurement
+_MAX_ROUNDS, _MEASURING_S = 15, 1.0  # of each measurement, with more rounds in this time
 
 
 class _Trial(NamedTuple):
@@ -92,8 +92,14 @@ def measure(
         measured_placements = {trial.placement.tobytes() for trial in trials}
         new = {trial.placement.tobytes(): trial for trial in candidates}
         new_trials = [trial for key, trial in new.items() if key not in measured_placements]
-        remaining_s = deadline_s - time.monotonic()
-        if not new_trials or remaining_s <= 0:
+        # Half of the time is for compiling. In a round each placement runs twice.
+        half_s = (deadline_s - time.monotonic()) / 2
+        round_s = 2 * sum(
+            _predict(profiled.coarse.with_order(trial.order), trial.placement)
+            for trial in (trials[0], *new_trials)
+        )
+        num_rounds = min(_MAX_ROUNDS, int(half_s / round_s))
+        if not new_trials or num_rounds < MIN_SAMPLES:
             return False
         measured = [
             loading.make_candidate(
@@ -102,7 +108,7 @@ def measure(
             for trial in (trials[0], *new_trials)
         ]
         request = Measure(
-            measured, _MIN_ROUNDS, _MEASURING_S, compile_s=remaining_s, accept_wrong=True
+            measured, num_rounds, min(_MEASURING_S, half_s), compile_s=half_s, accept_wrong=True
         )
         num_known = len(trials)
         for trial, outcome in zip(new_trials, measurer.ask(request)[1:], strict=True):
@@ -121,6 +127,8 @@ def measure(
 
     candidates = []
     for number, price in enumerate(_PRICES, 1):
+        if time.monotonic() > deadline_s:
+            break
         note(f"changes between groups of cores: search {number} of {len(_PRICES)}")
         price_s = price * baseline_s * ~np.eye(num_devices, dtype=bool)
         candidates.append(search(no_changes._replace(latency_s=price_s)))

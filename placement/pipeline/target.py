@@ -39,6 +39,7 @@ from placement.types import CostModel
 # The share of the time for changes between groups of cores in which single changes are measured;
 # the rest is for placements of the whole model (`change_costs`).
 _SINGLE_CHANGES_SHARE = 0.4
+_PROFILING_SHARE = 2.0  # the time of profiling, compilation included, over `measure_s`
 
 
 class Target(NamedTuple):
@@ -82,12 +83,8 @@ def print_hosts(choice: hosts_lib.Choice, display: progress.Display) -> None:
         display.warn(f"host left out: {line}")
 
 
-def find_target(settings: Settings, *, share_cores: bool = True) -> Target:
+def find_target(settings: Settings) -> Target:
     """Loads the model and finds the devices; writes nothing.
-
-    Args:
-      settings: the settings.
-      share_cores: whether devices may share cores if the objective is defined for such devices.
 
     Raises:
       UserError: no such model or devices, or described devices with an evaluation that measures.
@@ -118,9 +115,7 @@ def find_target(settings: Settings, *, share_cores: bool = True) -> Target:
             f"given backend={settings.backend!r} and objective={settings.objective!r}: give "
             "--config.backend=concurrent --config.objective=makespan"
         )
-    is_concurrent, objective = settings.backend == "concurrent", settings.objective
-    share_cores &= is_concurrent and objective == "makespan"
-    request = settings.devices, is_concurrent, objective == "max_load", share_cores
+    request = settings.devices, settings.backend, settings.objective
     choice = find_hosts() if settings.measure_on == "ray" else None
     if choice is None:
         devices, references = devices_lib.resolve_with_references(*request)
@@ -423,7 +418,7 @@ def get_profile(
     saved = earlier = saved_costs.read(path) if path.exists() else {}
     conditions = saved.get("conditions")  # None: the profile is of an earlier version
     is_complete = conditions is not None and (
-        not conditions["left_out"] or settings.time_limit_s <= conditions["limit_s"]
+        not conditions["left_out"] or _profiling_limit_s(settings) <= conditions["limit_s"]
     )
     if saved.get("key") == key and is_complete:
         display.detail(f"profiled before: {path}")
@@ -438,9 +433,14 @@ def get_profile(
     if (conditions := saved.get("conditions")) is not None:
         if conditions["left_out"]:
             limit_s, gaps = conditions["limit_s"], "; ".join(conditions["left_out"])
+            limits_s = {
+                "time_limit_s": settings.time_limit_s,
+                "measure_s": _PROFILING_SHARE * settings.measure_s,
+            }
+            keys = [f"--config.{key}" for key, value in limits_s.items() if value <= limit_s]
             display.warn(
-                f"profiling stopped at its limit of {limit_s:g} s, so costs are rough ({gaps}); "
-                f"for better costs give --config.time_limit_s={4 * limit_s:g}"
+                f"profiling stopped at its limit of {limit_s:.3g} s, so costs are rough ({gaps}); "
+                f"for better costs set a larger {' and '.join(keys)}"
             )
         if conditions["busy"]:
             display.warn(
@@ -451,12 +451,16 @@ def get_profile(
     return saved
 
 
+def _profiling_limit_s(settings: Settings) -> float:
+    return min(settings.time_limit_s, _PROFILING_SHARE * settings.measure_s)
+
+
 def _profile(
     settings: Settings, net: loading.Network, measurer: Measurer, display: progress.Display
 ) -> dict[str, Any]:
-    """Profiles the devices within `time_limit_s`, as far as costs can be known in that time."""
+    """Profiles the devices within its limit, as far as costs can be known in that time."""
     start_s = time.monotonic()
-    devices, limit_s, changes_are_complete = measurer.devices, settings.time_limit_s, True
+    devices, limit_s, changes_are_complete = measurer.devices, _profiling_limit_s(settings), True
     with display.phase("profiling the devices", progress.Goal(1, limit_s)) as phase:
         phase.note("operations, on each device alone")
         profiles = measurer.ask(Profile(devices, settings.measure_s / 5, limit_s))

@@ -138,22 +138,20 @@ def describe_invalid_device(device: Device) -> str:
     return ""
 
 
-def resolve(
-    spec: str, *, concurrent: bool = False, share_cores: bool = False
-) -> tuple[Device, ...]:
+def resolve(spec: str, *, backend: str = "hetero", objective: str = "serial") -> tuple[Device, ...]:
     """Returns the devices that `spec` names, in the order of a placement's indices.
 
     Args:
-      spec: 'auto' (all of OpenVINO's devices if there are two or more, else host devices), 'host'
+      spec: 'auto' (all of OpenVINO's devices if there are two or more, else see below), 'host'
         (two devices made of the CPU, in f32 and in bf16), 'host:' with other precisions, such as
         'host:bf16,bf16', 'precisions' (the whole CPU in f32 and in bf16), 'cores' (all cores of
         the CPU, and groups of them), or names of OpenVINO's devices, such as 'CPU,GPU.0'. A name
         or precision may be followed by the device's limit of memory, as in 'CPU,GPU.0:memory=6GB'
         and 'host:f32:memory=40MB,f32:memory=60MB'; that of 'host:memory=40MB' is each device's.
-      concurrent: whether the devices are to work at the same time. The host devices of 'auto' are
-        then alike, both in the faster precision.
-      share_cores: whether devices may share cores. If OpenVINO has one device and the process may
-        use two cores, 'auto' then is 'cores'.
+      backend, objective: of the placement. If OpenVINO has one device, 'auto' is 'cores' for
+        'concurrent' and 'makespan', which alone know devices that share cores, if the process may
+        use two cores. Else it is host devices: for 'concurrent' alike, both in the faster
+        precision, and for 'hetero' those of 'host'.
 
     Raises:
       UserError: a device is unknown or named twice, `spec` describes hardware ('roofline:'), the
@@ -162,7 +160,7 @@ def resolve(
     """
     core = ov.Core()
     names, limits_bytes = _split_limits(spec)
-    devices = _resolve_names(names, core, concurrent=concurrent, share_cores=share_cores)
+    devices = _resolve_names(names, core, backend, objective)
     if len(limits_bytes) == 1:
         limits_bytes *= len(devices)
     limited = []
@@ -202,9 +200,7 @@ def _split_limits(spec: str) -> tuple[str, list[int | None]]:
     return ",".join(names), limits_bytes
 
 
-def _resolve_names(
-    spec: str, core: ov.Core, *, concurrent: bool, share_cores: bool
-) -> tuple[Device, ...]:
+def _resolve_names(spec: str, core: ov.Core, backend: str, objective: str) -> tuple[Device, ...]:
     """Returns the devices of `resolve` without the user's limits of memory."""
     available = core.available_devices
     valid_specs = (
@@ -219,15 +215,17 @@ def _resolve_names(
     if spec == PRECISIONS:
         return _make_precisions(core)
     is_only_cpu = spec == "auto" and len(available) < 2
+    is_concurrent = backend == "concurrent"
+    shares_cores = is_concurrent and objective == "makespan"
     has_cores = len(processors.list_allowed_cores()) > 1
-    if spec == CORES or (is_only_cpu and share_cores and has_cores):
+    if spec == CORES or (is_only_cpu and shares_cores and has_cores):
         return _make_cores(core)
     if spec.startswith("host:"):
         listed = spec.removeprefix("host:").split(",")
         return _make_host_devices([precision.strip() for precision in listed], core)
     if spec == "host" or is_only_cpu:
         slowest, fastest = _host_precisions(core)[0], _host_precisions(core)[-1]
-        are_alike = spec == "auto" and concurrent
+        are_alike = spec == "auto" and is_concurrent
         return _make_host_devices([fastest if are_alike else slowest, fastest], core)
     names = available if spec == "auto" else [name.strip() for name in spec.split(",")]
     unknown_names = [name for name in names if name not in available]
@@ -319,19 +317,17 @@ def list_throughput_references(devices: Iterable[Device]) -> tuple[Device, ...]:
 
 
 def resolve_with_references(
-    spec: str, concurrent: bool, streams: bool, share_cores: bool
+    spec: str, backend: str, objective: str
 ) -> tuple[tuple[Device, ...], tuple[Device, ...]]:
     """Returns the devices of `resolve`, and those that placements on them are compared with.
 
-    Args:
-      spec: as for `resolve`.
-      concurrent: as for `resolve`.
-      streams: whether requests come in a stream, for which OpenVINO has settings of its own.
-      share_cores: as for `resolve`.
+    The latter include OpenVINO's own ways to serve a stream of requests if that is the objective.
     """
-    devices = resolve(spec, concurrent=concurrent, share_cores=share_cores)
+    devices = resolve(spec, backend=backend, objective=objective)
     references = list_references(devices)
-    return devices, references + list_throughput_references(devices) if streams else references
+    if objective == "max_load":
+        references += list_throughput_references(devices)
+    return devices, references
 
 
 def is_throughput_reference(device: Device) -> bool:

@@ -14,7 +14,8 @@ from placement.methods import METHODS
 from placement.pipeline import loading, method_runs
 from placement.pipeline import tasks as tasks_package
 from placement.pipeline.console import columns, exits
-from placement.pipeline.settings import SUMMARIES, Settings
+from placement.pipeline.settings import QUICKSTART, SUMMARIES, Settings
+from placement.pipeline.target import find_target
 from placement.pipeline.tasks import list
 from placement.runtime import scotch
 from placement.zoo import synthetic
@@ -83,12 +84,17 @@ def test_the_list_describes_everything(sections):
         *roofline.SPECS,
         *("auto", "host", "CPU"),
     }
-    listed = {name for texts in sections.values() for name in texts}
+    listed = {name.partition(",")[0] for texts in sections.values() for name in texts}
     assert listed - {"precisions", "cores"} == expected  # which need bf16, and two cores
     for texts in sections.values():
         for name, text in texts.items():
             assert len(text) > 10, name
             assert "\n" not in text
+
+
+def test_listed_auto_is_what_place_uses(sections):
+    labels = find_target(Settings.from_mapping({"graph": "resnet:depth=18"}, **QUICKSTART)).labels
+    assert sections["devices here (--config.devices=)"]["auto"] == "; ".join(labels)
 
 
 def test_the_list_says_how_to_install_missing_packages(monkeypatch):

@@ -124,6 +124,14 @@ def test_without_time_nothing_is_measured(network, profiled):
     assert_has_costs_of_prior(saved)
 
 
+def test_slow_rounds_need_enough_time(network, profiled):
+    slow = profiled._replace(compute_s=profiled.compute_s * 1e3)
+    measurer = SimulatedMeasurer(network.graph, slow)
+    _, is_complete = change_costs.measure(network, slow, measurer, 30.0, lambda _: None)
+    assert not is_complete
+    assert measurer.num_requests == 0
+
+
 def test_placements_that_cannot_run_say_nothing_about_changes(network, profiled):
     measurer = SimulatedMeasurer(network.graph, profiled, fails=True)
     saved, is_complete = change_costs.measure(network, profiled, measurer, 60.0, lambda _: None)

@@ -143,7 +143,7 @@ def test_one_core_has_no_groups(monkeypatch):
 )
 def test_host_devices_in_given_precisions(spec, precisions, names):
     found = devices.resolve(spec)
-    assert found == devices.resolve(spec, concurrent=True)
+    assert found == devices.resolve(spec, backend="concurrent")
     assert [device.precision for device in found] == precisions
     assert [device.name for device in found] == names
     cores = sorted(os.sched_getaffinity(0))
@@ -161,18 +161,18 @@ def test_host_devices_in_given_precisions(spec, precisions, names):
 
 def test_of_devices_that_work_at_once_auto_takes_two_alike():
     available = ov.Core().available_devices
-    found = devices.resolve("auto", concurrent=True)
+    found = devices.resolve("auto", backend="concurrent", objective="max_load")
     if len(available) > 1:
         assert [device.name for device in found] == available
     else:
         fastest = "bf16" if HAS_BF16 else "f32"
         assert found == devices.resolve(f"host:{fastest},{fastest}")
         assert len({device.name for device in found}) == 2
-    assert devices.resolve("host", concurrent=True) == devices.resolve("host")
+    assert devices.resolve("host", backend="concurrent") == devices.resolve("host")
 
 
 def test_auto_is_groups_of_cores_where_the_only_device_has_several(monkeypatch):
-    resolve = functools.partial(devices.resolve, concurrent=True, share_cores=True)
+    resolve = functools.partial(devices.resolve, backend="concurrent", objective="makespan")
     assert resolve("host") == devices.resolve("host")
     if len(ov.Core().available_devices) > 1:
         assert resolve("auto") == devices.resolve("auto")
@@ -180,7 +180,7 @@ def test_auto_is_groups_of_cores_where_the_only_device_has_several(monkeypatch):
     if len(os.sched_getaffinity(0)) > 1:
         assert resolve("auto") == devices.resolve("cores")
     monkeypatch.setattr(processors, "list_allowed_cores", lambda: [0])
-    assert resolve("auto") == devices.resolve("auto", concurrent=True)
+    assert resolve("auto") == devices.resolve("auto", backend="concurrent", objective="max_load")
 
 
 @pytest.mark.parametrize(
@@ -230,8 +230,11 @@ def test_a_stream_is_compared_with_the_hint_for_throughput_in_every_precision():
     plain, streaming = devices.list_references(host), devices.list_throughput_references(host)
     assert [d.precision for d in streaming] == [d.precision for d in plain]
     assert [d.label for d in streaming] == [f"CPU [{d.precision}, THROUGHPUT]" for d in plain]
-    assert devices.resolve_with_references("host", True, True, False) == (host, plain + streaming)
-    assert devices.resolve_with_references("host", True, False, True) == (host, plain)
+    assert devices.resolve_with_references("host", "concurrent", "max_load") == (
+        host,
+        plain + streaming,
+    )
+    assert devices.resolve_with_references("host", "concurrent", "makespan") == (host, plain)
     assert all(map(devices.is_throughput_reference, streaming))
     assert not any(map(devices.is_throughput_reference, (*host, *plain)))
 

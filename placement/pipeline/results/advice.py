@@ -15,6 +15,7 @@ from placement.graphs import dag
 from placement.pipeline import loading
 from placement.pipeline import target as target_lib
 from placement.pipeline.results import rows
+from placement.pipeline.settings import Settings
 from placement.reporting import units
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import MIN_SAMPLES, Candidate, Measure, Measurement
@@ -92,8 +93,7 @@ def estimate(
     target: target_lib.Target,
     problem: loading.SearchProblem,
     measurer: Measurer | None,
-    backend: str,
-    time_limit_s: float,
+    settings: Settings,
 ) -> Advice:
     """Bounds all placements, and measures or predicts the devices without placing.
 
@@ -102,10 +102,9 @@ def estimate(
 
     Args:
       target: the model on devices.
-      problem: with the costs of `backend`.
-      measurer: measures on the devices; None predicts everything.
-      backend: that measured placements run on.
-      time_limit_s: of bounding, and of timing.
+      problem: with the costs of the settings' backend.
+      measurer: measures on the devices, unless the settings only simulate; None for described ones.
+      settings: of the run.
     """
     # The minimum cut places every operation; searches place merged ones.
     is_serial = problem.full.objective == "serial"
@@ -117,7 +116,7 @@ def estimate(
         op_s = np.asarray(placed.costs.compute_s, np.float64)[:, single]
         longest_s = dag.longest_paths(placed.graph.senders, placed.graph.receivers, op_s)
         chain = float(longest_s.max() / op_s.sum()) if op_s.any() else 1.0
-    bound_limit_s = min(_BOUND_S, time_limit_s)
+    bound_limit_s = min(_BOUND_S, settings.time_limit_s)
     if is_serial:
         solution = methods.solve(placed, "graph_cut", time_limit_s=bound_limit_s)
         bound_s, optimal = solution.bound_s, solution.status == Status.OPTIMAL
@@ -125,14 +124,15 @@ def estimate(
         bound_s = solvers.lower_bound(placed, time_limit_s=bound_limit_s, any_order=True)
         optimal = False
     latency_s = {f"single:{target.names[single]}": singles_s[single]}
-    if measurer is not None:
+    is_measured = measurer is not None and settings.evaluate != "simulate"
+    if measurer is not None and is_measured:
         candidates = {
             f"single:{device.name}": Candidate(None, (device,))
             for device, placement in zip(target.present, placements, strict=True)
             if not placed.exceeds_memory(placement)
         }
         candidates |= {r.method: r.candidates[0] for r in rows.references(target.references)}
-        seconds = min(_MEASURE_S, time_limit_s)
+        seconds = min(_MEASURE_S, settings.measure_s)
         outcomes = measurer.ask(Measure(list(candidates.values()), MIN_SAMPLES, seconds))
         measured_s = {
             name: outcome.latency.median
@@ -143,10 +143,10 @@ def estimate(
     fastest = min(latency_s, key=latency_s.__getitem__)
     return Advice(
         objective=problem.full.objective,
-        backend=backend,
+        backend=settings.backend if target.present else "",
         fastest=fastest.removeprefix("reference:"),
         fastest_s=latency_s[fastest],
-        measured=measurer is not None,
+        measured=is_measured,
         single_s=singles_s[single],
         bound_s=bound_s,
         optimal=optimal,

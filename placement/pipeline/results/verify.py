@@ -9,9 +9,8 @@ import numpy as np
 from placement.pipeline.results.rows import Row
 from placement.runtime.measurement import baseline
 from placement.runtime.measurement.measurer import Measurer
-from placement.runtime.measurement.request import Candidate, Failure, Measure
+from placement.runtime.measurement.request import MIN_SAMPLES, Candidate, Failure, Measure
 
-_MIN_ROUNDS = 10
 _COMPILE_S = 5.0  # the time that compiling each placement may take at least
 
 
@@ -70,7 +69,7 @@ def measure(
         measurer,
         singles,
         multi_device,
-        min_rounds=_MIN_ROUNDS,
+        min_rounds=MIN_SAMPLES,
         seconds=seconds,
         compile_s=max(compile_s, _COMPILE_S * len(singles + multi_device)),
     )
@@ -97,7 +96,7 @@ def _narrow_to_fastest(
     order = sorted(range(len(row.candidates)), key=lambda i: _num_segments(row.candidates[i]))
     candidates = [*singles, *(row.candidates[i] for i in order)]
     compile_s = max(compile_s, _COMPILE_S * len(candidates))
-    request = Measure(candidates, _MIN_ROUNDS, seconds, compile_s=compile_s)
+    request = Measure(candidates, MIN_SAMPLES, seconds, compile_s=compile_s)
     outcomes = dict(zip(order, measurer.ask(request)[len(singles) :], strict=True))
     return row.select(min(sorted(outcomes), key=lambda i: baseline.ratio_or_latency(outcomes[i])))
 

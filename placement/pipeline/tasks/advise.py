@@ -1,7 +1,6 @@
 """The `advise` task: whether placing is worth it, by objective, before any search."""
 
 import dataclasses
-import functools
 import math
 from pathlib import Path
 from typing import Any
@@ -34,8 +33,6 @@ def run(
             settings, backend=backend or settings.backend, objective=objective
         )
 
-    # Throughput, one of the objectives, is not defined for devices that share cores.
-    find_target = functools.partial(target_lib.find_target, share_cores=False)
     has_several_shapes = len(variants.parse_weighted_shapes(settings.input_shapes)) > 1
     if has_several_shapes:
         settings = configure("hetero", "serial")
@@ -52,33 +49,31 @@ def run(
     if settings.devices.strip() == devices.CORES:
         objectives = {"concurrent": ("makespan",)}
     first = next(iter(objectives))
-    if not find_target(configure(first, objectives[first][0])).present:
+    if not target_lib.find_target(configure(first, objectives[first][0])).present:
         objectives = {"": tuple(simulators.OBJECTIVES)}
     workdirs.claim(workdir, display, [settings.graph])
     runs.write_json(workdir / "environment.json", outputs.environment())
     results: list[advice.Advice] = []
+    # Objectives of a backend with the same devices share one profile.
+    groups: dict[tuple[str, tuple[str, ...]], dict[str, target_lib.Target]] = {}
     for backend, names in objectives.items():
-        # All objectives of a backend share one profile.
-        shared = configure(backend, names[0])
-        target = find_target(shared)
-        with target_lib.open_target(target, shared, workdir, display) as (
-            target,
-            costs,
-            measurer,
-            _,
-        ):
-            for name in names:
-                configured = configure(backend, name)
+        for name in names:
+            target = target_lib.find_target(configure(backend, name))
+            groups.setdefault((backend, target.labels), {})[name] = target
+    settings = dataclasses.replace(settings, measure_s=settings.measure_s / len(groups))
+    for (backend, _), targets in groups.items():
+        shared, target = configure(backend, next(iter(targets))), next(iter(targets.values()))
+        with target_lib.open_target(target, shared, workdir, display) as opened:
+            target, costs, measurer, _ = opened
+            for name, configured in targets.items():
                 problem = loading.make_search_problem(target.net, costs, target.names, name)
-                references = find_target(configured).references
                 with display.phase(f"estimating the possible gain under {name}"):
                     results.append(
                         advice.estimate(
-                            target._replace(references=references),
+                            target._replace(references=configured.references),
                             problem,
-                            measurer if configured.evaluate != "simulate" else None,
-                            backend,
-                            configured.time_limit_s,
+                            measurer,
+                            shared,
                         )
                     )
     record = {"graph": settings.graph, "rows": [result.to_json() for result in results]}

@@ -27,15 +27,15 @@ from placement.pipeline.settings import Settings
 from placement.reporting import runs, units, wrapped_text
 from placement.reporting.figures import scatter_plots
 from placement.reporting.tables import grids
+from placement.runtime import devices
 from placement.runtime.measurement.measurer import Measurer
-from placement.runtime.measurement.request import Candidate, Measure, Measurement
+from placement.runtime.measurement.request import MIN_SAMPLES, Candidate, Measure, Measurement
 from placement.runtime.models import variants
 from placement.search import front as front_lib
 from placement.solvers.limits import SearchLimits
 
 FILE, FOLDER = "front.json", "front"
 _LATENCY, _STREAM = "makespan", "max_load"
-_ROUNDS = 10
 
 
 def run(
@@ -50,9 +50,11 @@ def run(
     # The axes are about devices that work at the same time.
     settings = dataclasses.replace(settings, backend="concurrent", objective=_LATENCY)
     loading.check_settings(settings)
-    # Load, one of the axes, is not defined for devices that share cores.
-    target = target_lib.find_target(settings, share_cores=False)
-    loading.refuse_stateful_stream(dataclasses.replace(settings, objective=_STREAM), target.net)
+    target = target_lib.find_target(settings)
+    stream_settings = dataclasses.replace(settings, objective=_STREAM)
+    if target.present:  # load, one of the axes, is not defined for devices that share cores
+        target = target_lib.find_target(stream_settings)
+    loading.refuse_stateful_stream(stream_settings, target.net)
     workdirs.claim(workdir, display, [settings.graph])
     with (
         faults.raise_at_end() as task_faults,
@@ -157,8 +159,11 @@ def _measure(
     rows: dict[str, dict[str, Any]] = {}
     for key, objective in (("latency", _LATENCY), ("stream", _STREAM)):
         candidates = {f"single:{d.name}": Candidate(None, (d,)) for d in target.present}
-        configured = dataclasses.replace(settings, objective=objective)
-        references = target_lib.find_target(configured, share_cores=False).references
+        references = tuple(
+            device
+            for device in target.references
+            if objective == _STREAM or not devices.is_throughput_reference(device)
+        )
         candidates |= {e.method: e.candidates[0] for e in rows_lib.references(references)}
         for point in points:
             if point["knee"]:
@@ -168,7 +173,7 @@ def _measure(
                     measurer.devices,
                     settings.backend,
                 )
-        request = Measure(list(candidates.values()), _ROUNDS, settings.measure_s / 2)
+        request = Measure(list(candidates.values()), MIN_SAMPLES, settings.measure_s / 2)
         for name, outcome in zip(candidates, measurer.ask(request), strict=True):
             row = rows.setdefault(name, {"name": name.removeprefix("reference:")})
             if isinstance(outcome, Measurement):

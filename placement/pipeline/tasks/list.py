@@ -14,7 +14,7 @@ from placement.errors import UserError
 from placement.methods import learned
 from placement.pipeline import loading, method_runs
 from placement.pipeline.console import columns, progress
-from placement.pipeline.settings import Settings
+from placement.pipeline.settings import QUICKSTART, Settings
 from placement.runtime import devices
 from placement.runtime.models import operations, support
 from placement.zoo import synthetic
@@ -81,11 +81,22 @@ def hyper_parameter_section(method: str) -> dict[str, dict[str, str]]:
 
 def device_sections() -> dict[str, dict[str, str]]:
     """Lists the devices of this machine, and the hardware that can be described."""
-    labels = {}
-    made = "auto", "host", devices.PRECISIONS, devices.CORES
+
+    def describe(spec: str, backend: str, objective: str) -> str:
+        resolved = devices.resolve(spec, backend=backend, objective=objective)
+        return "; ".join(device.label for device in resolved)
+
+    quickstart = str(QUICKSTART["backend"]), str(QUICKSTART["objective"])
+    labels = {"auto": describe("auto", *quickstart)}
+    for backend, kind in loading.BACKENDS.items():
+        for objective in kind.objectives:
+            others = describe("auto", backend, objective)
+            if others != labels["auto"]:
+                labels[f"auto, for {backend} and {objective}"] = others
+    made = "host", devices.PRECISIONS, devices.CORES
     for spec in (*made, *devices.describe_machine()["devices"]):
         with contextlib.suppress(UserError):  # a processor may have one precision or core only
-            labels[spec] = "; ".join(device.label for device in devices.resolve(spec))
+            labels[spec] = describe(spec, *quickstart)
     return {
         "devices here (--config.devices=)": labels,
         f"described devices (--config.devices={roofline.PREFIX}KIND,KIND)": {

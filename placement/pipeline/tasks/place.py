@@ -237,12 +237,8 @@ def _make_evaluate(
 def _advise(context: method_runs.Context, order: tuple[str, ...]) -> tuple[str, ...]:
     """Says what a search may gain at best; returns the methods that are worth running."""
     settings, display = context.settings, context.display
-    measurer = context.measurer if settings.evaluate != "simulate" else None
     with display.phase("estimating the possible gain"):
-        backend = settings.backend if context.target.present else ""
-        advised = advice.estimate(
-            context.target, context.problem, measurer, backend, settings.time_limit_s
-        )
+        advised = advice.estimate(context.target, context.problem, context.measurer, settings)
     for line in advised.lines():
         display.say(line)
     runs.write_json(context.workdir / advice.FILE, advised.to_json())

@@ -7,6 +7,7 @@ from placement import simulators
 from placement.instance import Instance
 from placement.pipeline import loading, target
 from placement.pipeline.results import advice
+from placement.pipeline.settings import Settings
 from tests import helpers
 
 
@@ -15,7 +16,7 @@ def advise(problem: Instance) -> advice.Advice:
     whole = loading.SearchProblem(problem, problem, leaders, leaders, problem.evaluate)
     net = loading.Network(None, problem.graph, None, {})
     described = target.Target(net, problem.devices, problem.devices, (), problem.costs)
-    return advice.estimate(described, whole, None, "", time_limit_s=10.0)
+    return advice.estimate(described, whole, None, Settings(time_limit_s=10.0))
 
 
 @pytest.mark.parametrize("objective", list(simulators.OBJECTIVES))

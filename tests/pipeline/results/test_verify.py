@@ -9,7 +9,13 @@ from placement.pipeline.results import rows as rows_lib
 from placement.pipeline.results import verify
 from placement.pipeline.results.rows import Row
 from placement.reporting import verdict
-from placement.runtime.measurement.request import Candidate, Failure, Interval, Measurement
+from placement.runtime.measurement.request import (
+    MIN_SAMPLES,
+    Candidate,
+    Failure,
+    Interval,
+    Measurement,
+)
 from placement.types import OUT_OF_MEMORY, Solution, Status
 
 LOAD = {"max_load_s": 2.0, "memory_bytes": 64.0}
@@ -182,6 +188,7 @@ def test_placements_of_few_segments_are_compiled_before_those_of_many() -> None:
     measured = verify.measure(Recorded(), entries, 1.0, 60.0)
     assert [c.affinity["op"] for c in asked[-1].candidates] == ["single", "second", "first"]
     assert asked[-1].compile_s == 60.0
+    assert asked[-1].min_rounds == MIN_SAMPLES
     assert [row.outcome.ratio.median for row in measured] == [1.0, 1.1, 0.9]
 
 

@@ -1,5 +1,7 @@
 """`--task=advise`, and the advice that `--task=place` prints before it searches."""
 
+import contextlib
+import dataclasses
 import json
 from pathlib import Path
 
@@ -7,7 +9,10 @@ import openvino as ov
 import pytest
 
 from placement import simulators
+from placement.pipeline import workdirs
 from placement.pipeline.results.advice import Advice
+from placement.pipeline.settings import Settings
+from placement.pipeline.tasks import advise
 from tests.experiments.command import run
 from tests.runtime import small
 
@@ -64,15 +69,44 @@ def test_described_devices_are_advised_on_under_every_objective(tmp_path):
     assert not any(row["measured"] for row in rows)
 
 
+def test_advised_devices_are_those_of_place(tmp_path, monkeypatch):
+    opened, estimated = [], []
+
+    @contextlib.contextmanager
+    def open_target(target, settings, *_):
+        opened.append(settings.measure_s)
+        yield target, None, None, {}
+
+    def estimate(target, problem, *_):
+        estimated.append((problem, target.labels))
+        return _advice(0.006)
+
+    monkeypatch.setattr(advise.target_lib, "open_target", open_target)
+    monkeypatch.setattr(advise.loading, "make_search_problem", lambda *values: values[-1])
+    monkeypatch.setattr(advise.advice, "estimate", estimate)
+    file = tmp_path / "diamond.xml"
+    ov.save_model(small.diamond(), file, compress_to_fp16=False)
+    settings = Settings(graph=str(file), measure_s=3.0)
+    advise.run(settings, tmp_path / "run")
+    workdirs.release(tmp_path / "run")
+    for objective, labels in estimated:
+        backend = "hetero" if objective == "serial" else "concurrent"
+        place_settings = dataclasses.replace(settings, backend=backend, objective=objective)
+        assert labels == advise.target_lib.find_target(place_settings).labels, objective
+    assert len(estimated) == 3
+    assert sum(opened) == pytest.approx(3.0)
+
+
 @pytest.mark.slow
 def test_present_devices_are_measured_with_openvinos_own_modes(tmp_path: Path):
     file = tmp_path / "diamond.xml"
     ov.save_model(small.diamond(), file, compress_to_fp16=False)
     # The limit cuts the profile short, of which this test needs nothing.
     flags = ("--task=advise", f"--config.graph={file}", "--config.devices=host")
-    limits = ("--config.measure_s=0.1", "--config.time_limit_s=0.1")
-    code, out, err = run(tmp_path / "run", *flags, *limits)
+    code, out, err = run(tmp_path / "run", *flags, "--config.measure_s=0.1")
     assert code == 0, err
+    assert "profiling stopped at its limit of 0.1 s" in out
+    assert "for better costs set a larger --config.measure_s" in out
     rows = json.loads((tmp_path / "run" / "advice.json").read_text())["rows"]
     assert [(row["backend"], row["objective"]) for row in rows] == [
         ("hetero", "serial"),
