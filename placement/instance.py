@@ -28,7 +28,14 @@ from placement.types import Array, Problem
 
 _MAX_DEVICES = 31  # the simulators represent sets of devices by the bits of an integer
 # The cached properties of an instance that depend on the order of priority.
-_ORDER_DERIVATIONS = "priority_order", "makespan_tables", "limits", "tables", "padded_tables"
+_ORDER_DERIVATIONS = (
+    "priority_order",
+    "makespan_tables",
+    "limits",
+    "tables",
+    "padded_tables",
+    "single_device_values_s",
+)
 _TIMED_OBJECTIVES = ("makespan", "max_load")  # their schedule tells when each tensor is alive
 # The objectives that are defined for devices with common resources. Under `serial` only one device
 # computes at a time, so that nothing has to be shared.
@@ -134,7 +141,8 @@ class Instance(Problem):
     @functools.cached_property
     def memory_limits(self) -> MemoryLimits:
         """The memories with a limit; none where nothing is limited."""
-        capacity = np.asarray(self.costs.capacity_bytes, np.float64)
+        part_capacity = np.asarray(self.costs.capacity_bytes, np.float64)
+        capacity = np.where(self.shares_memory, part_capacity, np.inf).min(axis=1)
         first = self.shares_memory.argmax(axis=1) == np.arange(len(capacity))
         rows = first & np.isfinite(capacity)
         return _read_only(MemoryLimits(self.shares_memory[rows], capacity[rows]))
@@ -348,32 +356,45 @@ class Instance(Problem):
         )
 
     @functools.cached_property
+    def residency_tables(self) -> residency.Tables | None:
+        """The tensors that occupy memory while they are alive, on the host; None if none count.
+
+        They count under the objectives whose schedule says when they are alive.
+        """
+        tensor_bytes = self.costs.tensor_bytes
+        if tensor_bytes is None or self.objective not in _TIMED_OBJECTIVES:
+            return None
+        return _read_only(
+            residency.build_tables(self.graph, tensor_bytes, *self.links, self.tensor_blocks)
+        )
+
+    @functools.cached_property
     def limits(self) -> simulators.Limits:
         """The memory and co-location limits of a placement, on the host."""
-        costs, graph = self.costs, self.graph
-        capacity = np.asarray(costs.capacity_bytes)
-        memory = simulators.Memory(
-            memory_bytes=np.asarray(costs.memory_bytes, np.float32),
-            capacity_bytes=capacity.astype(np.float32),
-            shared=self.shares_memory,
-            copies=self.constant_copies,
-        )
-        # If every device can hold all operations, no limit is ever exceeded and none is needed. A
-        # device that copies a constant does not hold the operation that the constant belongs to.
-        total_bytes = np.asarray(costs.memory_bytes, np.float64).sum()
-        tensor_bytes = costs.tensor_bytes
-        if tensor_bytes is not None and self.objective in _TIMED_OBJECTIVES:
-            first = np.unique(graph.tensors, return_index=True)[1]
-            total_bytes += np.maximum(
-                *(np.asarray(b, np.float64)[first] for b in tensor_bytes)
-            ).sum()
-            if total_bytes > capacity.min():
-                alive = residency.build_tables(graph, tensor_bytes, *self.links, self.tensor_blocks)
-                memory = memory._replace(alive=alive, schedule=self.makespan_tables)
-        return simulators.Limits(
-            memory=memory if total_bytes > capacity.min() else None,
-            representative=self.leaders if self.is_colocated else None,
-        )
+        costs, graph, alive = self.costs, self.graph, self.residency_tables
+        capacity = np.asarray(costs.capacity_bytes, np.float32)
+        # The most that any placement needs on one device, and on each further part of the same
+        # accelerator, which has copies. A device with copies of an operation's constants does not
+        # hold the operation.
+        held = np.unique([graph.copy_sources, graph.copy_constants, graph.copy_bytes], axis=1)
+        copied_bytes = np.bincount(held[0], held[2], graph.num_ops)
+        most_bytes = np.maximum(np.asarray(costs.memory_bytes, np.float64), copied_bytes).sum()
+        part_bytes = copied_bytes.sum()
+        if alive is not None:
+            most_pages = np.maximum(alive.source_pages, alive.copy_pages).sum()
+            most_bytes += float(alive.page_bytes) * most_pages
+            part_bytes += float(alive.page_bytes) * alive.copy_pages.sum()
+        memory = None
+        if (most_bytes + (self.shares_memory.sum(axis=1) - 1) * part_bytes > capacity).any():
+            memory = simulators.Memory(
+                memory_bytes=np.asarray(costs.memory_bytes, np.float32),
+                capacity_bytes=capacity,
+                shared=self.shares_memory,
+                alive=alive,
+                schedule=None if alive is None else self.makespan_tables,
+                copies=self.constant_copies,
+            )
+        return simulators.Limits(memory, self.leaders if self.is_colocated else None)
 
     @functools.cached_property
     def tables(self) -> tuple[simulators.Limits, Any]:
@@ -472,6 +493,31 @@ class Instance(Problem):
         chex.assert_type(placement, int)
         return float(self.evaluate(placement[None])[0])
 
+    @functools.cached_property
+    def single_device_values_s(self) -> np.ndarray:
+        """float64 [D]: the value with all operations on each device; inf where they cannot run.
+
+        Computed on the host, so that a search has an incumbent before anything is compiled.
+        """
+        graph, costs, order = self.graph, self.costs, self.priority_order
+        compute_s = np.asarray(costs.compute_s, np.float32)
+        # One addition after another in float32, as the simulator of `makespan` adds.
+        start_s, finish_s = np.zeros_like(compute_s), np.zeros_like(compute_s)
+        finish_s[order] = np.cumsum(compute_s[order], axis=0)
+        start_s[order[1:]] = finish_s[order[:-1]]
+        values_s = finish_s[order[-1]].astype(np.float64)
+        if self.objective == "subgraph":  # a host runs any number of operations at a time
+            for host in np.flatnonzero(np.asarray(costs.accelerator) < 0).tolist():
+                paths_s = dag.longest_paths(graph.senders, graph.receivers, compute_s[:, host])
+                values_s[host] = paths_s.max()
+        used_bytes = np.full(len(values_s), np.asarray(costs.memory_bytes, np.float64).sum())
+        if (alive := self.residency_tables) is not None:
+            times = zip(start_s.T, finish_s.T, strict=True)
+            used_bytes += [residency.compute_serial_peak_bytes(alive, *pair) for pair in times]
+        limited = self.memory_limits
+        is_full = limited.devices & (used_bytes > limited.capacity_bytes[:, None])
+        return _read_only(np.where(is_full.any(axis=0), np.inf, values_s))
+
     def exceeds_memory(self, placement: np.ndarray) -> bool:
         """Returns whether a placement int [N] could run if devices had more memory."""
         simulate = simulators.get_objective(self.objective).simulate
@@ -498,10 +544,7 @@ class Instance(Problem):
         if self.constant_copies is not None:
             for device in range(len(self.devices)):
                 used[device] += float(_copied_bytes(self.constant_copies, columns, device)[0])
-        if self.costs.tensor_bytes is not None and self.objective in _TIMED_OBJECTIVES:
-            alive = residency.build_tables(
-                self.graph, self.costs.tensor_bytes, *self.links, self.tensor_blocks
-            )
+        if (alive := self.residency_tables) is not None:
             used += np.asarray(_alive_bytes(alive, self.makespan_tables, columns))[:, 0]
         return self.shares_memory @ used
 

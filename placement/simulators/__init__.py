@@ -152,12 +152,16 @@ def _overflow(memory: Memory, placement: Array) -> Array:
             [memory.copies.used_bytes(placement, d) for d in range(num_devices)]
         )
     capacity_bytes = memory.capacity_bytes[:, None]
+
+    def share(used_bytes: Array) -> Array:
+        """Adds up the parts of each accelerator, [D, B]."""
+        return jnp.where(memory.shared[:, :, None], used_bytes[:, None], 0.0).sum(axis=0)
+
     if memory.alive is not None:
         assert memory.schedule is not None
         tables, schedule = memory.alive, memory.schedule
-        free_bytes = capacity_bytes - used_bytes
         all_bytes = residency.bound_peak_bytes(tables, placement)
-        may_exceed = jnp.any(all_bytes > free_bytes, axis=0)
+        may_exceed = jnp.any(share(used_bytes + all_bytes) > capacity_bytes, axis=0)
         # The peaks need another simulation of the schedule, which is left out if all tensors of
         # every placement fit at once.
         used_bytes += jnp.where(
@@ -171,6 +175,6 @@ def _overflow(memory: Memory, placement: Array) -> Array:
             ),
             all_bytes,
         )
-    shared_bytes = jnp.where(memory.shared[:, :, None], used_bytes[:, None], 0.0).sum(axis=0)
-    excess = jnp.maximum(shared_bytes - capacity_bytes, 0.0) / jnp.maximum(capacity_bytes, 1.0)
+    excess = share(used_bytes) - capacity_bytes
+    excess = jnp.maximum(excess, 0.0) / jnp.maximum(capacity_bytes, 1.0)
     return jnp.where(jnp.isinf(capacity_bytes), 0.0, excess).max(axis=0)

@@ -3,7 +3,7 @@
 A tensor t that operation u produces occupies `CostModel.tensor_bytes`:
 
     on p[u]                from start(u) until its last reader there has finished, and until its
-                           transfers to other devices have arrived
+                           own transfers to other devices have arrived
     on each other device   from finish(u), when it is sent, until its last reader there has
     that reads it          finished
 
@@ -35,7 +35,6 @@ class Tables(NamedTuple):
 
     kind: Array  # int8 [D]: as in `makespan.Links`
     delay_s: Array  # float32 [E, M, M]: as in `makespan.Links`
-    senders: Array  # int32 [E]
     receivers: Array  # int32 [E]
     tensor: Array  # int32 [E]: the tensor that an edge carries, below T
     source: Array  # int32 [T]: the operation that produces each tensor
@@ -74,7 +73,6 @@ def build_tables(
     return Tables(
         kind=kind,
         delay_s=delay_s,
-        senders=graph.senders,
         receivers=graph.receivers,
         tensor=tensor.astype(np.int32),
         source=graph.senders[first_edge],
@@ -142,33 +140,53 @@ def compute_peak_bytes(
     return tables.page_bytes * pages.T
 
 
+def compute_serial_peak_bytes(tables: Tables, start_s: np.ndarray, finish_s: np.ndarray) -> float:
+    """Computes the peak on the host, where one device runs all operations one after another.
+
+    Args:
+      tables: the tables.
+      start_s: float [N].
+      finish_s: float [N].
+    """
+    chex.assert_equal_shape([start_s, finish_s])
+    chex.assert_type([start_s, finish_s], float)
+    _, ranks = np.unique(np.concatenate([start_s, finish_s]), return_inverse=True)
+    started, finished = np.split(ranks, 2)
+    last_use = finished[tables.source]
+    np.maximum.at(last_use, tables.tensor, finished[tables.receivers])
+    change = np.bincount(started[tables.source], tables.source_pages, len(ranks))
+    change -= np.bincount(last_use, tables.source_pages, len(ranks))
+    return float(tables.page_bytes) * float(change.cumsum().max())
+
+
 def _peak_pages(tables: Tables, start_s: Array, finish_s: Array, placement: Array) -> Array:
     """Computes the peaks int32 [D] of one placement int32 [N], given its schedule."""
     num_devices, num_ops = len(tables.kind), len(placement)
-    source, reader = placement[tables.senders], placement[tables.receivers]
+    num_tensors = len(tables.source)
+    source, reader = placement[tables.source[tables.tensor]], placement[tables.receivers]
     kind = jnp.asarray(tables.kind)
     delay_s = jnp.asarray(tables.delay_s)[jnp.arange(len(source)), kind[source], kind[reader]]
     delay_s = jnp.where(source == reader, 0.0, delay_s)
-    arrived_s = finish_s + jnp.zeros(num_ops).at[tables.senders].max(delay_s)
-    # Times become their ranks among all times, equal ones the same: below 3 N.
+    transfer_s = jnp.zeros(num_tensors).at[tables.tensor].max(delay_s)
+    arrived_s = finish_s[tables.source] + transfer_s
+    # Times become their ranks among all times, equal ones the same: below 2 N + T.
     # As integers, because floats that are not negative sort alike, but several times as slowly.
     keys = jax.lax.bitcast_convert_type(jnp.concatenate([start_s, finish_s, arrived_s]), jnp.int32)
-    started, finished, arrived = jnp.split(jnp.searchsorted(jnp.sort(keys), keys), 3)
+    ranks = jnp.searchsorted(jnp.sort(keys), keys)
+    started, finished, arrived = jnp.split(ranks, [num_ops, 2 * num_ops])
 
     # The last use of each tensor on each device [T, D]: when its last reader there has finished;
     # -1 on devices without a reader.
-    last_use = jnp.full((len(tables.source), num_devices), -1)
+    last_use = jnp.full((num_tensors, num_devices), -1)
     last_use = last_use.at[tables.tensor, reader].max(finished[tables.receivers])
     is_source = placement[tables.source][:, None] == jnp.arange(num_devices)
-    last_use = jnp.where(
-        is_source, jnp.maximum(last_use, arrived[tables.source][:, None]), last_use
-    )
+    last_use = jnp.where(is_source, jnp.maximum(last_use, arrived[:, None]), last_use)
     begin = jnp.where(is_source, started[tables.source][:, None], finished[tables.source][:, None])
     pages = jnp.where(is_source, tables.source_pages[:, None], tables.copy_pages[:, None])
     pages = jnp.where(last_use < 0, 0, pages)
 
     device = jnp.arange(num_devices)
-    change = jnp.zeros((3 * num_ops, num_devices), jnp.int32)
+    change = jnp.zeros((len(keys), num_devices), jnp.int32)
     change = change.at[begin, device].add(pages)
     change = change.at[jnp.maximum(last_use, 0), device].add(-pages)
 

@@ -1,5 +1,6 @@
 """Memory over time against a plain walk through events, and what it makes of placements."""
 
+import dataclasses
 import functools
 import itertools
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from placement import methods, simulators
 from placement.costs import roofline
-from placement.graphs import training
+from placement.graphs import opgraph, training
 from placement.instance import Instance
 from placement.pipeline import loading
 from placement.simulators import makespan, residency
@@ -72,10 +73,6 @@ def _walk(problem: Instance, placement: list[int]) -> list[float]:
     """Peaks by allocating and releasing, event after event; what is released comes first."""
     graph, costs = problem.graph, problem.costs
     start, finish = _times(problem, placement)
-    arrived = list(finish)
-    for edge, (sender, receiver) in enumerate(zip(graph.senders, graph.receivers, strict=True)):
-        delay = _delay(problem, edge, placement[sender], placement[receiver])
-        arrived[sender] = max(arrived[sender], finish[sender] + delay)
     events = []
     for tensor in set(graph.tensors.tolist()):
         edges = np.flatnonzero(graph.tensors == tensor)
@@ -86,7 +83,8 @@ def _walk(problem: Instance, placement: list[int]) -> list[float]:
             begin, size = finish[sender], costs.tensor_bytes.copied[edges[0]]
             if device == own:
                 begin, size = start[sender], costs.tensor_bytes.produced[edges[0]]
-                ends.append(arrived[sender])
+                reader = [placement[r] for r in graph.receivers]
+                ends += [finish[sender] + _delay(problem, e, own, reader[e]) for e in edges]
             events += [(max(ends), 0, device, -size), (begin, 1, device, size)]
     used, peak = [0.0] * len(problem.devices), [0.0] * len(problem.devices)
     for _, together in itertools.groupby(sorted(events), key=lambda event: event[0]):
@@ -143,6 +141,58 @@ def test_where_all_tensors_fit_at_once_nothing_is_summed():
         memory = other.limits.memory
         if memory is not None:
             assert (memory.alive is not None) == known
+
+
+def test_tensor_waits_for_own_transfers():
+    # op0 sends a small tensor for 100 s; the large one beside it is released long before.
+    graph = opgraph.make_graph(
+        name="fork",
+        op_names=list("abcde"),
+        op_types=["MatMul"] * 5,
+        senders=[0, 0, 1, 3],
+        receivers=[1, 2, 3, 4],
+        edge_bytes=[0] * 4,
+        tensors=[0, 1, 2, 3],
+    )
+    pages = PAGE * np.array([4, 1, 1, 4], np.float32)
+    costs = helpers.unit_costs(
+        graph, tensor_bytes=TensorBytes(pages, pages), capacity_bytes=PAGE * np.array([6, 2])
+    )
+    problem = helpers.as_problem(graph, costs, "makespan").with_order(np.arange(5, dtype=np.int32))
+    placement = np.array([0, 0, 1, 0, 0])
+    assert problem.peak_bytes(placement).tolist() == [6 * PAGE, PAGE]
+    assert np.isfinite(problem.value_s(placement))
+
+
+@pytest.mark.parametrize("objective", simulators.OBJECTIVES)
+def test_values_agree_with_peaks(objective):
+    """Parts of one accelerator, pages, and copies larger than their operation."""
+    rng, seen = np.random.default_rng(4), set()
+    placements, base_graph = helpers.all_placements(4, 3), helpers.random_dag_of_size(rng, 4, 4, 3)
+    for _ in range(12):
+        graph = helpers.rewired(rng, base_graph)
+        source, reader = rng.permutation(4)[:2]
+        graph = dataclasses.replace(
+            graph,
+            copy_sources=np.array([source]),
+            copy_readers=np.array([reader]),
+            copy_bytes=np.array([rng.integers(0, 400)]),
+            copy_constants=np.zeros(1, int),
+        )
+        costs = helpers.random_costs(rng, graph, 3, accelerator=rng.integers(-1, 2, 3))
+        sizes = rng.integers(0, 300, (2, graph.num_edges))[:, graph.senders]
+        costs = costs._replace(tensor_bytes=TensorBytes(*sizes.astype(np.float32)))
+        free = helpers.as_problem(graph, costs, objective)
+        peaks = np.array([free.peak_bytes(placement) for placement in placements])
+        capacity = np.where(rng.random(3) < 0.7, peaks[rng.integers(len(peaks))], np.inf)
+        limited = free._replace(costs=costs._replace(capacity_bytes=capacity.astype(np.float32)))
+        fits = (peaks <= capacity).all(axis=1)
+        expected = np.where(fits, free.evaluate(placements), np.inf)
+        np.testing.assert_array_equal(limited.evaluate(placements), expected)
+        seen |= set(fits.tolist())
+        singles_s = [limited.value_s(placement) for placement in limited.single_devices]
+        np.testing.assert_array_equal(limited.single_device_values_s, singles_s)
+    assert seen == {True, False}
 
 
 def _wide() -> Instance:
