@@ -28,6 +28,7 @@ from placement.instance import Instance
 from placement.learning import base, local_search, mesh, ppo, reinforce, trainer
 from placement.methods import checkpoints
 from placement.policies.base import PolicyInput, Recipe, Variant
+from placement.solvers import base as solvers_base
 from placement.solvers.limits import SearchLimits
 from placement.types import Array, Evaluate, Params, Policy, Solution, Status
 
@@ -383,6 +384,8 @@ def find(
       load: maps the initial parameters to those that the search starts from.
     """
     began_s = limits.elapsed_s()
+    if not make(method, len(problem.devices), False).single_devices_fail:
+        solvers_base.report_single_device(problem, limits)
     search = Search.prepare(method, problem)
     progress = search.start(seed, problem.evaluate)
     state = progress.state

@@ -20,7 +20,7 @@ from placement.pipeline.console import metrics
 from placement.pipeline.console import progress as progress_lib
 from placement.pipeline.distributed import processes
 from placement.pipeline.settings import Settings
-from placement.solvers.limits import Observe, SearchLimits, ignore_progress
+from placement.solvers.limits import NO_METRICS, Observe, SearchLimits, ignore_progress
 from placement.types import Evaluate, Solution, Status
 
 # The settings that may differ between an interrupted run and the one that continues it.
@@ -79,6 +79,8 @@ def train(
         progress, spent_s = checkpoints.restore(path, make, display) or (progress, 0.0)
         if progress.step:
             display.detail(f"resuming {method} from step {progress.step}, after {spent_s:.1f} s")
+        if np.isfinite(progress.best_s):
+            observe(progress.evaluations, progress.best_s, progress.elite[0], NO_METRICS)
         single_s, params = float(progress.reference_s), progress.state.params
         pace = learned.make_pace(time.monotonic)
         reports = search.steps(

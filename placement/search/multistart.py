@@ -85,6 +85,7 @@ def search(
       The best placement, or none if no feasible placement is known. The status is 'optimal' if all
       placements were enumerated or a start is proven optimal, and no other order is better.
     """
+    base.report_single_device(problem, limits)
     classes = problem.classes
     is_large = problem.objective == "makespan" and len(classes.compute_s) > _LARGE
     improve_order &= problem.objective == "makespan" and not is_large
@@ -168,12 +169,17 @@ def _find_starts(
     The proof holds for the problem's order of priority.
     """
     placements = list(problem.single_devices)
+    for count, placement in enumerate(placements, 1):  # compiles the simulator
+        limits.report(count, problem.value_s(placement), placement)
     for result in starts.find_starts(
-        problem, seed, limits.take_share(_STARTS_SHARE, limits.budget)
+        problem, seed, limits.take_share(_STARTS_SHARE, limits.budget, len(placements))
     ):
-        placements.append(result.placement)
+        placement = np.asarray(result.placement, np.int32)
+        placements.append(placement)
+        value_s = problem.value_s(placement)
+        limits.report(len(placements), value_s, placement)
         is_optimal = result.status == Status.OPTIMAL and result.scope != base.CONTIGUOUS
-        if is_optimal and np.isfinite(problem.value_s(np.asarray(result.placement))):
+        if is_optimal and np.isfinite(value_s):
             # Of equally fast placements the first one, which may be a single device.
             fastest = min(np.array(placements, np.int32), key=problem.value_s)
             return np.array(placements, np.int32), result._replace(placement=fastest)

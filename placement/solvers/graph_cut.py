@@ -41,7 +41,8 @@ then hold:
                    (10)  v[e, d] >= x[u, d] - x[r, d]               for every edge e = (u, r)
                          x in {0, 1},  f, v >= 0
 
-Cuts ignore memory. If the limits are broken, the integer program decides, with two devices too.
+Cuts ignore memory. If the limits are broken, the integer program decides, with two devices too. It
+does not know that copies of constants occupy memory, so that only its bound holds where they do.
 """
 
 from functools import partial
@@ -54,7 +55,7 @@ from scipy import optimize, sparse
 from scipy.sparse import csgraph
 
 from placement.instance import Instance
-from placement.solvers import native
+from placement.solvers import base, native
 from placement.solvers.limits import SearchLimits
 from placement.types import Solution, Status
 
@@ -92,29 +93,40 @@ def graph_cut(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
       program was cut off.
     """
     del seed  # the method is deterministic
-    classes, memory = problem.classes, problem.memory_limits
+    base.report_single_device(problem, limits)
+    classes, capacity_bytes = problem.classes, np.asarray(problem.costs.capacity_bytes)
     costs = collect_costs(problem)
     num_devices = costs.compute_s.shape[1]
     placement, bound_s = minimise(costs, limits)
     if num_devices > 2:
         bound_s = max(bound_one_against_rest(costs, device) for device in range(num_devices))
-    used_bytes = np.bincount(placement, classes.memory_bytes, minlength=num_devices)
-    fits = bool((memory.devices @ used_bytes <= memory.capacity_bytes).all())
-    value_s = evaluate(costs, placement) if fits else np.inf
+
+    def compute_value_s(labels: np.ndarray) -> float:
+        """Returns the seconds of a placement int [C]; inf where it exceeds a memory."""
+        is_exceeded = problem.peak_bytes(labels[classes.ids]) > capacity_bytes
+        return np.inf if is_exceeded.any() else evaluate(costs, labels)
+
+    value_s = compute_value_s(placement)
 
     def is_optimal() -> bool:
         return bool(np.isfinite(value_s) and value_s <= bound_s * (1 + _OPTIMALITY_TOLERANCE))
 
     status = Status.OPTIMAL if is_optimal() else Status.FINISHED
-    limits.report(1, value_s, placement[classes.ids] if fits else None)
+    limits.report(1, value_s, placement[classes.ids])
     num_transfers = len(costs.tensor_source) * num_devices * (num_devices - 1)
     num_variables = costs.compute_s.size + num_transfers + len(costs.fusion_loss_s) * num_devices
     if status != Status.OPTIMAL and num_variables <= _MAX_VARIABLES:
         exact = _solve_integer_program(problem, costs, limits)
         bound_s = max(bound_s, exact.bound_s)
-        if exact.placement is not None and evaluate(costs, exact.placement) < value_s:
-            placement, value_s = exact.placement, evaluate(costs, exact.placement)
-        status = Status.OPTIMAL if is_optimal() else exact.status
+        status = exact.status
+        if exact.placement is not None:
+            exact_s = compute_value_s(exact.placement)
+            if np.isinf(exact_s) and status == Status.OPTIMAL:  # copies of constants do not fit
+                status = Status.FINISHED
+            if exact_s < value_s:
+                placement, value_s = exact.placement, exact_s
+        if is_optimal():
+            status = Status.OPTIMAL
     return Solution(
         None if np.isinf(value_s) else placement[classes.ids], bound_s=bound_s, status=status
     )

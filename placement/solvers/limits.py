@@ -90,6 +90,11 @@ class SearchLimits:
             self._best_s, self._best = value_s, placement
         self._observe(evaluations, self._best_s, self._best, numbers)
 
+    @property
+    def incumbent(self) -> np.ndarray | None:
+        """The best placement reported so far, int [N]; None while none that can run is known."""
+        return self._best
+
     def is_stopped(self) -> bool:
         """Whether the search should end before its time."""
         return self._stop()

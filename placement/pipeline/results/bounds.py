@@ -60,8 +60,8 @@ def add_bounds(
             bound_s = bounds.given_order_s if solution.order is None else bounds.coarse_s
         if solution.scope == base.CONTIGUOUS and not np.isnan(solution.bound_s):
             bound_s = max(bound_s, solution.bound_s)
-        # Sums of float32 in another order may lie below a bound by their rounding.
-        if solution.value_s >= bound_s * (1 - base.ROUNDING):
+        # The simulator's sums of float32 may lie below a bound by their rounding.
+        if solution.value_s >= bound_s * (1 - base.bound_rounding(problem.full)):
             bound_s = min(bound_s, solution.value_s)
         solution = solution._replace(bound_s=bound_s if np.isfinite(bound_s) else float("nan"))
         bounded.append(row._replace(solution=solution))

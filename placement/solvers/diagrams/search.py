@@ -47,6 +47,7 @@ def solve_diagram(problem: Instance, seed: int, limits: SearchLimits) -> Solutio
             f"graph {problem.graph.name!r} has more than {MAX_ROWS} tensors alive at a "
             "time; diagram is for narrower ones: give another method"
         )
+    base.report_single_device(problem, limits)
     max_s = makespan.compute_longest_s(diagram.edges, diagram.windows.compute_s)
     best, value_s, bound_s, evaluations, width = None, np.inf, 0.0, 0, INITIAL_WIDTH
     while True:
@@ -75,8 +76,8 @@ def solve_diagram(problem: Instance, seed: int, limits: SearchLimits) -> Solutio
                 evaluations=evaluations,
                 scope=base.GIVEN_ORDER,
             )
-        # An exact sweep without the optimum: its placement exceeds the memory while tensors are
-        # alive, which diagrams do not know. Wider ones would not help.
+        # An exact sweep without the optimum: its placement exceeds a memory with the tensors alive
+        # or with copies of constants, which diagrams do not know. Wider ones would not help.
         if limits.is_over() or evaluations >= limits.budget or swept.exact:
             status = Status.TIME_LIMIT if limits.is_over() else Status.FINISHED
             return Solution(

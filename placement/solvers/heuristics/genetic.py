@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from placement.instance import Instance
+from placement.solvers import base
 from placement.solvers.heuristics import local_search
 from placement.solvers.heuristics.local_search import NUM_CHAINS, SearchSpace
 from placement.solvers.limits import SearchLimits
@@ -39,6 +40,7 @@ class _Population(NamedTuple):
 
 def genetic_algorithm(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Searches with a genetic algorithm."""
+    base.report_single_device(problem, limits)
     space, starts, evaluation = local_search.make_space(problem)
     key, population = jax.random.PRNGKey(seed), _Population(starts, *evaluation)
     total_generations = max(0, limits.budget // NUM_CHAINS - 1)

@@ -68,6 +68,7 @@ class _Blocks(NamedTuple):
 
 def lns(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Searches large neighbourhoods of the best single device or list schedule."""
+    base.report_single_device(problem, limits)
     schedules = [find(problem, seed, limits).placement for find in STARTS]
     placements = [placement for placement in schedules if placement is not None]
     starts = np.array([*problem.single_devices, *placements], np.int32)

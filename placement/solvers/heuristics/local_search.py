@@ -27,6 +27,7 @@ import numpy as np
 
 from placement import simulators
 from placement.instance import Instance
+from placement.solvers import base
 from placement.solvers import iterated_local_search as ils
 from placement.solvers.limits import SearchLimits
 from placement.types import Array, Solution, Status
@@ -66,6 +67,7 @@ def annealing(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
 
 
 def _search(problem: Instance, seed: int, limits: SearchLimits, *, annealed: bool) -> Solution:
+    base.report_single_device(problem, limits)
     space, placements, evaluation = make_space(problem)
     chains = ils.start(placements.T, evaluation, jnp.arange(NUM_CHAINS))
     key = jax.random.PRNGKey(seed)

@@ -99,6 +99,7 @@ def brute_force(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
             f"devices) and {total:.3g} placements; brute_force takes at most {_MAX_FREE_CLASSES} "
             f"and {_MAX_PLACEMENTS}: give a smaller graph, fewer devices or another method"
         )
+    base.report_single_device(problem, limits)
     best, best_s, begin = None, np.inf, 0
     while begin < total and not limits.is_over():
         # The last batch wraps around, so that all have one size and compile once.

@@ -118,20 +118,24 @@ def solve_makespan(
         return placement, order, problem.with_order(order).value_s(placement)
 
     def report(value: Callable[[Any], Any]) -> None:
-        placement, _, seconds = read_solution(value)
-        limits.report(evaluations, seconds, placement)
+        nonlocal best, order, value_s
+        placement, solution_order, seconds = read_solution(value)
+        if seconds < value_s or best is None:
+            best, order, value_s = placement, solution_order, seconds
+        limits.report(evaluations, value_s, best)
 
     parameters = {"num_workers": 1, "random_seed": seed % 2**31, "linearization_level": 0}
     status, solver = cpsat_solver.solve(cp_model, model, limits, parameters, report)
     if status == cp_model.INFEASIBLE and best is None:
         return Solution(None, status=Status.INFEASIBLE, evaluations=evaluations)
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        placement, solution_order, seconds = read_solution(solver.value)
-        if seconds < value_s:
-            best, order, value_s = placement, solution_order, seconds
+        report(solver.value)
     bound_s = max(bound_s, solver.best_objective_bound * unit_s)
     is_proven = value_s <= bound_s * (1 + base.ROUNDING)
-    outcome = Status.OPTIMAL if is_proven else Status.TIME_LIMIT
+    # The optimum may exceed a memory with copies of constants or with the tensors alive, which the
+    # program does not know. Its bound holds all the same.
+    outcome = Status.FINISHED if status == cp_model.OPTIMAL else Status.TIME_LIMIT
+    outcome = Status.OPTIMAL if is_proven else outcome
     return Solution(
         best,
         bound_s=bound_s,

@@ -105,17 +105,24 @@ def find_warm_start(
       problem: the problem.
       seed: of the improvement.
       limits: a tenth of the remaining time is spent at most, or a second, not counting the
-        compilation of the simulator.
+        compilation of the simulator. The descent takes half of the budget at most.
       contiguous: whether to admit only contiguous placements.
 
     Returns:
       The placement with its value and the evaluations; None and inf if none is feasible.
     """
+    base.report_single_device(problem, limits)
     classes = problem.classes
     reach = reachability_within_passes(problem.graph) if contiguous else None
 
-    def take_best(start: Solution, candidates: np.ndarray, limits: SearchLimits) -> Solution:
-        """Returns the best of a start and of as many candidates int [M, N] as time permits."""
+    def take_best(
+        start: Solution, candidates: np.ndarray, limits: SearchLimits, budget: int
+    ) -> Solution:
+        """Returns the best of a start and of as many candidates int [M, N] as the limits permit.
+
+        The budget is that of all evaluations so far.
+        """
+        candidates = candidates[: budget - start.evaluations]
         batches_s: list[np.ndarray] = []
         for first in range(0, len(candidates), BATCH_SIZE):
             if batches_s and limits.is_over():
@@ -137,26 +144,31 @@ def find_warm_start(
     results = starts.find_starts(problem, seed, limits.take_share(share, limits.budget))
     placements = [result.placement for result in results if result.placement is not None]
     candidates = np.stack([*placements, *_deal_classes(problem)[:, classes.ids]])
-    start = take_best(Solution(None, np.inf), candidates, limits)  # compiles
+    start = take_best(Solution(None, np.inf), candidates, limits, limits.budget)  # compiles
 
-    limits = limits.take_share(_IMPROVEMENT_SHARE, _EVALUATIONS_PER_CLASS * len(classes.compute_s))
+    limits = limits.take_share(_IMPROVEMENT_SHARE, limits.budget)
+    budget = limits.budget if contiguous else limits.budget // 2
     rng, previous_s = np.random.default_rng(seed), np.inf
-    while start.placement is not None and start.value_s < previous_s and not limits.is_over():
+    while start.placement is not None and start.value_s < previous_s:
+        if limits.is_over() or start.evaluations >= budget:
+            break
         previous_s = start.value_s
         class_devices, can_move = start.placement[classes.first_ops], classes.allowed.copy()
         can_move[np.arange(len(class_devices)), class_devices] = False
         moved_class, device = np.nonzero(can_move)
         moves = np.repeat(class_devices[None], len(moved_class), axis=0)
         moves[np.arange(len(moved_class)), moved_class] = device
-        start = take_best(start, rng.permutation(moves)[:, classes.ids], limits)
-    if contiguous:
+        start = take_best(start, rng.permutation(moves)[:, classes.ids], limits, budget)
+    budget = limits.budget - start.evaluations - 1  # the result is evaluated once more
+    if contiguous or budget < 1:
         return start
     placement = candidates[0] if start.placement is None else start.placement
-    polish_limits = limits.take_share(1.0, limits.budget, start.evaluations)
+    budget = min(budget, _EVALUATIONS_PER_CLASS * len(classes.compute_s))
+    polish_limits = limits.take_share(1.0, budget, start.evaluations)
     polished = polish(problem, placement, seed, polish_limits)
     assert polished.placement is not None
     start = start._replace(evaluations=start.evaluations + polished.evaluations)
-    return take_best(start, polished.placement[None], limits)
+    return take_best(start, polished.placement[None], limits, limits.budget)
 
 
 def is_contiguous(placement: np.ndarray, reach: np.ndarray) -> bool:
@@ -203,12 +215,12 @@ def _search(
     lower_s = compute_bound_s(problem)
     scope = base.CONTIGUOUS if contiguous else base.ALL
     start = find_warm_start(problem, seed, limits, contiguous=contiguous)
-    best, value_s, evaluations = start.placement, start.value_s, start.evaluations
-    if value_s <= lower_s * (1 + _SUM_PRECISION):
-        return start._replace(bound_s=value_s, status=Status.OPTIMAL, scope=scope)
+    best, value_s = start, np.inf  # the value of the program's last solution
+    if start.value_s <= lower_s * (1 + _SUM_PRECISION):
+        return start._replace(bound_s=start.value_s, status=Status.OPTIMAL, scope=scope)
     tasks = presolve(problem)
-    if best is not None:
-        horizon_s, hint = value_s * (1 + base.ROUNDING), tasks.to_classes(best)
+    if start.placement is not None:
+        horizon_s, hint = start.value_s * (1 + base.ROUNDING), tasks.to_classes(start.placement)
     else:  # the sum of all costs: no finite value is above it
         costs = (tasks.compute_s, tasks.receive_s, tasks.send_s)
         total_s = sum(float(np.where(np.isfinite(c), c, 0.0).sum()) for c in costs)
@@ -216,25 +228,26 @@ def _search(
     if contiguous:
         build = partial(build, contiguous=True)
 
-    def evaluate(assignment: np.ndarray) -> tuple[np.ndarray, float]:
-        placement = tasks.to_operations(assignment.argmax(axis=1))
-        return placement, problem.value_s(placement)
-
     def report(assignment: np.ndarray) -> None:
-        placement, seconds = evaluate(assignment)
-        limits.report(start.evaluations, seconds, placement)
+        nonlocal best, value_s
+        placement = tasks.to_operations(assignment.argmax(axis=1))
+        value_s = problem.value_s(placement)
+        if value_s <= best.value_s:
+            best = best._replace(placement=placement, value_s=value_s)
+        limits.report(start.evaluations, best.value_s, best.placement)
 
     outcome = solve(build(problem, tasks, horizon_s, lower_s), hint, seed, limits, report)
     if outcome.assignment is not None:
-        placement, seconds = evaluate(outcome.assignment)
-        evaluations += 1
-        if seconds <= value_s:
-            best, value_s = placement, seconds
-        limits.report(evaluations, value_s, best)
-    status, bound_s = outcome.status, min(max(lower_s, outcome.bound_s), value_s)
-    if status == Status.INFEASIBLE and best is not None:  # nothing is better than the horizon
-        status, bound_s = Status.OPTIMAL, value_s
-    return Solution(best, bound_s=bound_s, status=status, evaluations=evaluations, scope=scope)
+        report(outcome.assignment)
+    status, bound_s = outcome.status, min(max(lower_s, outcome.bound_s), best.value_s)
+    if status == Status.INFEASIBLE and best.placement is not None:  # none within the horizon
+        status, bound_s = Status.OPTIMAL, best.value_s
+    is_proven = best.value_s <= bound_s * (1 + base.ROUNDING)
+    if status == Status.OPTIMAL and np.isinf(value_s) and not is_proven:
+        # The program's optimum exceeds a memory with copies of constants or with the tensors alive,
+        # which it does not know. Its bound holds all the same.
+        status = Status.FINISHED
+    return best._replace(bound_s=bound_s, status=status, scope=scope)
 
 
 def _deal_classes(problem: Instance) -> np.ndarray:

@@ -77,6 +77,11 @@ def ideals_dp(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
       UserError: there are too many ideals or states, or see `contiguous.build_vertex_graphs`.
     """
     del seed
+    base.report_single_device(problem, limits)
+    return _solve(problem, limits)
+
+
+def _solve(problem: Instance, limits: SearchLimits) -> Solution:
     types, vertex_graphs = contiguous.build_vertex_graphs(problem)
     name = problem.graph.name
     lattices = [ideals_lib.enumerate_ideals(vertices, name) for vertices in vertex_graphs]
@@ -96,7 +101,8 @@ def dp_split(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     Raises:
       UserError: as `ideals_dp`.
     """
-    result = ideals_dp(problem._replace(objective="max_load"), seed, limits)
+    del seed
+    result = _solve(problem._replace(objective="max_load"), limits)
     status = Status.FINISHED if result.status == Status.OPTIMAL else Status.TIME_LIMIT
     return Solution(result.placement, status=status)
 

@@ -11,12 +11,14 @@ import pytest
 
 from placement import methods, solvers
 from placement.errors import UserError
+from placement.graphs import opgraph
 from placement.instance import Instance
 from placement.solvers import base, limits
 from placement.solvers.limits import SearchLimits
 from placement.solvers.programs import program_search
-from placement.types import CostModel, Solution
+from placement.types import CostModel, Solution, TensorBytes
 from placement.zoo import synthetic
+from tests import helpers
 from tests.solvers import exhaustive
 
 LIMIT_S = 6_000.0  # heuristics have a tenth of it, which the slowest machine does not need
@@ -111,7 +113,7 @@ def test_a_start_is_no_worse_than_a_heuristic_and_tells_itself(objective, contig
         if solvers.infeasible(problem):
             continue
         told: list[tuple[int, float, np.ndarray | None]] = []
-        watched = SearchLimits(LIMIT_S, 0, lambda *step, told=told: told.append(step))
+        watched = SearchLimits(LIMIT_S, 2_000, lambda *step, told=told: told.append(step))
         start = program_search.find_warm_start(problem, 0, watched, contiguous=contiguous)
         assert start.value_s <= of_heuristics(problem)
         assert told[-1][:2] == (start.evaluations, start.value_s)
@@ -125,7 +127,7 @@ def test_a_start_is_no_worse_than_a_heuristic_and_tells_itself(objective, contig
 
 def test_large_neighbourhoods_improve_a_start():
     problem = workload("subgraph")
-    short = program_search.find_warm_start(problem, 0, SearchLimits(LIMIT_S, 0))
+    short = program_search.find_warm_start(problem, 0, SearchLimits(LIMIT_S, 500))
     long = program_search.find_warm_start(problem, 0, SearchLimits(LIMIT_S, 32_000))
     assert long.value_s < short.value_s
     assert short.evaluations < long.evaluations
@@ -134,3 +136,52 @@ def test_large_neighbourhoods_improve_a_start():
 def test_out_of_time_still_gives_a_start():
     start = program_search.find_warm_start(workload("max_load"), 0, SearchLimits(0.0, 1000))
     assert np.isfinite(start.value_s)
+
+
+@pytest.mark.parametrize("budget", [1, 100, 1_000])
+def test_warm_start_keeps_its_budget(budget):
+    start = program_search.find_warm_start(workload("makespan"), 0, SearchLimits(LIMIT_S, budget))
+    assert 1 <= start.evaluations <= budget
+
+
+@pytest.mark.parametrize(("name", "objective"), PROGRAMS)
+def test_program_survives_copies_of_constants(name, objective):
+    """A copy of the constant of op0 does not fit on device 1, where op1 is fast."""
+    graph = opgraph.make_graph(
+        name="copies",
+        op_names=["a", "b"],
+        op_types=["MatMul"] * 2,
+        senders=[],
+        receivers=[],
+        edge_bytes=[],
+        copy_sources=[0],
+        copy_readers=[1],
+        copy_bytes=[100],
+        copy_constants=[0],
+    )
+    costs = helpers.unit_costs(
+        graph,
+        compute_s=np.array([[1, 9], [3, 1]], np.float32),
+        memory_bytes=np.array([100, 0], np.float32),
+        capacity_bytes=np.array([np.inf, 50], np.float32),
+    )
+    solution = methods.solve(helpers.as_problem(graph, costs, objective), name)
+    assert solution.placement.tolist() == [0, 0]
+    assert (solution.value_s, solution.status) == (4.0, "finished")
+    assert solution.bound_s == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("name", ["milp", "milp_noncontiguous", "cpsat"])
+def test_program_survives_tensors_in_memory(name):
+    """Only device 1, which is slow, holds the tensor."""
+    graph = helpers.chain(2)
+    sizes = np.array([1024], np.float32)
+    costs = helpers.unit_costs(
+        graph,
+        capacity_bytes=np.array([100, np.inf], np.float32),
+        tensor_bytes=TensorBytes(sizes, sizes),
+    )
+    solution = methods.solve(helpers.as_problem(graph, costs, "max_load"), name)
+    assert solution.placement.tolist() == [1, 1]
+    assert (solution.value_s, solution.status) == (4.0, "finished")
+    assert solution.bound_s == pytest.approx(2.0)
