@@ -96,7 +96,11 @@ class Trials:
         compile_s = time.perf_counter() - start_s
         self._heartbeat.set(index, "infer")
         used_devices = candidate.used_devices()
-        check = run_stage("infer", self._loaded.compare, request, used_devices)
+        try:
+            check = run_stage("infer", self._loaded.compare, request, used_devices)
+        except FailedError:
+            self._loaded.drop_compiled()
+            raise
         if not (check.is_correct or accept_wrong):
             raise FailedError("wrong output", check.describe())
         facts |= {
@@ -233,6 +237,8 @@ class Trials:
                     latency_s = self._measure_latency(requests[index])
                 except RuntimeError as error:
                     raise_if_exhausted(error)
+                    self._loaded.drop_compiled()
+                    self._baseline = None
                     del latencies_s[index]
                     self._send(("failure", index, "infer", summarise_error(error)))
                     continue
