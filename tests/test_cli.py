@@ -8,15 +8,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import openvino as ov
 import pytest
 from click.testing import CliRunner
+from openvino import opset13 as ops
 
 import placement
 from placement import cli
 from placement.pipeline.console import syntax
 from placement.pipeline.settings import QUICKSTART, SUMMARIES, Settings
 from tests.runtime import small
+from tests.runtime.measurement.worker import test_loaded
 
 ROOT = Path(placement.__file__).parents[1]
 _QUICK = ("--devices=host", "--method=heft", "--measure-time=0.2", "--time-limit=2")
@@ -74,6 +77,36 @@ def test_a_mistake_is_answered_in_the_syntax_of_the_command(
     assert all(word in result.stderr for word in words), result.stderr
     assert "--config" not in result.output
     assert "--task" not in result.output
+
+
+@pytest.mark.parametrize("name", ["a;b", "x|y@3", " a ", "it's"])
+def test_proposed_shapes_file_works(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    source = ops.parameter([-1, 3], np.float32, name=name)
+    model = ov.Model([ops.result(ops.relu(source))], [source])
+    ov.save_model(model, "model.xml", compress_to_fp16=False)
+    refused = CliRunner().invoke(cli.main, ["devices", "model.xml"])
+    assert refused.exit_code == 2
+    option, text = re.search(r"such as (\S+) with (.*) in that file", refused.stderr).groups()
+    Path("shapes.json").write_text(text)
+    assert CliRunner().invoke(cli.main, ["devices", "model.xml", option]).exit_code == 0
+
+
+@pytest.mark.parametrize("task", ["place", "profile", "advise"])
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (test_loaded.noisy(0), "outputs 'noisy', because of RandomUniform 'noise'"),
+        (test_loaded.unrolled(), "the plain CPU cannot compile the model: Loop detected"),
+    ],
+)
+def test_unusable_models_exit_with_2(task, model, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ov.save_model(model, "model.xml", compress_to_fp16=False)
+    result = CliRunner().invoke(cli.main, [task, "model.xml", "--devices=host"])
+    assert result.exit_code == 2
+    (line,) = result.stderr.splitlines()
+    assert said in line
 
 
 @pytest.mark.parametrize("name", sorted(cli.main.commands))

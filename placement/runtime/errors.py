@@ -28,7 +28,15 @@ _SOURCE_PLACE = re.compile(
 )
 # Beginnings of lines in OpenVINO's exceptions that say nothing about the cause.
 _USELESS_BEGINNINGS = (
-    *("While validating", "Summary:", "Details:", "Not Implemented:", "FrontEnd API failed"),
+    *(
+        "Exception from ",
+        "Standard exception from ",
+        "While validating",
+        "Summary:",
+        "Details:",
+        "Not Implemented:",
+        "FrontEnd API failed",
+    ),
     *("Loading input", "Converting input", "Shape inference input"),
     *("Model wasn't fully converted", "Unable to read the"),
 )

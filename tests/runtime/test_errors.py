@@ -12,6 +12,7 @@ RAISED = """Exception from src/inference/src/cpp/infer_request.cpp:246:
 Exception from src\\bindings\\python\\src\\pyopenvino\\core\\infer_request.hpp:55:
 Caught exception: Exception from src/plugins/intel_cpu/src/graph.cpp:1628:
 Node choice of type If
+Standard exception from compilation library:
 Exception from src/plugins/intel_cpu/src/node.cpp:794:
 [CPU] Reshape node with name 'shape' Check 'a <= 1 && b == 'c'' failed at src/reshape.cpp:77:
 While validating node 'opset1::Reshape shape (x[0]:f32[4]) -> (f32[?])' with friendly_name 'shape':

@@ -13,6 +13,7 @@ import openvino as ov
 
 from placement.runtime.errors import summarise_error
 from placement.runtime.execution.executor import Executor, InferRequest
+from placement.runtime.models import outputs
 
 REQUESTS_PER_DEVICE = 2  # so that one is ready when the other has ended
 _WAITING_PER_RUNNER = 2  # limit on the requests that wait, for each that runs
@@ -284,7 +285,7 @@ def run(runner: Runner, tensors: Sequence[ov.Tensor]) -> Outputs:
     for index, tensor in enumerate(tensors):
         runner.set_input_tensor(index, tensor)
     runner.infer()
-    return [np.array(tensor.data) for tensor in runner.output_tensors]
+    return [outputs.read(tensor) for tensor in runner.output_tensors]
 
 
 def copy_state(source: Runner, target: Runner) -> None:

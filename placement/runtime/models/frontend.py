@@ -304,8 +304,8 @@ def format_shapes(shapes: Mapping[str, Sequence[int]]) -> str:
     return text if text.isprintable() else json.dumps(sizes_by_name)
 
 
-def parse_json_shapes(text: str, schema: files.Schema) -> Any:
-    """Returns the data of `input_shapes` in JSON.
+def parse_json_shapes(text: str, schema: files.Schema, setting: str) -> Any:
+    """Returns the data of `input_shapes` in JSON; `setting` is the text or the path of its file.
 
     Raises:
       UserError: the text is not JSON, or does not fit the schema.
@@ -315,8 +315,8 @@ def parse_json_shapes(text: str, schema: files.Schema) -> Any:
         files.check(data, schema, "")
     except (ValueError, RecursionError) as error:
         raise UserError(
-            f"input_shapes={text!r} cannot be read as JSON: {error}; write shapes by name, such as "
-            '{"images": [1, 3, 224, 224]}, or [{"shapes": {"images": [1, 3, 224, 224]}, '
+            f"input_shapes={setting!r} cannot be read as JSON: {error}; write shapes by name, such "
+            'as {"images": [1, 3, 224, 224]}, or [{"shapes": {"images": [1, 3, 224, 224]}, '
             '"weight": 9}, ...]'
         ) from error
     return data
@@ -334,7 +334,7 @@ def _parse_shapes(text: str, model: ov.Model) -> dict[int, tuple[int, ...]]:
     pairs: list[tuple[str, Sequence[int]]] = []
     is_json = text.startswith("{")
     if is_json:
-        pairs = list(parse_json_shapes(text, SHAPES_SCHEMA).items())
+        pairs = list(parse_json_shapes(text, SHAPES_SCHEMA, text).items())
     for entry in text.split(";") if text.strip() and not is_json else ():
         entry = entry.strip()
         # A TensorFlow tensor is called 'input:0', so the shape follows the last colon.

@@ -47,6 +47,12 @@ class OutputCheck(NamedTuple):
         return f"outputs differ by {self.error:.3g} of their spread, over {self.tolerance:g}"
 
 
+def read(tensor: ov.Tensor) -> np.ndarray:
+    """Returns a copy of the content of a tensor; text is str."""
+    # `data` has arbitrary bytes if all strings are empty.
+    return np.array(tensor.str_data if tensor.element_type == ov.Type.string else tensor.data)
+
+
 def compare(reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Comparison:
     """Compares outputs with the reference's.
 

@@ -63,6 +63,7 @@ def parse_weighted_shapes(text: str) -> tuple[WeightedShapes, ...]:
       UserError: a weight is not a whole number from 1, a shape is empty, the only shape has a
         weight, or the JSON is invalid.
     """
+    setting = text
     if text.endswith(".json"):
         content = files.read_bytes(text, remedy="set input_shapes to the path of a JSON file")
         text = content.decode(errors="replace").strip()
@@ -70,10 +71,10 @@ def parse_weighted_shapes(text: str) -> tuple[WeightedShapes, ...]:
     if text.startswith("["):
         pairs = [
             (frontend.format_shapes(entry["shapes"]), str(entry["weight"]))
-            for entry in frontend.parse_json_shapes(text, _LIST_SCHEMA)
+            for entry in frontend.parse_json_shapes(text, _LIST_SCHEMA, setting)
         ]
     elif text.startswith("{"):
-        shapes = frontend.parse_json_shapes(text, frontend.SHAPES_SCHEMA)
+        shapes = frontend.parse_json_shapes(text, frontend.SHAPES_SCHEMA, setting)
         pairs = [(frontend.format_shapes(shapes), None)]
     else:
         matches = [(entry, _WEIGHT.fullmatch(entry)) for entry in text.split("|")]

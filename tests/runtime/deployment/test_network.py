@@ -150,13 +150,17 @@ def test_strings_reach_the_deployed_model(tmp_path):
     lengths = ops.subtract(parts[1], parts[0], name="lengths")
     scale = ops.parameter([1], np.int32, name="scale")
     result = ops.result(ops.multiply(lengths, scale, name="scaled"), name="y")
-    model = ov.Model([result, ops.result(parts[2], name="symbols")], [text, scale], "text")
+    packed = ops.result(opset15.string_tensor_pack(*parts, name="packed"), name="z")
+    model = ov.Model([result, packed], [text, scale], "text")
     saved(tmp_path, model, form=artifact_lib.SINGLE, alone=A)
     with placement.load(tmp_path) as net:
         one = np.array([1], np.int64)
         for words in (["ä", ""], np.array(["ä", ""], object), np.array(["ä".encode(), b""])):
             np.testing.assert_array_equal(net.infer({"text": words, "scale": one})[0], [2, 0])
-            np.testing.assert_array_equal(net.submit([words, one]).result()[0], [2, 0])
+            scaled, same_words = net.submit([words, one]).result()
+            np.testing.assert_array_equal(scaled, [2, 0])
+            assert same_words.tolist() == ["ä", ""]
+        assert net.infer([["", ""], one])[1].tolist() == ["", ""]
         for wrong in ([1.5, 2.5], [None, "a"], [["a"], ["b", "c"]], np.array(["a", "\ud800"])):
             for call in (net.infer, net.submit):
                 with pytest.raises(UserError, match=r"^input 'text' ") as caught:

@@ -57,6 +57,9 @@ def test_shapes_are_read_from_files(tmp_path):
     file.write_text(variants.format_weighted_shapes(entries))
     parsed = variants.parse_weighted_shapes(str(file))
     assert parsed == (WeightedShapes('{"a;b": [1, 3]}', 9), WeightedShapes('{"a;b": [8, 3]}', 1))
+    file.write_text('{"a;b": [1, ')
+    with pytest.raises(UserError, match=r"shapes\.json' cannot be read as JSON: .* line 1"):
+        variants.parse_weighted_shapes(str(file))
     with pytest.raises(UserError, match=r"absent\.json.* cannot be read"):
         variants.parse_weighted_shapes("absent.json")
 

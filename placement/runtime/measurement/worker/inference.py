@@ -11,6 +11,7 @@ import openvino as ov
 from placement.runtime.devices import Device
 from placement.runtime.execution.executor import Executor
 from placement.runtime.execution.stream import Stream
+from placement.runtime.models import outputs
 
 AnyRequest: TypeAlias = ov.InferRequest | Executor | Stream
 
@@ -47,7 +48,7 @@ def infer_s(infer_request: AnyRequest) -> float:
 def infer_outputs(infer_request: AnyRequest) -> list[np.ndarray]:
     """Runs one inference and returns copies of the outputs."""
     infer_request.infer()
-    return [np.array(tensor.data) for tensor in infer_request.output_tensors]
+    return [outputs.read(tensor) for tensor in infer_request.output_tensors]
 
 
 def with_counters(devices: Iterable[Device]) -> list[Device]:
