@@ -58,8 +58,7 @@ _TWO_CORES = "host:f32,f32"
 _FIDELITY = {
     f"fidelity-{graph.partition(':')[0]}": (
         f"{_QUICK} --task=profile --config.devices={_TWO_CORES} --config.graph={graph} "
-        "--config.calibration_placements=24 --config.budget=100000 --config.time_limit_s=600 "
-        "--config.measure_s=300"
+        "--config.calibration_placements=24 --config.budget=100000 --config.time_limit_s=600"
     )
     for graph in _BRANCHED
 }

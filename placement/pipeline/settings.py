@@ -72,10 +72,11 @@ class Settings:
     # from its first step: compiling takes the time that it takes.
     time_limit_s: float = _setting(60.0, "seconds for each search, and for every other step")
     # Compilation is not included. Every placement is timed at least six times, and choosing among
-    # several placements of a method takes a third of this in addition. Profiling ends within twice
-    # this time, compilation included, and the backends of advise share it.
+    # several placements of a method takes a third of this in addition. Profiling the operations
+    # takes a fifth of it. Less than the default also ends profiling, compilation included, after
+    # twice this time. The profiles of advise share it.
     measure_s: float = _setting(
-        30.0, "seconds for timing the final placements; profiling takes twice this at most"
+        30.0, "seconds for timing the final placements; less also shortens profiling"
     )
     # `zero_shot` uses placement/methods/pretrained without it; `scheduler` starts untrained.
     init_from: str = _setting("", "a policy of pretrain or of an earlier search to start from")

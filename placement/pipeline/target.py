@@ -39,7 +39,6 @@ from placement.types import CostModel
 # The share of the time for changes between groups of cores in which single changes are measured;
 # the rest is for placements of the whole model (`change_costs`).
 _SINGLE_CHANGES_SHARE = 0.4
-_PROFILING_SHARE = 2.0  # the time of profiling, compilation included, over `measure_s`
 
 
 class Target(NamedTuple):
@@ -433,14 +432,10 @@ def get_profile(
     if (conditions := saved.get("conditions")) is not None:
         if conditions["left_out"]:
             limit_s, gaps = conditions["limit_s"], "; ".join(conditions["left_out"])
-            limits_s = {
-                "time_limit_s": settings.time_limit_s,
-                "measure_s": _PROFILING_SHARE * settings.measure_s,
-            }
-            keys = [f"--config.{key}" for key, value in limits_s.items() if value <= limit_s]
+            key = "time_limit_s" if settings.time_limit_s <= limit_s else "measure_s"
             display.warn(
                 f"profiling stopped at its limit of {limit_s:.3g} s, so costs are rough ({gaps}); "
-                f"for better costs set a larger {' and '.join(keys)}"
+                f"for better costs set a larger --config.{key}"
             )
         if conditions["busy"]:
             display.warn(
@@ -452,7 +447,10 @@ def get_profile(
 
 
 def _profiling_limit_s(settings: Settings) -> float:
-    return min(settings.time_limit_s, _PROFILING_SHARE * settings.measure_s)
+    """Returns the time limit, or twice a `measure_s` below the default if that is shorter."""
+    if settings.measure_s >= Settings().measure_s:
+        return settings.time_limit_s
+    return min(settings.time_limit_s, 2 * settings.measure_s)
 
 
 def _profile(

@@ -64,7 +64,7 @@ def test_profiling_stops_at_the_time_limit_and_repeats_with_more_time(
     assert "profiling" in json.loads((tmp_path / "environment.json").read_text())
 
     code, out, err = run(
-        tmp_path, *flags, *PROFILE, "--config.time_limit_s=600", "--config.measure_s=300"
+        tmp_path, *flags, *PROFILE, "--config.time_limit_s=600", "--config.measure_s=30"
     )
     assert code == 0, err
     assert "profiling stopped" not in out
