@@ -1,6 +1,7 @@
 """The import rules of the project, checked on every source file without running it."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -205,6 +206,26 @@ def test_a_planted_breach_is_caught(path, source):
 )
 def test_what_the_rules_allow_is_not_a_breach(path, source):
     assert breaches(path, source) == []
+
+
+def test_docstrings_name_existing_objects():
+    """A reference such as `base.Settings` is to a module, or to a name that its module defines."""
+    texts = {
+        "/" + path.relative_to(ROOT).with_suffix("").as_posix().removesuffix("/__init__"): text
+        for path in (ROOT / "placement").rglob("*.py")
+        if (text := path.read_text("utf-8"))
+    }
+    missing = []
+    for path, text in texts.items():
+        for module, name in re.findall(r"`((?:[a-z_]+\.)*[a-z_]+)\.(\w*[a-z])\b", text):
+            folder = f"/{module.replace('.', '/')}"
+            homes = [home for other, home in texts.items() if other.endswith(folder)]
+            is_module = any(other.endswith(f"{folder}/{name}") for other in texts)
+            is_file = name in ("json", "jsonl", "md")
+            defined = re.compile(rf'^\s*(?:class |def |")?{name}\b', re.MULTILINE)
+            if homes and not (is_module or is_file or any(map(defined.search, homes))):
+                missing.append(f"{path}: {module}.{name}")
+    assert not missing
 
 
 def test_a_program_defines_everything_before_it_runs():

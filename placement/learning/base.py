@@ -3,7 +3,7 @@
 A learner adds a loss on a batch of B episodes of T steps, and the gradient steps taken on a batch.
 Advantages have unit deviation, so that the entropy's weight means the same on every graph.
 
-If a policy places several graphs at once (`learning.several`), a batch has `num_samples` episodes
+If a policy places several graphs at once (`learning.batched`), a batch has `num_samples` episodes
 of each, graph after graph. Episodes are compared only with those of their own graph.
 """
 

@@ -2,9 +2,9 @@
 
 A name such as `hsdag` stands for this project's defaults; `hsdag:variant=paper` is the authors'
 method, and `hierarchical:grouping=random,num_samples=16` changes single hyper-parameters. They are
-documented at the policy's `make`, at `learning.base.Settings` and at `learning.ppo.make`; the
-variants stand at the end of the policy's module. `features` are blocks of `graphs.features` joined
-by '+', or 'paper'; leaving some out is an ablation.
+documented at the policy's `make`, at `learning.base.Settings` and at `learning.ppo.make_learner`.
+The variants stand at the end of the policy's module. `features` are blocks of `graphs.features`
+joined by '+', or 'paper'; leaving some out is an ablation.
 """
 
 import dataclasses

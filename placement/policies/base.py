@@ -181,7 +181,7 @@ def group_intervals(problem: Instance, num_groups: int) -> coarsen.Coarsening:
 
     Args:
       problem: N operations without co-location.
-      num_groups: see `graphs.intervals.group`.
+      num_groups: see `graphs.intervals.assign_groups`.
     """
     return intervals.group_consecutive_ops(problem.graph, *_weights_and_kinds(problem), num_groups)
 
@@ -194,7 +194,7 @@ def colocate_intervals(problem: Instance, num_groups: int) -> Instance:
 
     Args:
       problem: N operations.
-      num_groups: see `graphs.intervals.group`.
+      num_groups: see `graphs.intervals.assign_groups`.
     """
     weight, kinds = _weights_and_kinds(problem)
     edges = _edges_between_first_ops(problem)

@@ -1,8 +1,8 @@
 """Files of placement problems: NumPy archives that any program can read.
 
-The arrays of `placement.types.OpGraph` are under `graph.FIELD`, those of `CostModel` under
-`costs.FIELD`, and all that is text or nested under `text`: the bytes of a JSON object. Fields
-without a value are missing.
+The arrays of `placement.types.OpGraph` are under `graph.FIELD`, and those of `CostModel` under
+`costs.FIELD`, or `costs.FIELD.PART` for a field with parts. All texts and the lists of each
+operation are under `text`: the bytes of a JSON object. Fields without a value are missing.
 """
 
 import dataclasses

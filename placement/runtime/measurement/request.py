@@ -229,7 +229,7 @@ class Timeline(Request[np.ndarray]):
     """
 
     devices: tuple[Device, ...]  # includes those that the segments name
-    segments: tuple[Segment, ...]  # see `split.split`
+    segments: tuple[Segment, ...]  # see `split.split_model`
     inferences: int
     # Wall time from now on; a short one leaves fewer inferences, or none.
     limit_s: float = math.inf
