@@ -72,7 +72,7 @@ class LoadedModel:
             )
         )
         types = {op.get_type_name() for op in operations.all_ops(self.model)}
-        varying_types = types.intersection(_DRAWING_TYPES) or types.intersection(_LOOP_TYPES)
+        varying_types = types.intersection(_DRAWING_TYPES + _LOOP_TYPES)
         # Memory that a loop does not write is made to differ between the two compiled models.
         fill_memory = processors.filled_memory if varying_types else contextlib.nullcontext
         device = reference_device()
@@ -122,9 +122,9 @@ class LoadedModel:
                     if outputs.compare([a], [b]).error > tolerance
                 }
                 if differing:
-                    raise UnusableError(self._describe_varying(sorted(differing), varying_types))
+                    raise UnusableError(self._describe_varying(sorted(differing)))
 
-    def _describe_varying(self, indices: Sequence[int], varying_types: Set[str]) -> str:
+    def _describe_varying(self, indices: Sequence[int]) -> str:
         """Returns a message about outputs that vary, with the operations that make them vary."""
         ports = [self.model.outputs[i] for i in indices]
         names = quote_names(sorted(port.get_names())[0] for port in ports)
@@ -133,20 +133,24 @@ class LoadedModel:
         for op in reversed(ordered_ops):
             if op.get_friendly_name() in ancestors:
                 ancestors.update(map(operations.source_name, op.inputs()))
-        causes = [
-            f"{inner.get_type_name()} {inner.get_friendly_name()!r}"
+        loops_and_drawing = [
+            inner
             for op in ordered_ops
             if op.get_friendly_name() in ancestors or self.stateful
             for inner in operations.with_bodies(op)
-            if inner.get_type_name() in varying_types
+            if inner.get_type_name() in _DRAWING_TYPES + _LOOP_TYPES
         ]
-        remedy = "export the model without random numbers"
-        if varying_types.isdisjoint(_DRAWING_TYPES):
-            remedy = "set inputs with which they repeat: --config.inputs=FILE.npz"
-        because = f", because of {', '.join(causes[:3])}" if causes else ""
+        drawing = [op for op in loops_and_drawing if op.get_type_name() in _DRAWING_TYPES]
+        causes = ", ".join(
+            f"{op.get_type_name()} {op.get_friendly_name()!r}"
+            for op in (drawing or loops_and_drawing)[:3]
+        )
+        remedy = "set inputs with which they repeat: --config.inputs=FILE.npz"
+        if drawing:
+            remedy = "export the model without random numbers"
         return (
             f"two inferences of the plain CPU with equal inputs differ in the outputs {names}"
-            f"{because}: no placement can be checked; {remedy}"
+            f"{causes and f', because of {causes}'}: no placement can be checked; {remedy}"
         )
 
     def compiled(self, affinity: Affinity | None, devices: Sequence[Device]) -> ov.CompiledModel:
@@ -173,7 +177,7 @@ class LoadedModel:
         """Returns an executor with its inputs set.
 
         Args:
-          segments: see `split.split`.
+          segments: see `split.split_model`.
           devices: those that the segments name, at least.
           num_requests: number of requests that may be in flight at once.
           shape: None for the model; else a chain of operations on tensors of this shape.
