@@ -116,11 +116,10 @@ def test_memory_that_runs_out_costs_one_candidate_and_a_new_worker():
     model = small.convolutions(channels=128)
     candidates = [on(model, A), on(model, B), on(model, A, conv_2=B, relu_2=B)]
 
-    def exhaust(share: float = 1.0) -> int:
+    def exhaust() -> int:
         pid = opened.progress().pid
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
-        num_bytes = int(share * pages) * resource.getpagesize()
-        resource.prlimit(pid, resource.RLIMIT_AS, (num_bytes, num_bytes))
+        resource.prlimit(pid, resource.RLIMIT_AS, (pages * resource.getpagesize(),) * 2)
         return pid
 
     with local.LocalMeasurer(model, HOST) as opened:
@@ -134,9 +133,7 @@ def test_memory_that_runs_out_costs_one_candidate_and_a_new_worker():
         ends = "out of memory", "worker ended by signal SIGABRT", "worker ended with code 127"
         assert cause.startswith(tuple(f"{end} during 'compile'" for end in ends)), cause
         assert "\n" not in outcomes[1].cause
-        assert exhaust(0.5) != first  # a profile may fit into freed memory
-        with pytest.raises(ChildProcessError):
-            opened.ask(Profile(opened.devices, seconds=0.1))
+        assert opened.progress().pid != first
         assert kinds(opened.ask(Measure(candidates[:2], **ROUNDS))) == ["measured", "measured"]
 
 
