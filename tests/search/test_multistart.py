@@ -56,6 +56,25 @@ def _latency_of_all_s(problem: Instance) -> np.ndarray:
     return np.asarray(problem.evaluate(helpers.all_placements(SIZE[0], SIZE[3])))
 
 
+def test_search_reports_starts_when_found(monkeypatch):
+    problem, best_s = problems("makespan")[0]
+    best = helpers.all_placements(SIZE[0], SIZE[3])[_latency_of_all_s(problem).argmin()]
+    reported_s: list[float] = []
+
+    def find_best(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+        assert min(reported_s) > best_s
+        return Solution(best)
+
+    def check_report(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+        assert reported_s[-1] == best_s
+        raise InterruptedError
+
+    monkeypatch.setitem(starts.STARTS, "makespan", (find_best, check_report))
+    limits = SearchLimits(60.0, BUDGET, lambda _, value_s, *rest: reported_s.append(value_s))
+    with pytest.raises(InterruptedError):
+        multistart.search(problem, 0, limits)
+
+
 def solve(problem: Instance, seed: int = 1, **options) -> Solution:
     limits = SearchLimits(
         options.pop("time_limit_s", 60.0), options.pop("budget", BUDGET), **options

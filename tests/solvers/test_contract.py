@@ -4,6 +4,7 @@ Problems of one size share the simulator's compilation. Costs are whole numbers,
 agree exactly, whatever the order of sums.
 """
 
+import dataclasses
 import functools
 import importlib.util
 from typing import Any
@@ -15,7 +16,8 @@ from placement import methods, simulators, solvers
 from placement.errors import UserError
 from placement.graphs import dag
 from placement.instance import Instance
-from placement.types import Solution
+from placement.solvers import base
+from placement.types import Solution, TensorBytes
 from tests import helpers
 from tests.simulators import reference
 from tests.solvers import exhaustive
@@ -145,6 +147,57 @@ def test_value_is_simulated_bound_is_valid_and_exact_ones_are_optimal(name, obje
     assert solved > (0.1 if name in BLIND else 0.5)
     if name in EXACT:
         assert set(statuses) <= {"optimal", "infeasible"}
+
+
+@functools.cache
+def memory_problems(objective: str) -> list[tuple[Instance, np.ndarray]]:
+    """Returns problems as `problems`, in which copies and living tensors may exceed a memory."""
+    rng = np.random.default_rng(6)
+    pairs = []
+    for problem, _ in problems(objective)[:9]:
+        graph, num_devices = problem.graph, len(problem.devices)
+        ops = rng.permutation(graph.num_ops)
+        graph = dataclasses.replace(
+            graph,
+            copy_sources=np.repeat(ops[:1], len(ops) - 1),
+            copy_readers=ops[1:],
+            copy_bytes=np.full(len(ops) - 1, 200),
+            copy_constants=np.zeros(len(ops) - 1, int),
+        )
+        tensor_bytes = rng.integers(0, 600, (2, graph.num_ops))[:, graph.senders]
+        costs = problem.costs._replace(tensor_bytes=TensorBytes(*tensor_bytes.astype(np.float32)))
+        problem = problem._replace(graph=graph, costs=costs)
+        rows = rng.permutation(placements())[:num_devices]
+        peaks = np.diagonal([problem.peak_bytes(row) for row in rows])
+        capacity = np.where(np.arange(num_devices) == rng.integers(num_devices), 2**20, peaks)
+        costs = costs._replace(capacity_bytes=capacity.astype(np.float32))
+        problem = problem._replace(costs=costs)
+        pairs.append((problem, np.asarray(problem.evaluate(placements()))))
+    return pairs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "objective"), [pair for pair in PAIRS if pair[0] in EXACT])
+def test_exact_solvers_survive_memory(name, objective):
+    statuses = set()
+    for problem, latency_s in memory_problems(objective):
+        solution = solve(name, problem)
+        statuses.add(str(solution.status))
+        row = np.flatnonzero((placements() == solution.placement).all(axis=1))[0]
+        possible = latency_s
+        if solution.scope == "contiguous":
+            admits = contiguous if name == "milp" else ordered
+            possible = np.where(admits(problem), latency_s, np.inf)
+        assert solution.status != "infeasible" or np.isinf(possible).all()
+        assert solution.value_s == latency_s[row]
+        assert np.isinf(solution.value_s) == (solution.status in ("infeasible", "failed"))
+        assert not solution.bound_s > possible.min() * (1 + base.ROUNDING)
+        if solution.status == "optimal":
+            np.testing.assert_allclose([solution.value_s, solution.bound_s], possible.min())
+        singles_s = [latency_s[(placements() == d).all(axis=1)][0] for d in range(SIZE[3])]
+        assert solution.value_s <= min(singles_s)
+    assert "optimal" in statuses
+    assert name == "brute_force" or "finished" in statuses
 
 
 @pytest.mark.slow

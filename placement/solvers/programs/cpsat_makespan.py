@@ -131,6 +131,8 @@ def solve_makespan(
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         report(solver.value)
     bound_s = max(bound_s, solver.best_objective_bound * unit_s)
+    if status == cp_model.INFEASIBLE:  # nothing is as fast as the warm start, but for rounding
+        bound_s = value_s
     is_proven = value_s <= bound_s * (1 + base.ROUNDING)
     # The optimum may exceed a memory with copies of constants or with the tensors alive, which the
     # program does not know. Its bound holds all the same.
