@@ -1,4 +1,4 @@
-"""Every method on one graph, in one table.
+"""The comparison of `placement compare`: some methods on one graph, in one table.
 
 python -m experiments.main --config=configs/compare.py --workdir=runs/compare --task=compare
 """
@@ -6,10 +6,12 @@ python -m experiments.main --config=configs/compare.py --workdir=runs/compare --
 from ml_collections import ConfigDict
 
 from configs import common
+from placement.pipeline.settings import COMPARED_METHODS, QUICKSTART
 
 
 def get_config() -> ConfigDict:
-    """All methods with the same budget; the Hierarchical Planner also without initial slices."""
+    """The defaults of the installed command; `--config.methods=all` compares every method."""
     config = common.base()
-    config.methods = "all,hierarchical:slices=0"
+    config.update(QUICKSTART)
+    config.methods = COMPARED_METHODS
     return config

@@ -163,14 +163,17 @@ def _config_mistake(error: Exception) -> UserError | None:
 def _resolve_configs(argv: list[str]) -> list[str]:
     """Replaces the name of a configuration by its file.
 
-    Without --config, keys such as `--config.graph=...` change the quickstart.
+    Without --config, keys such as `--config.graph=...` change the quickstart, or for
+    --task=compare the configuration of that name.
 
     Raises:
       UserError: there is no such file and no installed configuration of that name.
     """
     names = [argument.partition("=")[0].lstrip("-") for argument in argv]
     if "config" not in names and any(name.startswith("config.") for name in names):
-        argv = [*argv[:1], "--config=quickstart", *argv[1:]]
+        is_comparison = re.search(r"(^| )--?task[= ]compare( |$)", " ".join(argv))
+        default = "compare" if is_comparison else "quickstart"
+        argv = [*argv[:1], f"--config={default}", *argv[1:]]
     resolved = list(argv)
     for i, argument in enumerate(resolved):
         flag, equals, value = argument.partition("=")

@@ -18,7 +18,13 @@ from placement import files
 from placement.errors import UserError
 from placement.pipeline.console import exits, syntax
 from placement.pipeline.console.compilation_cache import keep_compiled
-from placement.pipeline.settings import QUICKSTART, SUMMARIES, Settings, Value
+from placement.pipeline.settings import (
+    COMPARED_METHODS,
+    QUICKSTART,
+    SUMMARIES,
+    Settings,
+    Value,
+)
 
 _MODEL = ("devices", "input_shapes", "input_values", "inputs", "max_error", "constants", "seed")
 _MEASURED = (*_MODEL, "backend", "objective", "costs", "evaluate", "measure_on", "measure_s")
@@ -111,7 +117,7 @@ def profile(model: str, workdir: Path | None, verbosity: int, **settings: Value)
 @main.command()
 @click.argument("graphs", nargs=-1, required=True)
 @_workdir("runs/compare")
-@_options(*_SEARCH, "methods", "seeds", methods="search,heft,single,hetero,random")
+@_options(*_SEARCH, "methods", "seeds", methods=COMPARED_METHODS)
 def compare(
     graphs: tuple[str, ...], workdir: Path | None, verbosity: int, **settings: Value
 ) -> None:

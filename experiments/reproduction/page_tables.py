@@ -102,7 +102,7 @@ _PRECISIONS = {
     )
     for graph in ("resnet50", "inception_v3", "two_stream", "bert_base")
 }
-_SIMULATED = "--config=compare --task=compare --config.evaluate=simulate"
+_SIMULATED = "--config=solvers --task=compare"
 _SERIAL_METHODS = ("hsdag", "hierarchical", "local_search")
 _SERIAL = {
     "serial-described": (

@@ -133,3 +133,5 @@ QUICKSTART: Mapping[str, Value] = {
     "method": "search",
     "budget": 4_000_000,
 }
+# For a first comparison: a search, a heuristic, and placements without a search.
+COMPARED_METHODS = "search,heft,single,hetero,random"

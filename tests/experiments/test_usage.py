@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from configs import common
+from configs import common, compare
 from experiments import main, usage
-from placement import simulators, zoo
+from placement import cli, simulators, zoo
 from placement.costs import roofline
 from placement.methods import METHODS
 from placement.pipeline import loading, method_runs
@@ -72,6 +72,15 @@ def test_every_key_of_a_configuration_has_a_line():
     for summary in SUMMARIES.values():
         assert 0 < len(summary) <= 90
         assert "\n" not in summary
+
+
+def test_command_lines_compare_alike():
+    config = compare.get_config()
+    for parameter in cli.main.commands["compare"].params:
+        if parameter.name in SUMMARIES and parameter.name != "graphs":
+            assert parameter.default == config[parameter.name], parameter.name
+    argv = ["main", "--task=compare", "--config.graph=x"]
+    assert main._resolve_configs(argv)[1].endswith("configs/compare.py")
 
 
 def test_the_list_describes_everything(sections):
