@@ -27,7 +27,7 @@ from placement.pipeline.console.compilation_cache import keep_compiled
 from placement.pipeline.settings import SUMMARIES, Settings
 
 TASKS = (
-    *("place", "advise", "front", "deploy", "compare", "solve"),
+    *("place", "advise", "deploy", "compare", "solve"),
     *("profile", "pretrain", "export", "report", "list"),
 )
 _REQUIRED = {"report": ("workdir",), "list": ()}  # the other tasks need both flags

@@ -81,12 +81,6 @@ _ADVICE = {
     run: f"{_QUICK} --task=advise --config.devices={devices} --config.graph={graph}"
     for run, (graph, devices) in _ADVICE_CASES.items()
 }
-_FRONTS = {
-    f"front-{graph}": (
-        f"{_QUICK} --task=front --config.devices={_TWO_CORES} --config.graph={graph}"
-    )
-    for graph in ("inception_v3", "two_stream")
-}
 _STREAMS = {
     f"stream-{graph}": (
         f"{_QUICK} --config.objective=max_load --config.method=ideals_dp "
@@ -214,7 +208,6 @@ TABLES = {
             objectives=("serial", "makespan", "max_load"),
         ),
     ),
-    "fronts": Table("docs/CONCURRENT.md", _FRONTS, partial(readers.read_fronts, runs=_FRONTS)),
     "streams": Table(
         "docs/CONCURRENT.md",
         _STREAMS,

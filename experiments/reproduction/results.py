@@ -12,13 +12,12 @@ from pathlib import Path
 
 from experiments.reproduction.table_readers import PRINTED
 from placement.pipeline.results import advice
-from placement.pipeline.tasks import front
 from placement.reporting import runs
 
 STORED = Path(__file__).parent / "runs.zip"
 COMMAND = "documents.json"  # in a run's directory once its command has succeeded
 _FILES = (
-    *(COMMAND, PRINTED, runs.SUMMARY, advice.FILE, front.FILE),
+    *(COMMAND, PRINTED, runs.SUMMARY, advice.FILE),
     *("config.json", "fidelity.json", "report.md"),
 )
 _DATE = (1980, 1, 1, 0, 0, 0)  # of every file, so that equal results make equal bytes

@@ -21,7 +21,6 @@ from experiments.reproduction.questions import BUDGETS, ObjectiveResult, RolesRe
 from placement import files
 from placement import methods as methods_lib
 from placement.pipeline.results import advice
-from placement.pipeline.tasks import front
 from placement.reporting import runs as runs_lib
 from placement.reporting import statistics as statistics_lib
 from placement.reporting import summaries, units
@@ -406,23 +405,3 @@ def read_verdicts(folder: Path, runs: Mapping[str, str], objectives: Sequence[st
                 cells.append(f"{ratio:.2f}" + (", stop" if ratio >= advice.HOPELESS else ""))
         rows.append([record["graph"].partition(":")[0], f"`{devices}`", *cells])
     return ["graph", "devices", *objectives], rows
-
-
-def read_fronts(folder: Path, runs: Iterable[str]) -> Grid:
-    """Reads the measured rows of `--task=front`, with the predictions for its points."""
-    rows = []
-    for run in runs:
-        record = _read_json(folder / run / front.FILE)
-        points = {f"point {point['number']}": point for point in record["points"]}
-        for measured in record["measured"]:
-            predicted = [units.NONE] * 3
-            if point := points.get(measured["name"]):
-                seconds = [f"{1e3 * point[axis]:.2f}" for axis in ("latency_s", "request_s")]
-                predicted = [*seconds, f"{point['memory_bytes'] / 1e6:.0f}"]
-            medians = [
-                f"{1e3 * measured[key]['median']:.2f}" if key in measured else units.NONE
-                for key in ("latency", "stream")
-            ]
-            rows.append([record["graph"], measured["name"], *predicted, *medians])
-    header = ["graph", "placement", "latency ms", "ms per request", "MB"]
-    return [*header, "measured latency ms", "measured ms per request"], rows

@@ -77,7 +77,6 @@ class Settings:
     init_from: str = _setting("", "a policy of pretrain or of an earlier search to start from")
     families: str = _setting("layered,series_parallel", "graph families of pretrain")
     members: int = _setting(8, "the number of graphs of each family of pretrain")
-    point: int = _setting(0, "the point of a front that deploy takes; 0: placement.json")
     calibration_placements: int = _setting(
         60, "placements that profile measures to calibrate the costs, and as many to check them"
     )

@@ -85,7 +85,6 @@ OTHERWISE = {
         *("--config.budget=10", "--config.time_limit_s=0.5", "--config.measure_s=0.1"),
     ),
     "runs/advise": ("--config.graph=model.onnx", "--config.devices=auto"),
-    "runs/front": ("--config.graph=model.onnx", "--config.devices=auto", "--config.budget=300"),
     "runs/profile": (
         *("--config.graph=model.onnx", "--config.devices=auto", "--workdir=runs/mine"),
         "--config.budget=16",

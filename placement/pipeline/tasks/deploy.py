@@ -19,7 +19,6 @@ from placement.errors import UserError
 from placement.pipeline import loading, target, workdirs
 from placement.pipeline.console import progress
 from placement.pipeline.settings import Settings
-from placement.pipeline.tasks import front
 from placement.reporting import printable, runs, summaries, verdict, wrapped_text
 from placement.reporting.tables import deployment
 from placement.runtime import devices
@@ -71,7 +70,8 @@ def run(
             f"--task=deploy measures where it deploys; given measure_on={settings.measure_on!r}: "
             "leave it out"
         )
-    placed = preflight.read(_find_placement(settings, workdir))
+    placement_file = workdir / runs.PLACEMENT
+    placed = preflight.read(placement_file)
     models = artifact_lib.MODEL_FILE, _WEIGHTS, shapes.DYNAMIC_FILE, shapes.DYNAMIC_WEIGHTS
     model_files = [f"{FOLDER}/{name}" for name in models]
     workdirs.claim(workdir, display, [settings.graph], outputs=model_files)
@@ -98,7 +98,7 @@ def run(
     artifact = artifact._replace(dynamic=loading.load_dynamic(settings))
     record = _make_record(settings, workdir, artifact, placed, rows, decision)
     record["checks"]["inputs"] = inputs.description
-    record["divisions"] = runs.read_divisions(_find_placement(settings, workdir))
+    record["divisions"] = runs.read_divisions(placement_file)
     if decision.form == artifact_lib.SINGLE:  # the operations run there with all others
         for division in record["divisions"]:
             for culprit in division["culprits"]:
@@ -145,20 +145,6 @@ def _decide(placed: PlacementFile, rows: list[decision_lib.Row]) -> decision_lib
     if failed:
         reason += f" Not right: {'; '.join(f'{row.name}: {row.status}' for row in failed)}."
     return decision_lib.decide(placed, rows, summaries.label(decided.winner.row), reason)
-
-
-def _find_placement(settings: Settings, workdir: Path) -> Path:
-    """Returns the file of the placement, or of the point of a front."""
-    if not settings.point:
-        return workdir / runs.PLACEMENT
-    file = workdir / front.FOLDER / front.point_file(settings.point)
-    if not file.exists():
-        count = sum(1 for _ in file.parent.glob(front.point_file("*")))
-        valid = f"give 1 to {count}" if count else "run --task=front with this --workdir first"
-        raise UserError(
-            f"point={settings.point} is not a point of the front of {str(workdir)!r}; {valid}"
-        )
-    return file
 
 
 def _make_artifact(

@@ -26,23 +26,6 @@ def test_verdicts_stand_by_objective(tmp_path: Path) -> None:
     assert rows_read == [["nmt", "`host`", "0.50", "1.23, stop", "-", "-"]]
 
 
-def test_knees_stand_beside_what_is_measured_with_them(tmp_path: Path) -> None:
-    points = [
-        {"number": n, "latency_s": 1e-3 * n, "request_s": 2e-3, "memory_bytes": 5e6} for n in (1, 2)
-    ]
-    measured = [
-        {"name": "single:CPU", "latency": {"median": 0.004}, "stream_failed": "memory: none"},
-        {"name": "point 2", "latency": {"median": 0.0025}, "stream": {"median": 0.0019}},
-    ]
-    record = {"graph": "small", "points": points, "measured": measured}
-    _write(tmp_path, "one", "front.json", record)
-    _, rows_read = table_readers.read_fronts(tmp_path, ("one",))
-    assert rows_read == [
-        ["small", "single:CPU", "-", "-", "-", "4.00", "-"],
-        ["small", "point 2", "2.00", "2.00", "5", "2.50", "1.90"],
-    ]
-
-
 def test_cells_of_benchmarks_are_read_from_json(tmp_path: Path) -> None:
     values = {"single_s": 2.0, "heft_s": 1.5, "untrained_s": 1.2, "zero_shot_s": 1.1}
     values |= {"search_s": 1.0, "zero_shot_search_s": 0.1}
