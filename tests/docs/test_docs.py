@@ -81,7 +81,7 @@ OTHERWISE = {
     ),
     "runs/decoder": (
         "--config.graph=decoder:layers=1,hidden=32,heads=2,vocabulary=200,context=64",
-        "--config.input_shapes=ids:1,8@1|ids:1,1@30",
+        "--config.input_shapes=ids:1,1",
         *("--config.budget=10", "--config.time_limit_s=0.5", "--config.measure_s=0.1"),
     ),
     "runs/advise": ("--config.graph=model.onnx", "--config.devices=auto"),

@@ -70,9 +70,10 @@ def test_a_model_devices_and_shapes_are_given_as_python_has_them(tmp_path):
     assert set(placed.placement.values()) <= {"CPU"}
 
 
-def test_several_shapes_have_weights():
-    shapes = [({"x": (1, 3), "y": [2]}, 9), ({"x": (8, 3), "y": [2]}, 1)]
-    assert python_api._format_shapes(shapes) == "x:1,3;y:2@9|x:8,3;y:2@1"
+@pytest.mark.parametrize("shapes", [[({"x": (1, 3)}, 9)], {"x": 3}, 4])
+def test_malformed_shapes_are_refused(shapes):
+    with pytest.raises(UserError, match="is not a dict of shapes"):
+        python_api._format_shapes(shapes)
 
 
 def test_settings_show_only_what_differs_from_the_defaults():

@@ -10,7 +10,6 @@ stay. After a kill at any moment the next command cleans up the folder next to t
 """
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,6 @@ from placement.runtime.errors import summarise_error
 from placement.runtime.models import fingerprint, outputs
 from placement.runtime.models.fingerprint import quote_names
 from placement.runtime.models.inputs import Inputs
-from placement.runtime.models.variants import Variant
 
 FOLDER, NEW_FOLDER = "deploy", ".deploy.new"  # the latter while it is written
 
@@ -90,7 +88,7 @@ def run(
     inputs = loading.inputs(settings, net.model)
     with (
         display.phase("measuring") as phase,
-        target.open_local_measurer(net, all_devices, settings, display) as measurer,
+        target.open_local_measurer(net.model, all_devices, settings, display) as measurer,
     ):
         rows = decision_lib.measure(placed, measurer, seconds=settings.measure_s, say=phase.note)
     decision = _decide(placed, rows)
@@ -104,7 +102,7 @@ def run(
             for culprit in division["culprits"]:
                 culprit["run_on"] = [decision.single_device]
     with display.phase("writing the deployed folder, and loading it"):
-        _write(workdir, artifact, record, inputs, net.variants[1:])
+        _write(workdir, artifact, record, inputs)
     if nan := record["checks"].get("NaN"):
         display.warn(nan)
     shown = printable.data(record)
@@ -246,11 +244,7 @@ def _check_folders(workdir: Path) -> None:
 
 
 def _write(
-    workdir: Path,
-    artifact: artifact_lib.Artifact,
-    record: dict[str, Any],
-    inputs: Inputs,
-    further_variants: Sequence[Variant],
+    workdir: Path, artifact: artifact_lib.Artifact, record: dict[str, Any], inputs: Inputs
 ) -> None:
     """Writes a new folder, checks it, and puts it in the final place.
 
@@ -259,7 +253,6 @@ def _write(
       artifact: the content of the folder.
       record: the record of the deployment, which receives the checks.
       inputs: the inputs to check outputs with.
-      further_variants: the model with the further shapes that it was placed for.
 
     Raises:
       UserError: the model cannot be saved, or its outputs are wrong or all NaN.
@@ -291,11 +284,7 @@ def _write(
                     "nothing else is known of them"
                 )
         if artifact.dynamic is not None:
-            further_shapes = [
-                tuple(tuple(port.get_shape()) for port in variant.model.inputs)
-                for variant in further_variants
-            ]
-            checks["other shapes"] = _check_shapes(new, tolerance, further_shapes)
+            checks["other shapes"] = _check_shapes(new, tolerance)
         record["files"] = {
             name: text
             for name, text in _DESCRIPTIONS.items()
@@ -310,15 +299,15 @@ def _write(
         _remove(new, final)
 
 
-def _check_shapes(folder: Path, tolerance: float, further_shapes: Sequence[shapes.Shapes]) -> str:
-    """Runs a written folder with further placed shapes and others, and describes the results.
+def _check_shapes(folder: Path, tolerance: float) -> str:
+    """Runs a written folder with other shapes than the placed ones, and describes the results.
 
     Raises:
       UserError: outputs are wrong.
     """
     lines = []
     with artifact_lib.load(folder, concurrent=False) as network:
-        for tested_shapes, comparison, refusal in network.check_other_shapes(further_shapes):
+        for tested_shapes, comparison, refusal in network.check_other_shapes():
             listed = ", ".join(str(list(shape)) for shape in tested_shapes)
             if comparison is None:
                 lines.append(f"{listed} refused: {refusal}")
