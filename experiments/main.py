@@ -81,10 +81,6 @@ def _run() -> None:
     display = progress.Display(flags.FLAGS.verbosity)
     task.run(settings, workdir, display)
     if workdir is not None:
-        if _TASK.value in ("compare", "report"):
-            published = importlib.import_module("experiments.reproduction.published")
-            if (file := published.write(workdir)) is not None:
-                display.say(f"published figures beside ours: {file}")
         importlib.import_module("placement.pipeline.console.faults").forget(workdir)
 
 
