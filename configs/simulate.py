@@ -3,7 +3,7 @@
     python -m experiments.main --config=configs/simulate.py --task=compare --workdir=runs/simulate
 
 By default every method on seven graphs at equal evaluations, which takes a day and a half on two
-cores. `experiments.audit` compares the methods on problems that no policy was trained on.
+cores. `experiments.tables.audit` compares the methods on problems that no policy was trained on.
 docs/EXPERIMENTS.md explains the result. `graph_cut` only solves `serial` and so is not in the list.
 """
 

@@ -27,7 +27,7 @@ from placement.pipeline.console.compilation_cache import keep_compiled
 from placement.pipeline.settings import SUMMARIES, Settings
 
 TASKS = (
-    *("place", "advise", "front", "deploy", "compare", "solve"),
+    *("place", "advise", "deploy", "compare", "solve"),
     *("profile", "pretrain", "export", "report", "list"),
 )
 _REQUIRED = {"report": ("workdir",), "list": ()}  # the other tasks need both flags
@@ -81,10 +81,6 @@ def _run() -> None:
     display = progress.Display(flags.FLAGS.verbosity)
     task.run(settings, workdir, display)
     if workdir is not None:
-        if _TASK.value in ("compare", "report"):
-            published = importlib.import_module("experiments.reproduction.published")
-            if (file := published.write(workdir)) is not None:
-                display.say(f"published figures beside ours: {file}")
         importlib.import_module("placement.pipeline.console.faults").forget(workdir)
 
 

@@ -1,28 +1,23 @@
 """The suite of frozen problems on the command line.
 
     python -m experiments.suite list [SPLIT]
-    python -m experiments.suite solve METHOD FILE [SPLIT] [SECONDS]
-    python -m experiments.suite check FILE ...
-    python -m experiments.suite update FILE ...
+    python -m experiments.suite solve METHOD [SPLIT] [SECONDS]
     python -m experiments.suite bound [SECONDS] [METHOD]
     python -m experiments.suite build FOLDER
 
 `list` prints the problems with their best known values. `solve` runs a method on every problem, by
-default of all splits for 60 s each, and writes a submission. `check` evaluates submissions and
-prints a leaderboard for each split. `update` does the same and puts improvements into the archive;
-the name of the file is the name of the method, and files of one name are one submission. `bound`
-proves lower bounds, with a METHOD that proves some, such as `cpsat`, or with the usual ones.
-`build` makes the files of problems again from their descriptions; FOLDER has the public workloads.
+default of all splits for 60 s each, and prints its values over the best known ones. It puts better
+solutions into the archive. `bound` proves lower bounds, with a METHOD that proves some, such as
+`cpsat`, or with the usual ones. `build` makes the files of problems again from their descriptions;
+FOLDER has the public workloads.
 """
 
 import math
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 from rich.console import Console
-from rich.table import Table
 
 from placement import arguments, methods, solvers, suite
 from placement.errors import UserError
@@ -33,11 +28,12 @@ from placement.pipeline.target import find_target
 from placement.reporting import runs
 from placement.reporting.tables import grids
 from placement.solvers import base
-from placement.suite import archive, problem_file, submission
+from placement.suite import archive, problem_file
 from placement.suite.archive import Best
 from placement.types import Solution
 
 _SECONDS = "60"
+_TOLERANCE = 1e-6  # relative: an improvement has to be larger
 _BUDGET = 10**12  # evaluations: only the time limits a method
 _CONSOLE_WIDTH = 140
 _PAIR, _LAPTOP = "roofline:cpu,gpu,gpu", "roofline:cpu,igpu,npu"  # of pretraining
@@ -192,20 +188,22 @@ def print_problems(split: str = "") -> None:
     Console(width=_CONSOLE_WIDTH).print(table)
 
 
-def solve(method: str, file: str, split: str = "", seconds: str = _SECONDS) -> None:
-    """Runs a method on every problem and writes a submission.
+def solve(method: str, split: str = "", seconds: str = _SECONDS) -> None:
+    """Runs a method on every problem, and puts better solutions into the archive.
 
     Problems that the method is not for, and those for which it finds nothing, are left out.
     """
-    answers = submission.read(Path(file)) if Path(file).exists() else {}
     for entry in suite.list_entries(split):
-        solution = _solve(entry.name, method, seconds)
-        if solution is None:
+        solution, best = _solve(entry.name, method, seconds), suite.best_known(entry.name)
+        if solution is None or solution.placement is None or not math.isfinite(solution.value_s):
             continue
-        print(f"{entry.name}: {1e3 * solution.value_s:.6g} ms", file=sys.stderr, flush=True)
-        if solution.placement is not None and math.isfinite(solution.value_s):
-            answers[entry.name] = submission.Answer(solution.placement, solution.order)
-            submission.write(answers, Path(file))
+        ratio = solution.value_s / best.value_s
+        print(f"{entry.name}: {1e3 * solution.value_s:.6g} ms, {ratio:.4f} of the best known value")
+        if ratio < 1 - _TOLERANCE:
+            improved = Best(
+                *(solution.value_s, best.bound_s, method, solution.placement, solution.order)
+            )
+            archive.write(archive.read() | {entry.name: improved})
 
 
 def _solve(name: str, method: str, seconds: str) -> Solution | None:
@@ -224,58 +222,11 @@ def _solve(name: str, method: str, seconds: str) -> Solution | None:
         return None
 
 
-def check(*paths: str, update: bool = False) -> None:
-    """Prints improvements of best known values, and a leaderboard for each split."""
-    known, values_s = archive.read(), dict[str, dict[str, float]]()
-    for path in map(Path, paths):
-        answers = submission.read(path)
-        checked_s = submission.check(answers)
-        values_s.setdefault(path.stem, {}).update(checked_s)
-        for name in submission.find_improvements(checked_s, known):
-            before_s = known[name].value_s if name in known else math.inf
-            print(f"{name}: {path.stem} {checked_s[name]:.6g} s, before {before_s:.6g} s")
-        if update:
-            known = submission.improve(answers, checked_s, known, path.stem)
-            archive.write(known)
-    for split in suite.SPLITS:
-        Console(width=_CONSOLE_WIDTH).print(_make_leaderboard(values_s, known, split))
-
-
-def _make_leaderboard(
-    values_s: dict[str, dict[str, float]], known: dict[str, Best], split: str
-) -> Table:
-    """Returns a table with the geometric mean of the scores for each objective, and for all."""
-    entries = suite.list_entries(split)
-    objectives = list(dict.fromkeys(entry.objective for entry in entries))
-    header = "submission", *objectives, "all", "worst", "feasible", "best known reached"
-    table = grids.new_table(f"{split}: value over the best known one", (), header)
-    rows = []
-    for submitted, checked_s in values_s.items():
-        every = submission.summarise(checked_s, known, [entry.name for entry in entries])
-        means = [
-            submission.summarise(
-                checked_s, known, [e.name for e in entries if e.objective == objective]
-            ).geometric_mean
-            for objective in objectives
-        ]
-        cells = [
-            *(submitted, *map(_format_score, means)),
-            *(_format_score(every.geometric_mean), _format_score(every.worst)),
-            f"{every.num_feasible} of {every.num_problems}",
-            str(every.num_best),
-        ]
-        order = every.geometric_mean if math.isfinite(every.geometric_mean) else math.inf
-        rows.append((order, cells))
-    for _, cells in sorted(rows):
-        table.add_row(*cells)
-    return table
-
-
 def bound(seconds: str = _SECONDS, method: str = "") -> None:
     """Proves lower bounds of problems without a proven optimum, and keeps the highest ones."""
     known = archive.read()
     for name, best in known.items():
-        if best.bound_s >= best.value_s * (1 - submission.TOLERANCE):
+        if best.bound_s >= best.value_s * (1 - _TOLERANCE):
             continue
         if method:
             bound_s = _prove_bound(name, method, seconds)
@@ -299,10 +250,6 @@ def _prove_bound(name: str, method: str, seconds: str) -> float:
     return solution.bound_s
 
 
-def _format_score(score: float) -> str:
-    return "-" if math.isnan(score) else f"{score:.3f}"
-
-
 def _parse_seconds(text: str) -> float:
     try:
         seconds = float(text)
@@ -321,9 +268,7 @@ class _Command(NamedTuple):
 
 _COMMANDS = {
     "list": _Command(print_problems, "[SPLIT]", range(2)),
-    "solve": _Command(solve, "METHOD FILE [SPLIT] [SECONDS]", range(2, 5)),
-    "check": _Command(check, "FILE ...", range(1, 1000)),
-    "update": _Command(lambda *paths: check(*paths, update=True), "FILE ...", range(1, 1000)),
+    "solve": _Command(solve, "METHOD [SPLIT] [SECONDS]", range(1, 4)),
     "bound": _Command(bound, "[SECONDS] [METHOD]", range(3)),
     "build": _Command(build, "FOLDER", range(1, 2)),
 }

@@ -111,9 +111,7 @@ def place(
         returns; or what it takes, such as a `torch.nn.Module`.
       example_inputs: the inputs of a module or function, as for `graph_from`.
       devices: such as 'auto', 'host', 'CPU,GPU.0' or ['CPU', 'GPU.0'].
-      input_shapes: the shapes of dynamic inputs, such as {'images': (1, 3, 224, 224)}; or a list of
-        several such shapes and their weights, [({'images': (1, 3, 224, 224)}, 9), ...], whose
-        weighted sum of latencies is minimised (backend='hetero', objective='serial').
+      input_shapes: the shapes of dynamic inputs, such as {'images': (1, 3, 224, 224)}.
       method: such as 'lns' or 'hsdag:variant=paper'.
       workdir: the run directory; None makes a temporary one.
       keys: other fields of `placement.pipeline.settings.Settings`, such as `time_limit_s`. Devices

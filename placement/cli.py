@@ -99,15 +99,6 @@ def advise(model: str, workdir: Path | None, verbosity: int, **settings: Value) 
 @main.command()
 @click.argument("model")
 @_workdir("runs/MODEL")
-@_options(*_MODEL, "costs", "evaluate", "measure_on", "measure_s", "budget", "time_limit_s")
-def front(model: str, workdir: Path | None, verbosity: int, **settings: Value) -> None:
-    """Finds placements of MODEL that trade latency, throughput and memory."""
-    _run("front", {"graph": model, **settings}, workdir, verbosity)
-
-
-@main.command()
-@click.argument("model")
-@_workdir("runs/MODEL")
 @_options(*_SEARCH, "calibration_placements")
 def profile(model: str, workdir: Path | None, verbosity: int, **settings: Value) -> None:
     """Profiles MODEL, calibrates its costs and checks the predictions."""
@@ -128,12 +119,12 @@ def compare(
 
 @main.command()
 @_run_directory
-@_options("point")
-def deploy(workdir: Path, point: int, verbosity: int) -> None:
+@_options()
+def deploy(workdir: Path, verbosity: int) -> None:
     """Writes a folder for `placement.load` from a finished RUN_DIR, with the run's own settings."""
     with exits.exit_on_error(workdir, syntax.to_command):
         values = _saved_settings(workdir)
-    _run("deploy", {**values, "point": point}, workdir, verbosity)
+    _run("deploy", values, workdir, verbosity)
 
 
 @main.command()

@@ -1,20 +1,13 @@
 """Benchmarks of speed and of solution quality; each compares its alternatives within one run.
 
-    python -m experiments.benchmarks policy
     python -m experiments.benchmarks search [SECONDS ...]
     python -m experiments.benchmarks simulators
-    python -m experiments.benchmarks learning
-    python -m experiments.benchmarks devices
     python -m experiments.benchmarks scale [OPERATIONS ...]
     python -m experiments.benchmarks unseen POLICY
     python -m experiments.benchmarks compile [METHOD ...]
-    python -m experiments.benchmarks proposals
-    python -m experiments.benchmarks relocation
-    python -m experiments.benchmarks servers
-    python -m experiments.benchmarks memory
 
-The module of the same name describes each benchmark; `devices` is described in
-`experiments.benchmarks.jax_devices`, and `compile` in `experiments.benchmarks.compilation`.
+The module of the same name describes each benchmark; `compile` is described in
+`experiments.benchmarks.compilation`.
 """
 
 import sys
@@ -22,15 +15,8 @@ from collections.abc import Callable
 
 from experiments.benchmarks import (
     compilation,
-    jax_devices,
-    learning,
-    memory,
-    policy,
-    proposals,
-    relocation,
     scale,
     search,
-    servers,
     simulators,
     unseen,
 )
@@ -38,18 +24,11 @@ from placement.errors import UserError
 from placement.pipeline.console import exits
 
 BENCHMARKS: dict[str, Callable[..., None]] = {
-    "policy": policy.run,
     "search": search.run,
     "simulators": simulators.run,
-    "learning": learning.run,
-    "devices": jax_devices.run,
     "scale": scale.run,
     "unseen": unseen.run,
     "compile": compilation.run,
-    "proposals": proposals.run,
-    "relocation": relocation.run,
-    "servers": servers.run,
-    "memory": memory.run,
 }
 _WITH_ARGUMENTS = ("search", "scale", "unseen", "compile")
 

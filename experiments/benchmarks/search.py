@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.benchmarks import cells as cells_lib
-from experiments.benchmarks import problems, unseen
+from experiments.benchmarks import unseen
 from experiments.benchmarks.cells import NUM_MEMBERS, Case, Cell
 from placement import methods
 from placement.errors import UserError
@@ -31,6 +31,7 @@ from placement.reporting.tables import grids
 from placement.zoo import families
 
 _TIME_LIMITS = "1", "5", "20", "5:60"
+_NETWORKS = "bert_base", "inception_v3", "resnet50"
 _SEEDS = range(3)
 _NUM_LARGE_MEMBERS, _MAX_DRAWS = 2, 40  # of each family
 _LARGE = 1_000  # operations of a large member
@@ -89,7 +90,7 @@ def _list_cases() -> Iterator[Case]:
     ]
     for name in names:
         graphs += [(name, graph) for graph in draw_large_members(name)]
-    graphs += [(name, name) for name in problems.NETWORKS]
+    graphs += [(name, name) for name in _NETWORKS]
     for graph, name in {graph: name for name, graph in graphs}.items():  # no graph twice
         for devices in cells_lib.DEVICE_SETS:
             yield Case(name, graph, devices)

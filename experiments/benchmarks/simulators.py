@@ -18,10 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 
-from experiments.benchmarks import problems
 from experiments.benchmarks.timing import median_ms
 from placement import simulators
+from placement.graphs import opgraph
+from placement.instance import Instance
 from placement.reporting.tables import grids
+from placement.types import CostModel
 
 _NUM_OPS, _BATCH = 800, 1024
 _READS = ("dynamic_slice", "gather")
@@ -119,7 +121,7 @@ def _list_equations(jaxpr: Any) -> Iterator[Any]:
 
 def _make_roofline(batch_s: float) -> Any:
     """Makes the table of `makespan`, which simulates the batch in `batch_s`."""
-    problem = problems.make_layered_problem(_NUM_OPS, "makespan")
+    problem = make_problem(_NUM_OPS, "makespan")
     tables, num_steps = problem.padded_tables, len(problem.makespan_tables.steps.op)
     placements = np.zeros((_BATCH, problem.num_padded_ops), np.int32)
     work = count_step(simulators.get_objective("makespan").simulate, tables, placements)
@@ -164,10 +166,10 @@ def _measure_limits() -> tuple[float, float]:
 def _measure_s(objective: str, num_ops: int, batch: int) -> tuple[float, float]:
     """Returns the median seconds of a simulator's call, and those of its compilation."""
     if objective == "subgraph":
-        placements = problems.draw_segments(num_ops, batch)
+        placements = _draw_segments(num_ops, batch)
     else:
         placements = np.random.default_rng(1).integers(0, 2, (batch, num_ops), np.int32)
-    problem = problems.make_layered_problem(num_ops, objective)
+    problem = make_problem(num_ops, objective)
     jax.block_until_ready(problem.tables)  # not a part of what is timed
     evaluate = problem.evaluate
     start_s = time.perf_counter()
@@ -175,3 +177,43 @@ def _measure_s(objective: str, num_ops: int, batch: int) -> tuple[float, float]:
     compile_s = time.perf_counter() - start_s
     device_placements = jax.device_put(placements)
     return median_ms(lambda: evaluate(device_placements), repeats=20) / 1e3, compile_s
+
+
+def make_problem(num_ops: int, objective: str) -> Instance:
+    """Returns a random graph on two devices with random costs; under 'subgraph' with a host.
+
+    Every operation reads one or two of the eight operations before it.
+    """
+    generator = np.random.default_rng(0)
+    receivers = np.repeat(np.arange(1, num_ops), generator.choice([1, 1, 1, 2], num_ops - 1))
+    senders = np.maximum(receivers - generator.integers(1, 9, len(receivers)), 0)
+    graph = opgraph.make_graph(
+        name="layered",
+        op_names=[f"op{i}" for i in range(num_ops)],
+        op_types=["MatMul"] * num_ops,
+        senders=senders,
+        receivers=receivers,
+        edge_bytes=generator.integers(1, 100_000, num_ops)[senders],
+    )
+    off_diagonal = 1.0 - np.eye(2, dtype=np.float32)
+    costs = CostModel(
+        compute_s=np.random.default_rng(0).random((num_ops, 2), np.float32) * 1e-3,
+        transfer_latency_s=off_diagonal * 1e-5,
+        transfer_s_per_byte=off_diagonal * 1e-10,
+        transfer_fixed_s=np.zeros(graph.num_edges, np.float32),
+        fusion_loss_s=np.zeros(graph.num_edges, np.float32),
+        memory_bytes=graph.weight_bytes.astype(np.float32),
+        capacity_bytes=np.full(2, np.inf, np.float32),
+        accelerator=np.array([-1, 0] if objective == "subgraph" else [0, 1], np.int32),
+    )
+    return Instance(graph, costs, objective, ("a", "b"))
+
+
+def _draw_segments(num_ops: int, batch: int) -> np.ndarray:
+    """Returns random placements int32 [batch, N] on two devices that 'subgraph' allows.
+
+    The second device holds one segment of the topological order; two would be infeasible.
+    """
+    ends = np.sort(np.random.default_rng(1).integers(0, num_ops, (batch, 2, 1)), axis=1)
+    position = np.arange(num_ops)
+    return ((position >= ends[:, 0]) & (position < ends[:, 1])).astype(np.int32)

@@ -84,21 +84,17 @@ def fit_line(
     )
 
 
-def make_matrices(
-    fits: Sequence[TransferFit], num_devices: int, num_inferences: int = 1
-) -> Transfers:
+def make_matrices(fits: Sequence[TransferFit], num_devices: int) -> Transfers:
     """Returns the fitted costs as symmetric matrices with a zero diagonal.
 
     Args:
       fits: one for each pair of devices.
       num_devices: the number of devices.
-      num_inferences: how many times a tensor crosses, each time with the latency. The bytes of the
-        graph's edges must already be those of all inferences (`opgraph.sum_graphs`).
     """
     latency_s, s_per_byte = np.zeros((num_devices,) * 2), np.zeros((num_devices,) * 2)
     for transfer in fits:
         for i, j in (transfer.pair, transfer.pair[::-1]):
-            latency_s[i, j] = num_inferences * transfer.latency_s
+            latency_s[i, j] = transfer.latency_s
             s_per_byte[i, j] = transfer.s_per_byte
     return Transfers(latency_s, s_per_byte)
 

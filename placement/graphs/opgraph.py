@@ -5,7 +5,6 @@ range, a cycle never finishes a schedule, and a tensor with two sizes has no tra
 these is an `InvalidGraphError` here. Its one line names the problem, the valid values and a remedy.
 """
 
-import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any, TypedDict, Unpack
 
@@ -200,53 +199,6 @@ def find_leaders(graph: OpGraph) -> np.ndarray:
     """Returns int32 [N]: the first operation co-located with each, or the operation itself."""
     _, first, number = np.unique(graph.colocation, return_index=True, return_inverse=True)
     return first[number].astype(np.int32)
-
-
-def sum_graphs(graphs: Sequence[OpGraph], weights: Sequence[int]) -> OpGraph:
-    """Adds up graphs of one model with several input shapes, each as often as its weight.
-
-    Operations are matched by name. An edge carries the weighted sum of its tensor's sizes, and an
-    operation does the weighted sum of its FLOPs. An operation keeps the weights of the graph where
-    they are largest. All other fields are those of the first graph.
-
-    Args:
-      graphs: with the same operations and edges.
-      weights: one for each graph, from 1.
-
-    Raises:
-      InvalidGraphError: a graph has other operations or edges than the first.
-    """
-    first = graphs[0]
-    # The edges of a reader are in the order of its inputs, which a stable sort keeps.
-    first_edges = np.argsort(first.receivers, kind="stable")
-    edge_bytes, flops = np.zeros_like(first.edge_bytes), np.zeros_like(first.flops)
-    weight_bytes = first.weight_bytes
-    index = {name: i for i, name in enumerate(first.op_names)}
-    for graph, weight in zip(graphs, weights, strict=True):
-        if index.keys() != set(graph.op_names) or graph.num_edges != first.num_edges:
-            raise InvalidGraphError(
-                f"graph {graph.name!r} has other operations or edges with other input shapes; give "
-                "shapes of the same graph"
-            )
-        ops = np.array([index[name] for name in graph.op_names], np.int32)  # numbers in the first
-        receivers, senders = ops[graph.receivers], ops[graph.senders]
-        edges = np.argsort(receivers, kind="stable")
-        is_same = (receivers[edges] == first.receivers[first_edges]) & (
-            senders[edges] == first.senders[first_edges]
-        )
-        if not is_same.all():
-            sender, receiver = senders[edges][~is_same][0], receivers[edges][~is_same][0]
-            raise InvalidGraphError(
-                f"graph {graph.name!r} has an edge from {first.op_names[sender]!r} to "
-                f"{first.op_names[receiver]!r} only with some input shapes; give shapes of the "
-                "same graph"
-            )
-        edge_bytes[first_edges] += weight * graph.edge_bytes[edges]
-        flops[ops] += weight * graph.flops
-        weight_bytes = np.maximum(weight_bytes, graph.weight_bytes[np.argsort(ops)])
-    for array in (edge_bytes, flops, weight_bytes):
-        array.flags.writeable = False
-    return dataclasses.replace(first, edge_bytes=edge_bytes, flops=flops, weight_bytes=weight_bytes)
 
 
 def _quote(names: Iterable[str]) -> str:

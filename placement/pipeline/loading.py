@@ -1,6 +1,5 @@
 """The objects of an experiment, made from its settings: networks, problems and candidates."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,7 +7,7 @@ import numpy as np
 
 from placement import arguments, files, simulators, zoo
 from placement.analysis import segments, stateful_parts
-from placement.costs import roofline, tables, workloads
+from placement.costs import tables, workloads
 from placement.errors import UserError
 from placement.graphs import coarsen, opgraph, training
 from placement.graphs import constants as constants_lib
@@ -20,9 +19,7 @@ from placement.runtime.execution.split import Segment
 from placement.runtime.measurement.request import Candidate
 from placement.runtime.models import colocation, extract, frontend, operations
 from placement.runtime.models import inputs as inputs_lib
-from placement.runtime.models import variants as variants_lib
 from placement.runtime.models.inputs import Inputs
-from placement.runtime.models.variants import Variant
 from placement.types import Array, CostModel, Evaluate, OpGraph
 from placement.zoo import synthetic
 
@@ -53,14 +50,12 @@ class Network(NamedTuple):
     """A model and its graphs."""
 
     # ov.Model: static, folded, with unique names. None if no device here could run it: a workload,
-    # a synthetic graph or a training step. With several input shapes, the model for the first.
+    # a synthetic graph or a training step.
     model: Any
-    # With or without constants, as configured; with several input shapes their weighted sum.
-    graph: OpGraph
+    graph: OpGraph  # with or without constants, as configured
     coarsening: coarsen.Coarsening
     estimated: dict[str, int]  # operation type -> number of operations whose FLOPs are estimated
     workload: workloads.Workload | None = None  # has its own devices and costs
-    variants: tuple[Variant, ...] = ()  # the model for each of the input shapes; () without a model
 
     @property
     def optimum(self) -> workloads.Optimum | None:
@@ -120,8 +115,6 @@ def check_settings(settings: Settings) -> None:
     arguments.check_choice("evaluate", settings.evaluate, EVALUATE)
     arguments.check_choice("measure_on", settings.measure_on, MEASURE_ON)
     arguments.check_choice("backend", settings.backend, tuple(BACKENDS))
-    if len(variants_lib.parse_weighted_shapes(settings.input_shapes)) > 1:
-        _check_several_shapes(settings)
     for key in ("budget", "time_limit_s", "measure_s"):
         if not (value := getattr(settings, key)) > 0:
             raise UserError(f"{key}={value} leaves nothing to run; give {key} > 0")
@@ -134,30 +127,6 @@ def check_settings(settings: Settings) -> None:
         raise UserError(
             f"seed={settings.seed} and the seeds that follow it must be from 0 to {NUM_SEEDS - 1}; "
             "give a smaller one, or fewer seeds"
-        )
-
-
-def _check_several_shapes(settings: Settings) -> None:
-    """Refuses settings that do not work with several input shapes."""
-    required = {
-        "backend": "hetero",  # one submodel after another: latencies are sums, and so is theirs
-        "objective": "serial",
-        "measure_on": "here",
-        "inputs": "",  # arrays of one shape
-    }
-    for key, value in required.items():
-        given = getattr(settings, key)
-        if given != value:
-            remedy = f"give --config.{key}={value}" if value else "use input_values instead"
-            raise UserError(
-                f"input_shapes={settings.input_shapes!r} gives several shapes, which "
-                f"{key}={given!r} does not support; {remedy}, or give one shape"
-            )
-    if settings.devices.strip().startswith(roofline.PREFIX):
-        raise UserError(
-            f"input_shapes={settings.input_shapes!r} gives several shapes, which need devices that "
-            f"can be measured; given devices={settings.devices!r}: give one shape, or devices that "
-            "are present"
         )
 
 
@@ -199,12 +168,7 @@ def load_network(settings: Settings) -> Network:
                 f"{settings.objective!r}; give --config.objective=makespan"
             )
         return build_graph_network(name) if workload is None else _make_workload_network(workload)
-    variants = variants_lib.prepare_variants(
-        _read_source(name, weights=step is None),
-        variants_lib.parse_weighted_shapes(settings.input_shapes),
-        lambda model: inputs(settings, model).samples[0],
-    )
-    model = variants[0].model
+    model = frontend.prepare(_read_source(name, weights=step is None), settings.input_shapes)
     label = graph_labels.shortest(settings.graph)
     extraction = extract.op_graph(model, name=label, constants=settings.constants)
     if not operations.computed_names(model):
@@ -214,15 +178,7 @@ def load_network(settings: Settings) -> Network:
         )
     if step is None:
         graph = constants_lib.copy_to_readers(extraction.graph)
-        if len(variants) > 1:
-            graph = _sum_variants(variants, label, constants=settings.constants)
-        coarsening = coarsen.coarsen(graph)
-        return Network(model, graph, coarsening, extraction.estimated, variants=variants)
-    if len(variants) > 1:
-        raise UserError(
-            f"graph={settings.graph!r} is a training step, which is made for one shape; given "
-            f"input_shapes={settings.input_shapes!r}: give one shape"
-        )
+        return Network(model, graph, coarsen.coarsen(graph), extraction.estimated)
     # The step is coarsened like the network whose weights cross.
     assignment = coarsen.coarsen(extraction.graph).assignment
     trained = training.make_training_graph(
@@ -237,21 +193,6 @@ def _read_source(graph: str, *, weights: bool = True) -> Any:  # ov.Model
     if graph_labels.file(graph) is None:
         return zoo.build(graph, weights=weights)
     return frontend.load(graph)
-
-
-def _sum_variants(variants: Sequence[Variant], label: str, *, constants: bool) -> OpGraph:
-    """Returns the graph of a model with several input shapes.
-
-    Operations that must be together with any of the shapes are together.
-    """
-    groups = [group for v in variants for group in colocation.named_groups(v.model)]
-    graphs = [
-        constants_lib.copy_to_readers(
-            extract.op_graph(variant.model, name=label, constants=constants, colocated=groups).graph
-        )
-        for variant in variants
-    ]
-    return opgraph.sum_graphs(graphs, [variant.shapes.weight for variant in variants])
 
 
 def load_dynamic(settings: Settings) -> Any:  # ov.Model | None

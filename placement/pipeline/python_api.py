@@ -23,13 +23,12 @@ from placement.reporting import verdict as verdict_lib
 from placement.reporting.figures import plots, scatter_plots
 from placement.reporting.tables import comparison
 from placement.runtime.deployment import preflight
-from placement.runtime.models import from_python, frontend, variants
+from placement.runtime.models import from_python, frontend
 
 if TYPE_CHECKING:
     import pandas
 
-# The setting's text, the shape of each input, or several of these with weights.
-InputShapes = str | Mapping[str, Sequence[int]] | Sequence[tuple[Mapping[str, Sequence[int]], int]]
+InputShapes = str | Mapping[str, Sequence[int]]  # the setting's text, or a shape for each input
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -172,17 +171,13 @@ def compare(
 
 
 def _format_shapes(shapes: InputShapes) -> str:
-    """Returns shapes as the setting has them, such as 'x:1,3@9|x:8,3@1'."""
+    """Returns shapes as the setting has them, such as 'x:1,3;y:8'."""
     try:
-        if isinstance(shapes, str):
-            return shapes
-        if isinstance(shapes, Mapping):
-            return frontend.format_shapes(shapes)
-        return variants.format_weighted_shapes(shapes)
+        return shapes if isinstance(shapes, str) else frontend.format_shapes(shapes)
     except (TypeError, ValueError, AttributeError) as error:
         raise UserError(
-            f"input_shapes={shapes!r} has another form than {{'images': (1, 3, 224, 224)}}, or "
-            "[({'images': (1, 3, 224, 224)}, 9), ...]; pass shapes in one of these"
+            f"input_shapes={shapes!r} is not a dict of shapes; pass a shape for each input, such "
+            "as {'images': (1, 3, 224, 224)}"
         ) from error
 
 

@@ -28,8 +28,7 @@ class Settings:
     # 'synthetic:family=layered,ops=1000,seed=0'. The argument training=1 makes one training step
     # of a network (`placement.graphs.training`).
     graph: str = _setting("inception_v3", "a network, the path of a model, or synthetic:ops=N")
-    # Several shapes with weights, such as 'x:1,3,224,224@9|x:8,3,224,224@1', are placed for the
-    # weighted sum of their latencies (docs/SHAPES.md). A JSON file suits names with separators.
+    # A JSON file suits names with separators (docs/SHAPES.md).
     input_shapes: str = _setting(
         "", "shapes of dynamic inputs: x:1,3,224,224;ids:1,128, or a .json"
     )
@@ -82,7 +81,6 @@ class Settings:
     init_from: str = _setting("", "a policy of pretrain or of an earlier search to start from")
     families: str = _setting("layered,series_parallel", "graph families of pretrain")
     members: int = _setting(8, "the number of graphs of each family of pretrain")
-    point: int = _setting(0, "the point of a front that deploy takes; 0: placement.json")
     calibration_placements: int = _setting(
         60, "placements that profile measures to calibrate the costs, and as many to check them"
     )

@@ -32,7 +32,6 @@ from placement.runtime.measurement.conditions import Conditions
 from placement.runtime.measurement.local import LocalMeasurer
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Profile, Reasons, Transfers
-from placement.runtime.measurement.several_shapes import ShapesMeasurer
 from placement.runtime.models.outputs import OutputCheck
 from placement.types import CostModel
 
@@ -190,9 +189,6 @@ def open_target(
     if net.estimated:
         counts = ", ".join(f"{count} {kind}" for kind, count in sorted(net.estimated.items()))
         display.say(f"FLOPs estimated from the bytes moved: {counts}")
-    if len(net.variants) > 1:
-        listed = ", ".join(variant.shapes.describe() for variant in net.variants)
-        display.say(f"input shapes: {listed}; every latency is the sum over these inferences")
     display.say("devices: " + "; ".join(target.labels))
     if target.costs is not None:
         display.say("the devices are described, not present: nothing is measured")
@@ -335,24 +331,15 @@ def open_accurate(
 
 @contextlib.contextmanager
 def open_local_measurer(
-    net: loading.Network,
+    model: Any,  # ov.Model
     devices: tuple[devices_lib.Device, ...],
     settings: Settings,
     display: progress.Display,
 ) -> Iterator[Measurer]:
-    """Opens a measurer of a model on devices of this machine, with all of its input shapes."""
-    with contextlib.ExitStack() as stack:
-        measurers = [
-            stack.enter_context(
-                LocalMeasurer(v.model, devices, inputs=loading.inputs(settings, v.model))
-            )
-            for v in net.variants
-        ]
-        measurer: LocalMeasurer | ShapesMeasurer = measurers[0]
-        if len(measurers) > 1:
-            measurer = ShapesMeasurer(measurers, [variant.shapes for variant in net.variants])
-        stack.enter_context(display.show_worker(measurer))
-        yield measurer
+    """Opens a measurer of a model on devices of this machine."""
+    inputs = loading.inputs(settings, model)
+    with LocalMeasurer(model, devices, inputs=inputs) as local, display.show_worker(local):
+        yield local
 
 
 @contextlib.contextmanager
@@ -362,7 +349,7 @@ def _open_measurer(
     """Opens a measurer on the present devices of this machine or of hosts."""
     model = target.net.model
     if target.hosts is None:
-        with open_local_measurer(target.net, target.present, settings, display) as local:
+        with open_local_measurer(model, target.present, settings, display) as local:
             yield local
         return
     inputs = loading.inputs(settings, model)
@@ -467,9 +454,7 @@ def _profile(
         shares_cores = any(device.cores for device in devices)
         if settings.backend == "hetero":
             fits = measurer.ask(Transfers(devices, remaining_s))
-            num_inferences = sum(variant.shapes.weight for variant in net.variants)
-            matrices = transfers.make_matrices(fits, len(profiles), num_inferences)
-            saved = tables.to_json(profiles, matrices)
+            saved = tables.to_json(profiles, transfers.make_matrices(fits, len(profiles)))
         else:
             groups = coarsen.list_member_names(net.graph, net.coarsening.assignment)
             is_supported = np.array(

@@ -25,10 +25,10 @@ from placement.runtime.measurement import evaluate
 
 LOCK = ".lock"
 # The folders that tasks write to, and the outputs whose names a graph's file could have.
-_FOLDERS = ("cells", "checkpoint", "figures", "front", "interrupted", "policies", "tensorboard")
+_FOLDERS = ("cells", "checkpoint", "figures", "interrupted", "policies", "tensorboard")
 OUTPUTS = (
     *("advice.json", "asked.json", "bounds.json", "cells.json", "config.json", "details.json"),
-    *("environment.json", "fidelity.json", "front.json", "placed.xml", "placement.json"),
+    *("environment.json", "fidelity.json", "placed.xml", "placement.json"),
     *("model_explorer.json", "pretraining.json", "profile.json", "summary.json", "trace.json"),
 )
 # The errors of a file system without locks.

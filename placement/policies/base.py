@@ -17,8 +17,7 @@ from placement.types import Array, Policy
 
 LARGEST = 16_000  # operations; in a larger graph the policy places groups of them
 GROUPS = 64  # the number of these groups: as many as a search of a minute learns to place
-# The learner that most 'tuned' variants use: the best in `python -m experiments.benchmarks
-# learning`.
+# The learner that most 'tuned' variants use.
 PPO = {"algorithm": "ppo", "entropy_weight": 0.2}
 
 # `view(problem, num_nodes, num_edges)`: arrays that a policy reads besides the graph, padded to

@@ -42,10 +42,9 @@ code (uidmice/placement-rl). Departures from the paper and this code:
 - The last layer starts at a tenth of the usual scale.
 
 The paper trains on many graphs and device networks and then places others without learning. A
-search here learns on its own graph; `python -m experiments.benchmarks relocation` tests the paper's
-claim. The tuned variant departs further. A step relocates a group of consecutive operations, see
-`placement.policies.base.read_cost_groups`, and an episode starts on the fastest single device
-instead of a random placement. Four episodes are the baseline of each other.
+search here learns on its own graph. The tuned variant departs further. A step relocates a group of
+consecutive operations, see `placement.policies.base.read_cost_groups`, and an episode starts on the
+fastest single device instead of a random placement. Four episodes are the baseline of each other.
 """
 
 from typing import Any, NamedTuple, cast

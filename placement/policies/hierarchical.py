@@ -54,15 +54,10 @@ import jraph
 
 from placement import arguments
 from placement.errors import UserError
-from placement.graphs import batching
-from placement.graphs import roles as roles_lib
-from placement.graphs.features import DEFAULT_BLOCKS
-from placement.instance import Instance
 from placement.policies import base, colocrl, distributions, seq2seq
 from placement.types import Array, LogProb, Params, Policy, Sample
 
-GROUPINGS = ("learned", "random", "roles", "none")
-ROLES = {"names": roles_lib.find_roles_by_name, "neighbours": roles_lib.find_roles_by_neighbours}
+GROUPINGS = ("learned", "random", "none")
 _GROUPER_SIZE = 64  # hidden units of the grouper, as in the paper
 _MAX_GROUPS, _GROUPS_PER_DEVICE = 256, 20  # as in the authors' code
 
@@ -91,8 +86,8 @@ def make(
       slices: how strongly operations are drawn to the group at their position; 0 in the paper.
       num_readers: R.
       grouping: 'learned'. 'random': each operation's group is drawn once, with the parameters, and
-        only the placer learns (the paper's table 2). 'roles': the operations of one role are a
-        group, see `read`. 'none': every operation is placed by itself, by `colocrl`'s network.
+        only the placer learns (the paper's table 2). 'none': every operation is placed by itself,
+        by `colocrl`'s network.
 
     Raises:
       UserError: the grouping is unknown, or a hyper-parameter is out of range.
@@ -116,15 +111,12 @@ def make(
     def init_groups(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> dict[str, Params]:
         del graph
         # A float, because it is a parameter. It holds all whole numbers below 2^24 exactly.
-        return {"seed": jax.random.uniform(key, maxval=2.0**24)} if grouping == "random" else {}
+        return {"seed": jax.random.uniform(key, maxval=2.0**24)}
 
     def sequence(params: Params, graph: jraph.GraphsTuple) -> tuple[seq2seq.Items, Array]:
         num_nodes = len(graph.nodes["mask"])
         size = min(num_groups, num_nodes)
-        if grouping == "random":
-            group = random_groups(params["seed"], num_nodes, size)
-        else:
-            group = jnp.minimum(graph.nodes["role"], size - 1)
+        group = random_groups(params["seed"], num_nodes, size)
         return pool(graph, group, size), group
 
     return seq2seq.make_policy(settings, init_groups, sequence)
@@ -241,39 +233,6 @@ def _make_learned(placer: seq2seq.Placer, grouper: _Grouper) -> Policy:
     return Policy(init, sample, log_prob)
 
 
-def read(
-    problem: Instance,
-    features: tuple[str, ...] = DEFAULT_BLOCKS,
-    num_nodes: int | None = None,
-    num_edges: int | None = None,
-    roles: str = "names",
-) -> base.PolicyInput:
-    """Reads a problem as `base.read_classes` does, and the role int32 [N] of every node as `role`.
-
-    Args:
-      problem: the problem to place.
-      features: blocks of `placement.graphs.features`.
-      num_nodes: padded number of nodes; None: that of a bucket.
-      num_edges: padded number of edges; None: that of a bucket.
-      roles: how operations get their roles, 'names' or 'neighbours' (`placement.graphs.roles`).
-        Roles are numbered by their first operation. Those beyond the number of groups share the
-        last group.
-
-    Raises:
-      UserError: `roles` is unknown.
-    """
-    arguments.check_choice("roles", roles, ROLES)
-
-    def read_roles(problem: Instance, num_nodes: int, num_edges: int) -> Array:
-        del num_edges
-        first_ops = problem.classes.first_ops
-        return batching.pad(ROLES[roles](problem.graph)[first_ops], num_nodes, 0)
-
-    graph, assignment = base.read_classes(problem, features, read_roles, num_nodes, num_edges)
-    nodes = graph.nodes | {"role": graph.globals}
-    return base.PolicyInput(graph._replace(nodes=nodes, globals=None), assignment)
-
-
 # 'tuned' starts with slices as groups, and runs of devices.
 RECIPE = base.Recipe(
     make,
@@ -281,5 +240,5 @@ RECIPE = base.Recipe(
         "tuned": base.Variant(seq2seq.TUNED | {"num_groups": 32, "slices": 4.0}, base.PPO),
         "paper": base.Variant(seq2seq.PAPER, seq2seq.PAPER_LEARNER | {"num_samples": 1}),
     },
-    read,
+    base.read_classes,
 )

@@ -13,13 +13,15 @@ ends. The host computes the orders once. There are four kinds:
             seldom separate the ends of an expensive edge
 """
 
+import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from placement.graphs import dag, roles
+from placement.graphs import dag
 from placement.instance import Instance
 from placement.search import random_parsing
 from placement.types import Array
@@ -186,8 +188,18 @@ def _matching_classes(names: list[str], order: np.ndarray, max_orders: int) -> l
     """Returns the largest sets of classes whose names share a pattern, each in the given order."""
     sets: dict[str, list[int]] = {}
     for class_id in order.tolist():
-        for pattern in roles.list_patterns(names[class_id]):
+        for pattern in _list_patterns(names[class_id]):
             sets.setdefault(pattern, []).append(class_id)
     proper_sets = [members for members in sets.values() if 1 < len(members) < len(names)]
     largest_sets = sorted(proper_sets, key=len, reverse=True)[:max_orders]
     return [np.array(members) for members in largest_sets]
+
+
+def _list_patterns(name: str) -> Iterator[str]:
+    """Yields the patterns of a name: with the numbers of one part replaced, and its folders."""
+    parts = name.split("/")
+    for i, part in enumerate(parts):
+        if (pattern := re.sub(r"\d+", "*", part)) != part:
+            yield "/".join([*parts[:i], pattern, *parts[i + 1 :]])
+        if i:
+            yield "/".join([*parts[:i], ""])

@@ -135,7 +135,7 @@ def advance(
             space.orders,
             space.allowed,
             chains.placements,
-            free_bytes(space, chains.placements),
+            _free_bytes(space, chains.placements),
             kind_probabilities(space, chains),
             (NUM_SETS, set_size),
         )
@@ -206,7 +206,7 @@ def kind_probabilities(space: SearchSpace, chains: ils.ChainState) -> Array:
     return ils.kind_probabilities(chains.move_credit, space.orders.num_orders > 0)
 
 
-def free_bytes(space: SearchSpace, placements: Array) -> Array | None:
+def _free_bytes(space: SearchSpace, placements: Array) -> Array | None:
     """Computes the memory that each placement leaves free on every device.
 
     Args:

@@ -5,8 +5,7 @@ checksum is compared when it is loaded, and `VERSION` rises if files are replace
 `training`, `validation` and `test` have different families of networks, and no set of devices of
 `training` is in another split.
 
-`placement.suite.archive` has the best known placements, and `placement.suite.submission` checks
-the placements of a method.
+`placement.suite.archive` has the best known placements.
 """
 
 from typing import NamedTuple

@@ -64,10 +64,7 @@ OTHERWISE = {
     "runs/compare": (f"--config.graphs={_TINY}", "--config.seeds=1"),
     # All methods: `tests/pipeline/tasks/test_compare.py`.
     **dict.fromkeys(
-        (
-            *("runs/ablation", "runs/specifications", "runs/roles_planner"),
-            "runs/sweep",
-        ),
+        ("runs/ablation", "runs/specifications", "runs/sweep"),
         (f"--config.graphs={_TINY}", "--config.seeds=2", "--config.methods=random,heft"),
     ),
     # On the tutorial's model, which is profiled already.
@@ -81,11 +78,10 @@ OTHERWISE = {
     ),
     "runs/decoder": (
         "--config.graph=decoder:layers=1,hidden=32,heads=2,vocabulary=200,context=64",
-        "--config.input_shapes=ids:1,8@1|ids:1,1@30",
+        "--config.input_shapes=ids:1,1",
         *("--config.budget=10", "--config.time_limit_s=0.5", "--config.measure_s=0.1"),
     ),
     "runs/advise": ("--config.graph=model.onnx", "--config.devices=auto"),
-    "runs/front": ("--config.graph=model.onnx", "--config.devices=auto", "--config.budget=300"),
     "runs/profile": (
         *("--config.graph=model.onnx", "--config.devices=auto", "--workdir=runs/mine"),
         "--config.budget=16",
@@ -122,7 +118,7 @@ NOT_RUN = {
         "it takes minutes; a test of pretraining runs a smaller model"
     ),
     "python -m experiments.main --config=configs/reproduce_hierarchical.py --task=compare \\": (
-        "`experiments.reproduction` runs it"
+        "it takes half an hour"
     ),
     "pip install -e '.[gpu]'": "it is for machines with a GPU",
     "tensorboard --logdir=runs/watched/tensorboard": "TensorBoard is not installed",
@@ -130,7 +126,7 @@ NOT_RUN = {
     "host left out: lab3: processor Intel(R) Core(TM) Ultra 7 155H, not Intel(R) Core(TM) Ultra 7"
     " 258V": "an example",
     "python -m experiments.suite list": "tests of the command run it",
-    "python -m experiments.audit run": "it takes hours; tests of the audit run a part",
+    "python -m experiments.tables audit": "it takes hours; tests of the audit run a part",
     "python -m experiments.examples.ppo": "tests of the examples run them",
     "cd runs/mine/deploy": "a test of the loader compiles and runs it",
     "refused on the devices here:": "an example",
@@ -243,7 +239,7 @@ def test_every_row_of_the_tables_here_is_of_a_block():
 
 _PLANNED = ["reproduce_hierarchical", "reproduce_hsdag"]
 _ABLATION = ["ablation"]
-_ASKED = ["specifications", "roles_planner"]
+_ASKED = ["specifications"]
 
 
 @pytest.mark.parametrize("workdir", [*_PLANNED, *_ABLATION, *_ASKED])

@@ -14,7 +14,7 @@ from placement.reporting import details
 
 ROOT = Path(__file__).parents[2]
 _TASKS = (
-    *("advise", "compare", "deploy", "export", "front"),
+    *("advise", "compare", "deploy", "export"),
     *("list", "place", "profile", "report", "solve"),
 )
 

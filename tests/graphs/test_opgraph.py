@@ -124,37 +124,3 @@ def test_validate_checks_what_the_constructor_does_not():
                 tensors=np.array([0, 0, 1, 2, 3], np.int32),
             )
         )
-
-
-def test_graphs_of_several_input_shapes_are_summed_by_name():
-    first = _make(flops=[0, 10, 0], weight_bytes=[0, 5, 0])
-    # The same graph with its operations and edges in another order.
-    second = _make(
-        op_names=["c", "b", "a"],
-        op_types=["Result", "Relu", "Parameter"],
-        senders=[1, 2],
-        receivers=[0, 1],
-        edge_bytes=[80, 40],
-        flops=[0, 100, 0],
-        weight_bytes=[1, 4, 0],
-    )
-    total = opgraph.sum_graphs([first, second], [9, 2])
-    assert total.op_names == first.op_names
-    assert total.edge_bytes.tolist() == [9 * 4 + 2 * 40, 9 * 8 + 2 * 80]
-    assert total.flops.tolist() == [0, 90 + 200, 0]
-    assert total.weight_bytes.tolist() == [0, 5, 1]
-    opgraph.validate(total)
-    assert not total.edge_bytes.flags.writeable
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"op_names": ["a", "b", "d"]}, "other operations or edges"),
-        ({"senders": [0], "receivers": [1], "edge_bytes": [4]}, "other operations or edges"),
-        ({"senders": [0, 0], "edge_bytes": [4, 4]}, "an edge from 'a' to 'c'"),
-    ],
-)
-def test_graphs_with_other_operations_or_edges_are_not_summed(changes, message):
-    with pytest.raises(InvalidGraphError, match=message):
-        opgraph.sum_graphs([_make(), _make(**changes)], [1, 1])

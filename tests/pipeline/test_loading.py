@@ -1,20 +1,14 @@
 """Candidates for measuring, and the placements that calibration draws."""
 
-import dataclasses
-
 import numpy as np
-import openvino as ov
 import pytest
 
-from placement.errors import UserError
 from placement.graphs import coarsen, dag
 from placement.pipeline import loading
-from placement.pipeline.settings import Settings
 from placement.pipeline.tasks import profile
 from placement.runtime import devices
 from placement.runtime.measurement.request import Candidate
 from tests import helpers
-from tests.runtime.deployment import test_shapes
 from tests.search import test_schedule_search
 
 
@@ -86,46 +80,3 @@ def test_members_are_in_topological_order():
     order = [graph.op_names[op] for op in dag.topological_order(graph)]
     for number, names in enumerate(members):
         assert names == [op for op in order if assignment[graph.op_names.index(op)] == number]
-
-
-@pytest.mark.parametrize(
-    ("changes", "remedy"),
-    [
-        ({"backend": "concurrent"}, "give --config.backend=hetero"),
-        ({"objective": "makespan"}, "give --config.objective=serial"),
-        ({"measure_on": "ray"}, "give --config.measure_on=here"),
-        ({"inputs": "real.npz"}, "use input_values instead"),
-        ({"devices": "roofline:cpu,gpu"}, "devices that are present"),
-    ],
-)
-def test_what_several_shapes_do_not_support_is_refused_in_one_line(changes, remedy):
-    settings = Settings(graph="model.xml", input_shapes="x:1,8@9|x:8,8@1")
-    loading.check_settings(settings)
-    with pytest.raises(UserError, match="gives several shapes, which") as caught:
-        loading.check_settings(dataclasses.replace(settings, **changes))
-    assert remedy in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_the_graph_of_several_shapes_is_their_sum(tmp_path):
-    file = tmp_path / "dynamic.xml"
-    ov.save_model(test_shapes.dynamic(), file, compress_to_fp16=False)
-    texts = "x:2,8", "x:16,8", "x:2,8@9|x:16,8@1"
-    small, large, both = (
-        loading.load_network(Settings(graph=str(file), input_shapes=text)) for text in texts
-    )
-    for field in ("edge_bytes", "flops"):
-        small_sizes, large_sizes = (getattr(net.graph, field) for net in (small, large))
-        total = getattr(both.graph, field)
-        np.testing.assert_array_equal(total, 9 * small_sizes + large_sizes)
-        assert total.any()
-    assert both.model.input(0).shape == small.model.input(0).shape
-    assert [variant.shapes.weight for variant in both.variants] == [9, 1]
-
-
-def test_a_training_step_takes_one_shape(tmp_path):
-    file = tmp_path / "dynamic.xml"
-    ov.save_model(test_shapes.dynamic(), file, compress_to_fp16=False)
-    settings = Settings(graph=f"{file}:training=1", input_shapes="x:2,8|x:16,8")
-    with pytest.raises(UserError, match="is a training step, which is made for one shape"):
-        loading.load_network(settings)

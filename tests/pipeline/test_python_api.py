@@ -11,7 +11,6 @@ import placement
 from placement.errors import UserError
 from placement.pipeline import python_api
 from placement.pipeline.settings import Settings
-from placement.runtime.models import variants
 from tests.runtime import small
 
 SMALL = "synthetic:family=layered,ops=12,seed=1"
@@ -71,20 +70,13 @@ def test_a_model_devices_and_shapes_are_given_as_python_has_them(tmp_path):
     assert set(placed.placement.values()) <= {"CPU"}
 
 
-def test_several_shapes_have_weights():
-    shapes = [({"x": (1, 3), "y": [2]}, 9), ({"x": (8, 3), "y": [2]}, 1)]
-    assert python_api._format_shapes(shapes) == "x:1,3;y:2@9|x:8,3;y:2@1"
-
-
 def test_shapes_by_any_name_are_json():
     assert python_api._format_shapes({"a;b": (1, 3)}) == '{"a;b": [1, 3]}'
-    text = python_api._format_shapes([({" a ": (1, 3)}, 9), ({" a ": (8, 3)}, 1)])
-    assert [entry.weight for entry in variants.parse_weighted_shapes(text)] == [9, 1]
 
 
 @pytest.mark.parametrize("shapes", [{"x": None}, {"x": "1,3"}, {"x": (1.5,)}, [1, 2], {1: (2,)}, 3])
 def test_wrong_input_shapes_are_refused(shapes):
-    with pytest.raises(UserError, match="pass shapes in one of these"):
+    with pytest.raises(UserError, match="pass a shape for each input"):
         python_api._format_shapes(shapes)
 
 

@@ -239,7 +239,7 @@ def test_a_claimed_directory_is_released(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", [workdirs.LOCK, "metrics.jsonl", "tensorboard", "checkpoint", "interrupted", "front"]
+    "name", [workdirs.LOCK, "metrics.jsonl", "tensorboard", "checkpoint", "interrupted"]
 )
 def test_links_in_a_run_directory_are_refused_and_their_targets_kept(name, tmp_path):
     outside, workdir = tmp_path / "outside", tmp_path / "run"

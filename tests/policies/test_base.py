@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from placement.graphs import coarsen, features
-from placement.policies import base, hierarchical, placeto
+from placement.policies import base, placeto
 from tests import helpers
 
 
@@ -48,10 +48,9 @@ def test_of_co_located_operations_the_first_decides(read):
     np.testing.assert_array_equal(allowed, problem.allowed)
 
 
-@pytest.mark.parametrize("read", [base.read_classes, hierarchical.read])
-def test_of_co_located_operations_a_node_is_read(read):
+def test_of_co_located_operations_a_node_is_read():
     problem = helpers.random_problem(colocated=0.5)
-    read_graph, assignment = read(problem)
+    read_graph, assignment = base.read_classes(problem)
     first, graph = problem.leaders, problem.graph
     leaders, number = np.unique(first, return_inverse=True)
     np.testing.assert_array_equal(assignment, number)

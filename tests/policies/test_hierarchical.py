@@ -1,4 +1,3 @@
-import dataclasses
 import functools
 import itertools
 from collections.abc import Callable
@@ -170,31 +169,6 @@ def test_random_groups_are_fixed_by_their_seed_alone():
     assert np.bincount(groups, minlength=8).min() > 90
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [("", [0, 1, 1, 2]), (",roles=neighbours", [0, 1, 2, 3]), (",roles=names", [0, 1, 1, 2])],
-)
-def test_roles_are_read_by_name_or_by_neighbours(arguments, expected):
-    names = ("in", "branch0", "branch1", "out")
-    graph = dataclasses.replace(helpers.diamond(), op_names=names)
-    costs = helpers.random_costs(np.random.default_rng(0), graph, 2)
-    method = learned.make(f"hierarchical:grouping=roles{arguments}", 2, False)
-    read = method.read(helpers.as_problem(graph, costs, "makespan")).graph
-    assert read.nodes["role"].tolist() == expected + [0] * 12
-    assert read.globals is None
-
-
-@pytest.mark.slow
-def test_operations_of_one_role_share_a_device_and_roles_beyond_the_groups_share_the_last():
-    graph = helpers.batched(helpers.chain(4))
-    graph.nodes["role"] = np.array([0, 1, 2, 0, *[0] * 12], np.int32)
-    for num_groups, pairs in ((8, {(0, 3)}), (2, {(0, 3), (1, 2)})):
-        policy = hierarchical.make(grouping="roles", num_groups=num_groups, **SMALL)
-        device = np.asarray(_draw(policy, graph).placement)[:, 0, :4]
-        alike = (device[:, :, None] == device[:, None]).all(axis=0)
-        assert {(i, j) for i, j in itertools.combinations(range(4), 2) if alike[i, j]} == pairs
-
-
 def test_of_the_grouper_as_many_readers_are_seen_as_are_asked_for():
     for num_readers in (1, 6, 32):
         params, _ = _program(hierarchical.make(num_readers=num_readers, **SMALL))
@@ -242,7 +216,6 @@ def test_the_paper_variant_has_the_constants_of_the_released_code():
         "num_readers": 6,
         "grouping": "learned",
         "features": "op_type+degrees+fractal+positional+output_shape",
-        "roles": "names",
         "algorithm": "reinforce",
         "num_samples": 1,
         "learning_rate": 1e-3,
@@ -315,7 +288,7 @@ def test_a_sample_without_groups_is_refused():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"grouping": "fixed"}, "unknown grouping 'fixed'; valid: learned, random, roles, none"),
+        ({"grouping": "fixed"}, "unknown grouping 'fixed'; valid: learned, random, none"),
         ({"num_groups": -1}, "at least 1, or 0 for the least of 256 and 20 a device"),
         ({"hidden_size": 3, "grouping": "none"}, "hidden_size=3 cannot be halved"),
     ],

@@ -25,7 +25,6 @@ from rich.text import Text
 from placement.pipeline.console import exits
 from placement.reporting import printable, units, wrapped_text
 from placement.runtime.measurement.local import LocalMeasurer
-from placement.runtime.measurement.several_shapes import ShapesMeasurer
 
 WARNING, INFO, DEBUG = -1, 0, 1  # absl's numbers
 _FIRST_LINE_S = 1.0  # a shorter phase is one line
@@ -159,7 +158,7 @@ class Display:
         self._print(DEBUG, text)
 
     @contextlib.contextmanager
-    def show_worker(self, measurer: LocalMeasurer | ShapesMeasurer) -> Iterator[None]:
+    def show_worker(self, measurer: LocalMeasurer) -> Iterator[None]:
         """Makes phases of the block show the state of the measurer's worker."""
         self._worker_status = lambda: _describe_worker(measurer)
         try:
@@ -280,7 +279,7 @@ class _PhaseDrawing(Progress):
         yield Text(self._phase.status(), style="dim")
 
 
-def _describe_worker(measurer: LocalMeasurer | ShapesMeasurer) -> str:
+def _describe_worker(measurer: LocalMeasurer) -> str:
     """Describes what the worker does with the candidates of its request; '' if nothing."""
     state = measurer.progress()
     if state is None or not state.candidates:

@@ -10,7 +10,7 @@ import re
 _SETTING = re.compile(r"--config\.(\w+)(?:=('[^']*'|\S+?(?=[.,;:)]*(?:\s|$))))?")
 _TASK = re.compile(r"--task=(\w+)")
 # The tasks that are subcommands of the installed command.
-COMMANDS = ("advise", "compare", "deploy", "front", "place", "profile", "report")
+COMMANDS = ("advise", "compare", "deploy", "place", "profile", "report")
 # Options whose names differ from their settings': the unit is in the help.
 OPTION_NAMES = {"time_limit_s": "time-limit", "measure_s": "measure-time"}
 

@@ -1,6 +1,5 @@
 """The figures of a run directory and its trace; says why a figure cannot be drawn."""
 
-import functools
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from rich.console import Console
 from placement.errors import UserError
 from placement.pipeline.console import faults, metrics
 from placement.reporting import details as details_lib
-from placement.reporting import runs, traces, units
+from placement.reporting import runs, traces
 from placement.reporting.figures import (
     device_plots,
     graph_plot,
@@ -44,14 +43,13 @@ def draw_run(
             )
         return details
 
-    drawings: dict[str, Callable[[], Any] | None] = {
+    drawings: dict[str, Callable[[], Any]] = {
         "placement": lambda: graph_plot.placement(required_details()),
         "timeline": lambda: device_plots.timeline(required_details()),
         "loads": lambda: device_plots.loads(required_details()),
         "latencies": lambda: search_plots.latencies(summary),
         "search": lambda: search_plots.search(metrics.read_metrics(workdir), rows),
         "errors": lambda: scatter_plots.errors(scatter_plots.pairs(rows), name),
-        "front": _front(rows),
     }
     trace = workdir / "trace.json"
     trace.unlink(missing_ok=True)  # of an earlier run
@@ -69,29 +67,16 @@ def draw_comparison(
     console: Console,
     fault_log: faults.Faults,
 ) -> list[Path]:
-    """Draws the methods beside each other, and for each graph latency against throughput."""
-    drawings: dict[str, Callable[[], Any] | None] = {
+    """Draws the methods beside each other."""
+    drawings: dict[str, Callable[[], Any]] = {
         "ratios": lambda: scatter_plots.ratios(rows, learned),
         "profiles": lambda: profile_plot.profiles(aggregates, learned),
     }
-    graphs = list(dict.fromkeys(row["graph"] for row in rows))
-    for graph, name in zip(graphs, runs.file_names(graphs), strict=True):
-        graph_rows = [row for row in rows if row["graph"] == graph]
-        drawings[f"front-of-{name}"] = _front(graph_rows)
     return write(drawings, workdir, console, fault_log, suffixes=("png", "svg", "pdf"))
 
 
-def _front(rows: list[dict[str, Any]]) -> Callable[[], Any] | None:
-    """Returns a function that draws latency against throughput; None if no row has a throughput.
-
-    Placements on devices that share cores have none: no pipeline runs on them at the same time.
-    """
-    has_throughput = any(units.number(row.get("max_load_s")) for row in rows)
-    return functools.partial(scatter_plots.pareto, rows) if has_throughput else None
-
-
 def write(
-    drawings: Mapping[str, Callable[[], Any] | None],
+    drawings: Mapping[str, Callable[[], Any]],
     workdir: Path,
     console: Console,
     fault_log: faults.Faults,
@@ -102,7 +87,6 @@ def write(
 
     Args:
       drawings: by name of the file, functions that draw a figure or raise `NothingToDrawError`.
-        None: the run has no such figure, and none of an earlier run stays.
       workdir, console, fault_log: the run directory, to print the reasons on, and for other errors.
       suffixes: of the files of each figure, with 'svg'.
 
@@ -114,8 +98,6 @@ def write(
     for name, draw in drawings.items():
         for suffix in suffixes:  # of an earlier run
             (directory / f"{name}.{suffix}").unlink(missing_ok=True)
-        if draw is None:
-            continue
         with fault_log.during(f"drawing {name}"):
             try:
                 plots.save(draw(), directory, name, suffixes)

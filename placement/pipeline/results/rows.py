@@ -104,8 +104,6 @@ class Row(NamedTuple):
             "num_devices": len(np.unique(self.placements[0])),  # that the placement uses
             "status": status,
         }
-        if isinstance(outcome, Measurement) and outcome.shape_latencies:
-            row["shapes_s"] = [latency.median for latency in outcome.shape_latencies]
         return row | ({"reference": True} if self.is_reference else {})
 
 

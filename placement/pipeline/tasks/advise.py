@@ -17,7 +17,6 @@ from placement.pipeline.settings import Settings
 from placement.reporting import runs, units, wrapped_text
 from placement.reporting.tables import grids
 from placement.runtime import devices
-from placement.runtime.models import variants
 
 
 def run(
@@ -33,9 +32,6 @@ def run(
             settings, backend=backend or settings.backend, objective=objective
         )
 
-    has_several_shapes = len(variants.parse_weighted_shapes(settings.input_shapes)) > 1
-    if has_several_shapes:
-        settings = configure("hetero", "serial")
     loading.check_settings(settings)
     if settings.costs:
         raise UserError(
@@ -43,8 +39,7 @@ def run(
             "out"
         )
     objectives = {name: backend.objectives for name, backend in loading.BACKENDS.items()}
-    # Devices that never compute at the same time, or latencies that have to be sums.
-    if settings.devices.strip() == devices.PRECISIONS or has_several_shapes:
+    if settings.devices.strip() == devices.PRECISIONS:  # they never compute at the same time
         objectives = {"hetero": objectives["hetero"]}
     if settings.devices.strip() == devices.CORES:
         objectives = {"concurrent": ("makespan",)}

@@ -10,7 +10,6 @@ stay. After a kill at any moment the next command cleans up the folder next to t
 """
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from placement.errors import UserError
 from placement.pipeline import loading, target, workdirs
 from placement.pipeline.console import progress
 from placement.pipeline.settings import Settings
-from placement.pipeline.tasks import front
 from placement.reporting import printable, runs, summaries, verdict, wrapped_text
 from placement.reporting.tables import deployment
 from placement.runtime import devices
@@ -32,7 +30,6 @@ from placement.runtime.errors import summarise_error
 from placement.runtime.models import fingerprint, outputs
 from placement.runtime.models.fingerprint import quote_names
 from placement.runtime.models.inputs import Inputs
-from placement.runtime.models.variants import Variant
 
 FOLDER, NEW_FOLDER = "deploy", ".deploy.new"  # the latter while it is written
 
@@ -71,7 +68,8 @@ def run(
             f"--task=deploy measures where it deploys; given measure_on={settings.measure_on!r}: "
             "leave it out"
         )
-    placed = preflight.read(_find_placement(settings, workdir))
+    placement_file = workdir / runs.PLACEMENT
+    placed = preflight.read(placement_file)
     models = artifact_lib.MODEL_FILE, _WEIGHTS, shapes.DYNAMIC_FILE, shapes.DYNAMIC_WEIGHTS
     model_files = [f"{FOLDER}/{name}" for name in models]
     workdirs.claim(workdir, display, [settings.graph], outputs=model_files)
@@ -90,7 +88,7 @@ def run(
     inputs = loading.inputs(settings, net.model)
     with (
         display.phase("measuring") as phase,
-        target.open_local_measurer(net, all_devices, settings, display) as measurer,
+        target.open_local_measurer(net.model, all_devices, settings, display) as measurer,
     ):
         rows = decision_lib.measure(placed, measurer, seconds=settings.measure_s, say=phase.note)
     decision = _decide(placed, rows)
@@ -98,13 +96,13 @@ def run(
     artifact = artifact._replace(dynamic=loading.load_dynamic(settings))
     record = _make_record(settings, workdir, artifact, placed, rows, decision)
     record["checks"]["inputs"] = inputs.description
-    record["divisions"] = runs.read_divisions(_find_placement(settings, workdir))
+    record["divisions"] = runs.read_divisions(placement_file)
     if decision.form == artifact_lib.SINGLE:  # the operations run there with all others
         for division in record["divisions"]:
             for culprit in division["culprits"]:
                 culprit["run_on"] = [decision.single_device]
     with display.phase("writing the deployed folder, and loading it"):
-        _write(workdir, artifact, record, inputs, net.variants[1:])
+        _write(workdir, artifact, record, inputs)
     if nan := record["checks"].get("NaN"):
         display.warn(nan)
     shown = printable.data(record)
@@ -145,20 +143,6 @@ def _decide(placed: PlacementFile, rows: list[decision_lib.Row]) -> decision_lib
     if failed:
         reason += f" Not right: {'; '.join(f'{row.name}: {row.status}' for row in failed)}."
     return decision_lib.decide(placed, rows, summaries.label(decided.winner.row), reason)
-
-
-def _find_placement(settings: Settings, workdir: Path) -> Path:
-    """Returns the file of the placement, or of the point of a front."""
-    if not settings.point:
-        return workdir / runs.PLACEMENT
-    file = workdir / front.FOLDER / front.point_file(settings.point)
-    if not file.exists():
-        count = sum(1 for _ in file.parent.glob(front.point_file("*")))
-        valid = f"give 1 to {count}" if count else "run --task=front with this --workdir first"
-        raise UserError(
-            f"point={settings.point} is not a point of the front of {str(workdir)!r}; {valid}"
-        )
-    return file
 
 
 def _make_artifact(
@@ -260,11 +244,7 @@ def _check_folders(workdir: Path) -> None:
 
 
 def _write(
-    workdir: Path,
-    artifact: artifact_lib.Artifact,
-    record: dict[str, Any],
-    inputs: Inputs,
-    further_variants: Sequence[Variant],
+    workdir: Path, artifact: artifact_lib.Artifact, record: dict[str, Any], inputs: Inputs
 ) -> None:
     """Writes a new folder, checks it, and puts it in the final place.
 
@@ -273,7 +253,6 @@ def _write(
       artifact: the content of the folder.
       record: the record of the deployment, which receives the checks.
       inputs: the inputs to check outputs with.
-      further_variants: the model with the further shapes that it was placed for.
 
     Raises:
       UserError: the model cannot be saved, or its outputs are wrong or all NaN.
@@ -305,11 +284,7 @@ def _write(
                     "nothing else is known of them"
                 )
         if artifact.dynamic is not None:
-            further_shapes = [
-                tuple(tuple(port.get_shape()) for port in variant.model.inputs)
-                for variant in further_variants
-            ]
-            checks["other shapes"] = _check_shapes(new, tolerance, further_shapes)
+            checks["other shapes"] = _check_shapes(new, tolerance)
         record["files"] = {
             name: text
             for name, text in _DESCRIPTIONS.items()
@@ -324,15 +299,15 @@ def _write(
         _remove(new, final)
 
 
-def _check_shapes(folder: Path, tolerance: float, further_shapes: Sequence[shapes.Shapes]) -> str:
-    """Runs a written folder with further placed shapes and others, and describes the results.
+def _check_shapes(folder: Path, tolerance: float) -> str:
+    """Runs a written folder with other shapes than the placed ones, and describes the results.
 
     Raises:
       UserError: outputs are wrong.
     """
     lines = []
     with artifact_lib.load(folder, concurrent=False) as network:
-        for tested_shapes, comparison, refusal in network.check_other_shapes(further_shapes):
+        for tested_shapes, comparison, refusal in network.check_other_shapes():
             listed = ", ".join(str(list(shape)) for shape in tested_shapes)
             if comparison is None:
                 lines.append(f"{listed} refused: {refusal}")

@@ -144,8 +144,6 @@ def run_methods(
         "compute_s": _cpu_s() - cpu_started_s,
         "wall_s": time.monotonic() - started_s,
     }
-    if len(target.net.variants) > 1:
-        summary["shapes"] = [variant.shapes._asdict() for variant in target.net.variants]
     if best is not None and len(problem.full.memory_limits.devices):
         placed = best.placed_problem(problem).coarse
         summary["memory"] = outputs.describe_memory(placed, best.placements[0])

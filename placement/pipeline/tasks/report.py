@@ -24,7 +24,6 @@ from placement.reporting.tables import (
     divisions,
     learning_curves,
     results,
-    shapes,
     unsupported,
 )
 
@@ -97,8 +96,6 @@ def write_report(
     figure_files = figures.draw_run(summary, workdir, run_details, console, task_faults)
     with task_faults.during("writing report.html"):
         notes = {}
-        if summary.get("shapes"):
-            notes[shapes.TITLE] = shapes.markdown(printable.markdown(summary))
         if summary.get("unsupported"):
             notes[unsupported.TITLE] = unsupported.markdown(
                 printable.markdown(summary["unsupported"])

@@ -1,4 +1,4 @@
-"""Text in figures: its width, and positions that are free for it. Lengths are in points."""
+"""Text in figures: its width, and labels and legends that fit. Lengths are in points."""
 
 import functools
 from collections.abc import Sequence
@@ -20,8 +20,6 @@ _POINTER: Any = {
     "shrinkB": 0,
 }
 _LEGEND = 10.0  # font size
-_REACHES = (2.0, 8.0, 18.0, 32.0, 50.0, 75.0)  # from a point to its label
-_SIDES = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1))
 
 
 def width(text: str, size: float) -> float:
@@ -81,60 +79,6 @@ def label_margin(axes: Any, points: Sequence[tuple[float, float]], texts: Sequen
             arrowprops=_POINTER,
             annotation_clip=False,
         )
-
-
-def label_points(axes: Any, points: np.ndarray, texts: Sequence[str], radii: np.ndarray) -> None:
-    """Labels points at the nearest positions that neither labels nor points cover.
-
-    Args:
-      axes: axes on which everything else is drawn already.
-      points: float64 [K, 2], in data coordinates.
-      texts: K.
-      radii: float64 [K]: the points' sizes.
-    """
-    figure = axes.figure
-    plots.arrange(figure)  # fixes the positions of points
-    scale = 72 / figure.dpi
-    spots = axes.transData.transform(points) * scale
-    frame = axes.get_window_extent().extents.reshape(2, 2) * scale
-    occupied = [np.array([spot - r, spot + r]) for spot, r in zip(spots, radii, strict=True)]
-    for spot, text, radius, point in zip(spots, texts, radii, points, strict=True):
-        extent = np.array([width(text, _SIZE), _LINE])
-        boxes = [
-            _text_box(spot, extent, radius + reach, side) for reach in _REACHES for side in _SIDES
-        ]
-        free = (
-            box
-            for box in boxes
-            if np.all(box[0] >= frame[0])
-            and np.all(box[1] <= frame[1])
-            and not any(np.all(box[0] < b[1]) and np.all(b[0] < box[1]) for b in occupied)
-        )
-        box = next(free, boxes[0])
-        occupied.append(box)
-        away = np.abs(box.mean(axis=0) - spot) - extent / 2 - radius
-        pointer = _POINTER | {"shrinkB": radius} if away.max() > _REACHES[1] / 2 else None
-        note = axes.annotate(
-            text,
-            point,
-            box.mean(axis=0) - spot,
-            textcoords="offset points",
-            ha="center",
-            va="center",
-            fontsize=_SIZE,
-            arrowprops=pointer,
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
-            zorder=4 if pointer else 5,  # texts beside their points cover the lines to others
-        )
-        note.set_in_layout(False)  # else the axes shrink, and labels lie elsewhere than planned
-
-
-def _text_box(
-    spot: np.ndarray, extent: np.ndarray, reach: float, side: tuple[float, float]
-) -> np.ndarray:
-    """Returns the lower left and upper right corner of a text on one side of a point."""
-    middle = spot + np.array(side) * (reach + extent / 2)
-    return np.array([middle - extent / 2, middle + extent / 2])
 
 
 @functools.cache

@@ -1,10 +1,8 @@
-"""Scatter plots: predicted against measured latency, methods against the best single device, and
-latency against throughput and memory, of all methods or of the points of a front.
-"""
+"""Scatter plots: predicted against measured latency, and methods against the best single device."""
 
 import itertools
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -164,109 +162,6 @@ def _draw_ratios(
     axes.grid(axis="y", color=plots.PALE)
     axes.tick_params(axis="y", length=0, labelsize=_SMALL)
     axes.spines[["top", "right"]].set_visible(False)
-
-
-def pareto(rows: Iterable[summaries.Row]) -> "Figure":
-    """Draws latency, throughput and memory of placements, with the Pareto front.
-
-    A row is on the front if no other has both a lower latency and a higher throughput. Areas and
-    colours of points show the bytes of the fullest device. A method with several seeds has one
-    point, that of its lowest latency.
-
-    Rows without `predicted_s`, `max_load_s` (seconds that a pipeline takes for a request) or
-    `memory_bytes` are left out.
-
-    Raises:
-      NothingToDrawError: no row has all three, or matplotlib is not installed.
-    """
-    points = _grouped(rows)
-    if not points:
-        raise plots.NothingToDrawError("no row has a latency, a throughput and a memory to plot")
-    unit = units.latency_unit(seconds for seconds, _, _ in points)
-    latency, throughput, memory = np.array(list(points)).T
-    latency = latency * unit.per_s
-    figure = plots.new_figure(8.0, 5.5)
-    axes = figure.subplots()
-    name, unit_bytes = units.byte_unit(memory.max())
-    areas = np.interp(memory, (0.0, memory.max() or 1.0), (30.0, 330.0))  # square points
-    scatter = axes.scatter(
-        latency,
-        throughput,
-        areas,
-        memory / unit_bytes,
-        cmap="cividis_r",
-        edgecolors="black",
-        zorder=3,
-    )
-    figure.colorbar(scatter, label=f"memory of the fullest device ({name})", shrink=0.7)
-    order = np.lexsort((-throughput, latency))
-    best_so_far = np.maximum.accumulate(np.append(-np.inf, throughput[order][:-1]))
-    best = order[throughput[order] > best_so_far]  # the front, by ascending latency
-    style: Any = {"color": plots.ALARM, "linestyle": "--", "zorder": 2, "where": "post"}
-    axes.step(latency[best], throughput[best], **style, label="no other beats both")
-    for axis_name, values in (("x", latency), ("y", throughput)):
-        plots.scale_axis(axes, axis_name, values)
-    axes.margins(0.12)
-    axes.set_xlabel(f"predicted latency of one request ({unit.name})")
-    axes.set_ylabel("requests per second, one after another")
-    axes.set_title("Latency, throughput and memory", loc="left")
-    axes.spines[["top", "right"]].set_visible(False)
-    labels.legend_below(figure, axes.get_legend_handles_labels()[0])
-    texts = []
-    for names in points.values():
-        shown = [labels.shortened(name, _SMALL, 120.0) for name in names[:3]]
-        num_hidden = len(names) - len(shown)
-        texts.append(", ".join(shown) + (f" and {num_hidden} more" if num_hidden else ""))
-    labels.label_points(axes, np.stack([latency, throughput], axis=1), texts, np.sqrt(areas) / 2)
-    return figure
-
-
-def front(contents: Mapping[str, Any]) -> "Figure":
-    """Draws the content of front.json, as predicted; knees have their numbers.
-
-    Raises:
-      NothingToDrawError: the front is empty.
-    """
-    points = contents["points"]
-    if not points:
-        raise plots.NothingToDrawError("no placement can run")
-    columns = [np.array([point[axis] for point in points]) for axis in contents["axes"]]
-    seconds = units.latency_unit([*columns[0], *columns[1]])
-    latency, request = (column * seconds.per_s for column in columns[:2])
-    figure = plots.new_figure(6.4, 4.2)
-    axes = figure.subplots()
-    points_drawn = axes.scatter(
-        latency, request, c=columns[2] / 1e6, s=18, cmap="cividis", zorder=2
-    )
-    figure.colorbar(points_drawn, ax=axes, label="fullest device, MB")
-    bounds = [contents["bounds"][axis] for axis in contents["axes"]]
-    for bound, line in zip(bounds, (axes.axvline, axes.axhline), strict=False):
-        if (bound_s := units.number(bound)) is not None:
-            line(bound_s * seconds.per_s, **plots.BOUND)
-    for point in points:
-        if point["knee"]:
-            position = (point["latency_s"] * seconds.per_s, point["request_s"] * seconds.per_s)
-            axes.annotate(str(point["number"]), position, xytext=(4, 4), textcoords="offset points")
-    axes.set_xlabel(f"latency of a request, {seconds.name}")
-    axes.set_ylabel(f"time a request adds to a stream, {seconds.name}")
-    axes.set_title(f"{contents['graph']}: {len(points)} placements that none beats")
-    axes.legend(handles=[plots.line_key("no placement is below", plots.BOUND)])
-    return figure
-
-
-def _grouped(rows: Iterable[summaries.Row]) -> dict[tuple[float, float, float], list[str]]:
-    """Groups methods by latency, throughput and memory; equal methods share a point."""
-    values: dict[str, tuple[float, float, float]] = {}
-    for row in summaries.split_references(rows)[0]:
-        keys = ("predicted_s", "max_load_s", "memory_bytes")
-        latency_s, load_s, num_bytes = (units.number(row.get(key)) for key in keys)
-        if latency_s and load_s and num_bytes is not None:
-            value = latency_s, 1 / load_s, num_bytes
-            values[row["method"]] = min(values.get(row["method"], value), value)
-    points: dict[tuple[float, float, float], list[str]] = {}
-    for method, value in values.items():
-        points.setdefault(value, []).append(method)
-    return points
 
 
 def _ratios(rows: Sequence[summaries.Row]) -> dict[str, dict[str, grids.Estimate]]:

@@ -15,7 +15,7 @@ from rich.text import Text
 from placement.reporting import summaries, units
 from placement.reporting import verdict as verdict_lib
 from placement.reporting.summaries import Row, Summary
-from placement.reporting.tables import divisions, grids, shapes, unsupported
+from placement.reporting.tables import divisions, grids, unsupported
 from placement.reporting.wrapped_text import WrappedText
 
 _TEXT_WIDTH = 16  # columns of text in the terminal
@@ -142,8 +142,6 @@ def report_markdown(summary: Summary) -> str:
         compare_markdown(summary),
         LEGEND,
     ]
-    if summary.get("shapes"):
-        parts += [f"## {shapes.TITLE}", shapes.markdown(summary)]
     if summary.get("unsupported"):
         parts += [f"## {unsupported.TITLE}", unsupported.markdown(summary["unsupported"])]
     if summary.get("divisions"):
@@ -237,7 +235,6 @@ def _significant(value: Any) -> str:
 
 def _notes(summary: Summary) -> list[str]:
     lines = [line.replace("`", "") for line in (verdict(summary), *mispredictions(summary))]
-    lines += shapes.sentences(summary)
     for row in summary["rows"]:
         if _strip_cause(row) != row:
             lines.append(f"{row['method']} {_one_line(row['status'])[:_LONGEST_CAUSE]}")

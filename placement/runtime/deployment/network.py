@@ -175,22 +175,12 @@ class Network(contextlib.AbstractContextManager["Network"]):
             self._last_runner = self._engine.compiled().runner
             self._last_runner.reset_state()
 
-    def check_other_shapes(self, required: Sequence[Shapes] = ()) -> list[ShapeCheck]:
-        """Compares outputs for other shapes with those of the plain f32 CPU.
-
-        Args:
-          required: shapes to check besides two that are near the placed ones.
-        """
+    def check_other_shapes(self) -> list[ShapeCheck]:
+        """Compares outputs for two shapes near the placed ones with those of the plain f32 CPU."""
         if self._variants is None:
             return []
         reset_state = self.reset_state if self._is_stateful else None
-        return check(
-            self._variants,
-            self._placed_shapes,
-            self.infer,
-            required=required,
-            reset_state=reset_state,
-        )
+        return check(self._variants, self._placed_shapes, self.infer, reset_state=reset_state)
 
     def close(self) -> None:
         """Ends all threads after the running inference and all submitted ones.

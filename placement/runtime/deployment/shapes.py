@@ -7,7 +7,6 @@ another one might be faster there.
 """
 
 import hashlib
-import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -163,7 +162,6 @@ def check(
     placed: Shapes,
     infer: Callable[[list[np.ndarray]], list[np.ndarray]],
     *,
-    required: Sequence[Shapes] = (),
     reset_state: Callable[[], None] | None = None,
 ) -> list[ShapeCheck]:
     """Compares outputs for other shapes than the placed ones with those of the plain f32 CPU.
@@ -175,19 +173,15 @@ def check(
       variants: of the deployed model.
       placed: the shapes that were placed.
       infer: the deployed network's.
-      required: shapes to check first.
       reset_state: the deployed network's; None if the model has no state.
 
     Returns:
-      One entry for each of the required shapes and of at most two others, if the model accepts
-      them.
+      One entry for each of at most two shapes that the model accepts.
     """
     checks: list[ShapeCheck] = []
     config = dict(devices.reference_device().properties)
-    proposed = propose_shapes(variants.partial_shapes, placed)
-    others = (shapes for shapes in proposed if shapes not in required)
-    for shapes in itertools.chain(required, others):
-        if len(checks) == len(required) + 2:
+    for shapes in propose_shapes(variants.partial_shapes, placed):
+        if len(checks) == 2:
             break
         session = [shapes] if reset_state is None else [placed, shapes]
         try:

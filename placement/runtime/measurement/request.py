@@ -96,9 +96,6 @@ class Measurement(NamedTuple):
     tolerance: float  # the largest accepted output_error
     compile_s: float
     ratios: tuple[Interval, ...] = ()  # to each of the baselines; the first is `ratio`
-    # With several input shapes, the seconds of one inference with each; `latency` is their weighted
-    # sum.
-    shape_latencies: tuple[Interval, ...] = ()
 
 
 class Request(Generic[Answer]):

@@ -23,24 +23,8 @@ def is_stateful(model: ov.Model) -> bool:
     return any(op.get_type_name() in _STATE_TYPES for op in model.get_ops())
 
 
-def has_growing_state(model: ov.Model) -> bool:
-    """Returns whether a variable of a model with static inputs has a shape that can change."""
-    return any(
-        op.get_type_name() == "ReadValue" and op.get_output_partial_shape(0).is_dynamic
-        for op in model.get_ops()
-    )
-
-
-def colocated_groups(
-    model: ov.Model, required: Iterable[frozenset[str]] = ()
-) -> list[frozenset[int]]:
-    """Returns disjoint sets of operations, as indices into `model.get_ordered_ops()`.
-
-    Args:
-      model: a model.
-      required: further sets of operations that must be together, by name, such as the sets of the
-        same model with other input shapes.
-    """
+def colocated_groups(model: ov.Model) -> list[frozenset[int]]:
+    """Returns disjoint sets of operations, as indices into `model.get_ordered_ops()`."""
     ops = model.get_ordered_ops()
     index = {op.get_instance_id(): i for i, op in enumerate(ops)}
     sources = [
@@ -56,9 +40,7 @@ def colocated_groups(
                 unsized_pairs.append(frozenset((i, source)))
         if op.get_type_name() in _STATE_TYPES:
             variable_ops.setdefault(op.get_attributes()["variable_id"], []).append(i)
-    position = {op.get_friendly_name(): i for i, op in enumerate(ops)}
-    further = [frozenset(position[name] for name in group) for group in required]
-    merged = merge_overlapping([*map(frozenset, variable_ops.values()), *unsized_pairs, *further])
+    merged = merge_overlapping([*map(frozenset, variable_ops.values()), *unsized_pairs])
     while True:
         # An operation lies between two members if it is both an ancestor and a descendant. Adding
         # these can make sets overlap, and a merged set can have new operations between its members.
@@ -68,12 +50,6 @@ def colocated_groups(
         if convex == merged:
             return merged
         merged = convex
-
-
-def named_groups(model: ov.Model) -> list[frozenset[str]]:
-    """Returns the sets of `colocated_groups` with the names of the operations."""
-    names = [op.get_friendly_name() for op in model.get_ordered_ops()]
-    return [frozenset(names[i] for i in group) for group in colocated_groups(model)]
 
 
 def _has_unknown_positive_size(port: ov.Input) -> bool:

@@ -27,7 +27,6 @@ def op_graph(
     *,
     name: str,
     constants: bool = True,
-    colocated: Iterable[frozenset[str]] = (),
 ) -> Extraction:
     """Returns the graph of a model's operations, in the order of `model.get_ordered_ops()`.
 
@@ -46,7 +45,6 @@ def op_graph(
       constants: True lists every operation, and each Constant has its own bytes. False leaves out
         constants and operations on constants alone; the bytes of a Constant then belong to the
         first listed operation that reads it, directly or through such operations.
-      colocated: names of operations that must share a device besides those of `colocation`.
 
     Raises:
       InvalidGraphError: two operations have the same name.
@@ -87,7 +85,7 @@ def op_graph(
         flop_counts[i] = count
 
     device_groups = np.arange(len(nodes))  # operations with equal numbers share a device
-    for group in colocation.colocated_groups(model, colocated):
+    for group in colocation.colocated_groups(model):
         device_groups[list(group)] = min(group)
     device_groups = device_groups[owners]
     for i, node in enumerate(nodes):

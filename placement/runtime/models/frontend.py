@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import openvino as ov
@@ -45,7 +44,7 @@ _VALUE_KEEPING_TYPES = frozenset(
 # Operation type -> index of the input that holds the length of each sequence.
 _LENGTHS_INPUT = {"LSTMSequence": 3, "GRUSequence": 2, "RNNSequence": 2, "ReverseSequence": 1}
 
-SHAPES_SCHEMA = {str: [int]}  # of `input_shapes` in JSON: the sizes by any name of each input
+_SHAPES_SCHEMA = {str: [int]}  # of `input_shapes` in JSON: the sizes by any name of each input
 
 _MAX_ELEMENTS = 2**40  # of an input: terabytes
 _MAX_STEPS = 9  # of a Range whose end is an input
@@ -178,9 +177,9 @@ def prepare(model: ov.Model, input_shapes: str = "") -> ov.Model:
 
     Args:
       model: a model. It is not changed.
-      input_shapes: shapes such as 'images:1,3,224,224;ids:1,128', or as a JSON object by name
-        (`format_shapes`); any name of an input may be used. Every dynamic input needs a shape; a
-        static input may be given another one.
+      input_shapes: shapes such as 'images:1,3,224,224;ids:1,128', a JSON object of shapes by name
+        (`format_shapes`), or the path of a .json file with one; any name of an input may be used.
+        Every dynamic input needs a shape; a static input may be given another one.
 
     Raises:
       UserError: a dynamic input has no shape; `input_shapes` is malformed, names no input, or does
@@ -304,37 +303,31 @@ def format_shapes(shapes: Mapping[str, Sequence[int]]) -> str:
     return text if text.isprintable() else json.dumps(sizes_by_name)
 
 
-def parse_json_shapes(text: str, schema: files.Schema, setting: str) -> Any:
-    """Returns the data of `input_shapes` in JSON; `setting` is the text or the path of its file.
-
-    Raises:
-      UserError: the text is not JSON, or does not fit the schema.
-    """
-    try:
-        data = json.loads(text)
-        files.check(data, schema, "")
-    except (ValueError, RecursionError) as error:
-        raise UserError(
-            f"input_shapes={setting!r} cannot be read as JSON: {error}; write shapes by name, such "
-            'as {"images": [1, 3, 224, 224]}, or [{"shapes": {"images": [1, 3, 224, 224]}, '
-            '"weight": 9}, ...]'
-        ) from error
-    return data
-
-
 def _is_plain(name: str) -> bool:
     """Returns whether a name needs no JSON: the separators of `input_shapes` do not end it."""
-    is_ended = name[:1] in "{[" or not {*";|'"}.isdisjoint(name)
+    is_ended = name[:1] == "{" or not {*";'"}.isdisjoint(name)
     return name == " ".join(name.split()) and name.isprintable() and not is_ended
 
 
 def _parse_shapes(text: str, model: ov.Model) -> dict[int, tuple[int, ...]]:
-    """Parses 'images:1,3,224,224;ids:1,128', or a JSON object, to {index of the input: shape}."""
+    """Parses `input_shapes`, as `prepare` takes it, to {index of the input: shape}."""
     parameters = model.get_parameters()
     pairs: list[tuple[str, Sequence[int]]] = []
-    is_json = text.startswith("{")
+    setting, is_file = text, text.endswith(".json")
+    if is_file:
+        content = files.read_bytes(text, remedy="set input_shapes to the path of a JSON file")
+        text = content.decode(errors="replace")
+    is_json = is_file or text.startswith("{")
     if is_json:
-        pairs = list(parse_json_shapes(text, SHAPES_SCHEMA, text).items())
+        try:
+            sizes_by_name = json.loads(text)
+            files.check(sizes_by_name, _SHAPES_SCHEMA, "")
+        except (ValueError, RecursionError) as error:
+            raise UserError(
+                f"input_shapes={setting!r} cannot be read as JSON: {error}; write shapes by name, "
+                'such as {"images": [1, 3, 224, 224]}'
+            ) from error
+        pairs = list(sizes_by_name.items())
     for entry in text.split(";") if text.strip() and not is_json else ():
         entry = entry.strip()
         # A TensorFlow tensor is called 'input:0', so the shape follows the last colon.

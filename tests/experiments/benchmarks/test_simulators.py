@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.benchmarks import problems, simulators
+from experiments.benchmarks import simulators
 from placement.simulators import get_objective
 
 
@@ -31,7 +31,7 @@ def test_more_inputs_of_a_step_are_more_work_but_more_operations_are_not():
     simulate = get_objective("makespan").simulate
     works = []
     for num_ops in (100, 200):
-        problem = problems.make_layered_problem(num_ops, "makespan")
+        problem = simulators.make_problem(num_ops, "makespan")
         placements = np.zeros((8, problem.num_padded_ops), np.int32)
         works.append(simulators.count_step(simulate, problem.padded_tables, placements))
     assert works[0] == works[1]

@@ -1,7 +1,6 @@
 """Which figures a run directory gets, and what is said of the others."""
 
 import json
-import math
 import sys
 
 import pytest
@@ -29,11 +28,11 @@ def _row(method, predicted_s, median=None):
     }
 
 
-def _summary(**extra):
+def _summary():
     return {
         "graph": {"name": "diamond", "num_ops": 4, "num_edges": 4},
         "objective": "serial",
-        "rows": [_row("single:CPU", 1.0, 1.1) | extra, _row("lns", 0.8, 0.9) | extra],
+        "rows": [_row("single:CPU", 1.0, 1.1), _row("lns", 0.8, 0.9)],
         "best": "lns",
     }
 
@@ -63,20 +62,11 @@ def test_a_run_that_knows_everything_gets_every_figure_and_a_trace(tmp_path, cap
     record = {"method": "hsdag", "seed": 0, "step": 1, "evaluations": 1, "elapsed_s": 0.1}
     runs.append_jsonl(tmp_path / "metrics.jsonl", record | {"best_s": 1.0})
     details.write(tmp_path / "details.json", drawn.diamond())
-    _draw(_summary(max_load_s=0.1, memory_bytes=1e6), tmp_path, console)
-    names = ("latencies", "search", "errors", "front", "placement", "timeline", "loads")
+    _draw(_summary(), tmp_path, console)
+    names = ("latencies", "search", "errors", "placement", "timeline", "loads")
     assert _drawn(tmp_path) == _both(*names)
     assert len(json.loads((tmp_path / "trace.json").read_text())["traceEvents"]) > 8
     assert lines() == []
-
-
-def test_a_run_without_throughput_has_no_front_and_no_line_about_it(tmp_path, capsys):
-    console, lines = _console(capsys)
-    (tmp_path / "figures").mkdir()
-    (tmp_path / "figures/front.svg").write_text("of an earlier command")
-    _draw(_summary(max_load_s=math.nan), tmp_path, console)
-    assert "front.svg" not in _drawn(tmp_path)
-    assert not any("front" in line for line in lines())
 
 
 def test_an_older_run_gets_what_it_knows_and_each_reason_once(tmp_path, capsys):
@@ -110,7 +100,7 @@ def test_without_matplotlib_one_line_names_the_extra_and_the_trace_is_written(
 
 def test_a_comparison_and_a_calibration_have_figures(tmp_path, capsys):
     console, lines = _console(capsys)
-    summary = _summary(max_load_s=0.1, memory_bytes=1e6)
+    summary = _summary()
     rows = [
         row | {"graph": g, "seed": 0, "search_s": 0.0}
         for g in ("a", "b:c=1")
@@ -123,11 +113,7 @@ def test_a_comparison_and_a_calibration_have_figures(tmp_path, capsys):
     drawings = {"errors": lambda: scatter_plots.errors(samples, "diamond")}
     figures.write(drawings, tmp_path, console, kept)
     kept.raise_all()
-    names = ("ratios", "profiles", "front-of-a", "front-of-b_c=1")
+    names = ("ratios", "profiles")
     assert _drawn(tmp_path) == _both(*names, "errors") | {f"{name}.pdf" for name in names}
     assert [path.stem for path in found] == [*names]
-    shared = [row | ({"max_load_s": math.nan} if row["graph"] == "a" else {}) for row in rows]
-    found = figures.draw_comparison(shared, over_all, ["hsdag"], tmp_path, console, kept)
-    kept.raise_all()
-    assert [path.stem for path in found] == ["ratios", "profiles", "front-of-b_c=1"]
     assert lines() == []

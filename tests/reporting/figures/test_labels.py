@@ -1,4 +1,3 @@
-import numpy as np
 import pytest
 
 from placement.reporting.figures import labels, plots
@@ -34,18 +33,3 @@ def test_labels_beside_the_axes_keep_the_order_of_their_points():
     looks.assert_legible(figure)
     upwards = sorted(axes.texts, key=lambda text: looks.box(text).y0)
     assert [text.get_text() for text in upwards] == ["at 0.49", "at 0.5", "at 0.51", "at 0.9"]
-
-
-def test_labels_near_points_touch_neither_each_other_nor_points():
-    rng = np.random.default_rng(0)
-    points = np.concatenate([rng.uniform(0, 1, (12, 2)), 0.5 + rng.uniform(0, 0.02, (8, 2))])
-    figure = plots.new_figure(7.0, 5.0)
-    axes = figure.subplots()
-    axes.plot(*points.T, "o")
-    texts = [f"method {i}" for i in range(20)]
-    labels.label_points(axes, points, texts, np.full(20, 3.0))
-    looks.assert_legible(figure)
-    assert looks.words(figure) == texts
-    spots = axes.transData.transform(points)
-    for text in axes.texts:
-        assert not any(looks.box(text).contains(*spot) for spot in spots)

@@ -30,8 +30,8 @@ def split_in_two(model: ov.Model) -> dict[str, str]:
         for name in names
         if name != "logits"
     }
-    for group in colocation.named_groups(model):
-        assert len({affinity[name] for name in group}) == 1
+    for group in colocation.colocated_groups(model):
+        assert len({affinity[names[op]] for op in group}) == 1
     return affinity
 
 

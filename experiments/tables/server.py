@@ -1,6 +1,6 @@
 """A fit of the server of Mirhoseini et al. (2018) to the single devices of their table 1.
 
-    python -m experiments.reproduction.server
+    python -m experiments.tables.server
 
 For the CPU and a GPU it fits two numbers each: the fraction of the peak that operations reach, and
 the launch time of an operation. The launch time also stands for the further operations that

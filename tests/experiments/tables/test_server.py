@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.reproduction import server
+from experiments.tables import server
 from placement.costs import roofline
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "DEVICES.md"

@@ -1,1 +1,0 @@
-"""Reproduction of the papers' tables and of the measured tables of the documents."""

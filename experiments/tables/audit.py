@@ -1,0 +1,322 @@
+"""The tables of the audit: every method on problems of the suite that no training saw.
+
+`experiments.tables.audit_runs` makes the runs. A run is one search of a method on a problem with a
+seed; its points are the improvements of the best value, in the order of time. A score is a value
+over the best known one of the problem. A search without a solution, for example because it still
+compiles, counts as the best single device.
+"""
+
+import csv
+import functools
+import gzip
+import io
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from placement import suite
+from placement.methods import learned
+from placement.reporting import statistics
+from placement.reporting.statistics import Interval
+from placement.suite import archive
+
+STORED = Path(__file__).with_name("audit.csv.gz")
+HEADER = (
+    *("problem", "method", "seed", "budget", "parameters", "compile_s"),
+    *("seconds", "evaluations", "best_s"),
+)
+EVALUATIONS, WARM_S, COLD_S = 1_000, 5.0, 20.0
+LIMIT_S = 20.0  # of a search with a budget
+POINTS = (
+    f"{EVALUATIONS:,} evaluations or {LIMIT_S:g} s",
+    f"{WARM_S:g} s, compiled",
+    f"{COLD_S:g} s, cold",
+)
+SINGLE, MAIN, SHARDED = "single", "hsdag", "sharded_"
+COLD = -1  # see `Run`
+# The newest methods, and those that they are compared with; they also run on sharded products.
+COMPARED = (
+    *(SINGLE, "heft", "m_etf", "search"),
+    *(MAIN, "hierarchical", "placeto", "giph", "doppler"),
+)
+# Variants of `MAIN` that each lack a part, and what they have instead.
+PARTS = {
+    f"{MAIN}:learning_rate=0": "no learning on the graph",
+    f"{MAIN}:scores=prior": "edges scored by their delays alone",
+    f"{MAIN}:uniform=1": "moves drawn uniformly",
+    f"{MAIN}:variant=untrained": "no pretraining",
+}
+# The papers' conclusions: the paper, its method as the authors describe or released it, a method
+# that it is better than, and the family that the conclusion is about.
+CONCLUSIONS = (
+    ("HSDAG", "hsdag:variant=paper", "placeto", ""),
+    ("HSDAG", "hsdag:variant=paper", "colocrl", ""),
+    ("HSDAG, released program", "hsdag:variant=released", "placeto", ""),
+    ("Hierarchical Planner", "hierarchical:variant=paper", "colocrl", ""),
+    ("Hierarchical Planner", "hierarchical:variant=paper", "human_expert", "rnnlm"),
+    ("Hierarchical Planner", "hierarchical:variant=paper", "scotch", ""),
+    ("Hierarchical Planner", "hierarchical:variant=paper", SINGLE, ""),
+    ("Placeto", "placeto", "colocrl", ""),
+    ("GiPH", "giph", "placeto", ""),
+    ("GiPH", "giph", "heft", ""),
+    ("DOPPLER", "doppler", "heft", SHARDED),
+    ("DOPPLER", "doppler", "placeto", SHARDED),
+    ("DOPPLER", "doppler", "giph", SHARDED),
+)
+_MAX_OPS = 2_000  # larger graphs would take hours with every method
+_EVEN = 0.5  # probability
+_DECIMALS = 5  # of scores; further ones are rounding in single precision
+
+Grid = tuple[list[str], list[list[str]]]  # a header, and rows
+
+
+class Point(NamedTuple):
+    """The state of a search after one of its steps."""
+
+    seconds: float  # since the start, without compilation
+    evaluations: int
+    best_s: float  # the best value; inf while no placement can run
+
+
+class Run(NamedTuple):
+    """One search."""
+
+    problem: str  # of `placement.suite`
+    method: str
+    seed: int
+    budget: int  # of evaluations; 0: limited by time instead; COLD: likewise, and not compiled
+    num_parameters: int  # of a learned method's policy; else 0
+    compile_s: float  # the seconds of `points` do not contain it; 0 in a run that is COLD
+    points: tuple[Point, ...]
+
+    def best_until(self, seconds: float = math.inf) -> float:
+        """Returns the best value after so many seconds; inf before the first point."""
+        return min((p.best_s for p in self.points if p.seconds <= seconds), default=math.inf)
+
+
+def read(path: Path) -> list[Run]:
+    """Reads runs from a CSV file with a row for each point, compressed if its name ends in .gz."""
+    content = path.read_bytes()
+    text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
+    points: dict[tuple[str, str, int, int, int, float], list[Point]] = {}
+    for row in csv.DictReader(io.StringIO(text)):
+        numbers = int(row["seed"]), int(row["budget"]), int(row["parameters"])
+        key = row["problem"], row["method"], *numbers, float(row["compile_s"])
+        point = Point(float(row["seconds"]), int(row["evaluations"]), float(row["best_s"]))
+        points.setdefault(key, []).append(point)
+    return [Run(*key, tuple(curve)) for key, curve in points.items()]
+
+
+def write(runs: Iterable[Run], path: Path) -> None:
+    """Writes runs, compressed if the name ends in .gz; equal runs make equal bytes."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(HEADER)
+    for run in runs:
+        for seconds, evaluations, best_s in run.points:
+            numbers = f"{run.compile_s:.3f}", f"{seconds:.3f}", evaluations, f"{best_s:.7g}"
+            writer.writerow([*run[:5], *numbers])
+    content = text.getvalue().encode()
+    path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+
+
+def list_problems(family: str = "", split: str = "test") -> tuple[str, ...]:
+    """Lists the problems of the audit by name, the smallest one first.
+
+    Args:
+      family: how their families begin.
+      split: 'test', or '' for the sharded products of other splits as well.
+    """
+    entries = [
+        entry
+        for entry in suite.list_entries()
+        if entry.objective == "makespan"
+        and entry.num_ops <= _MAX_OPS
+        and entry.family.startswith(family)
+        and (entry.split == "test" or (not split and entry.family.startswith(SHARDED)))
+    ]
+    return tuple(entry.name for entry in sorted(entries, key=lambda entry: entry.num_ops))
+
+
+@functools.cache
+def read_stored() -> list[Run]:
+    """Reads the stored runs."""
+    return read(STORED)
+
+
+class Results(NamedTuple):
+    """The runs of some methods on some problems, read at each of the `POINTS`."""
+
+    problems: tuple[str, ...]
+    runs: dict[tuple[str, str], list[Run]]  # by method and problem
+    # By method: at each point, float64 [K] for each problem. More seeds may have a budget than a
+    # time limit.
+    scores: dict[str, list[list[np.ndarray]]]
+
+    def probability(self, method: str, other: str, point: int) -> Interval:
+        """Returns the probability that a run of a method is better than one of another."""
+        return statistics.probability_of_improvement(
+            self.scores[method][point], self.scores[other][point]
+        )
+
+
+@functools.cache
+def evaluate(problems: tuple[str, ...], methods: tuple[str, ...] = ()) -> Results:
+    """Reads the stored runs of methods on problems; no `methods`: all with runs on each problem."""
+    known, runs = archive.read(), dict[tuple[str, str], list[Run]]()
+    for run in read_stored():
+        if run.problem in problems:
+            runs.setdefault((run.method, run.problem), []).append(run)
+    names = dict.fromkeys(method for method, _ in runs)
+    complete = [m for m in names if all((m, problem) in runs for problem in problems)]
+    scores: dict[str, list[list[np.ndarray]]] = {}
+    for method in methods or complete:
+        scores[method] = [[] for _ in POINTS]
+        for problem in problems:
+            single_s = runs[SINGLE, problem][0].best_until()
+            timed = [run for run in runs[method, problem] if run.budget == 0]
+            cold = [run for run in runs[method, problem] if run.budget == COLD] or timed
+            values_s = (
+                [run.best_until() for run in runs[method, problem] if run.budget > 0],
+                [run.best_until(WARM_S) for run in timed],
+                [run.best_until(COLD_S - run.compile_s) for run in cold],
+            )
+            for values, point_scores in zip(values_s, scores[method], strict=True):
+                filled = np.where(np.isinf(values), single_s, values)
+                point_scores.append(np.round(filled / known[problem].value_s, _DECIMALS))
+    return Results(problems, runs, scores)
+
+
+@functools.cache
+def compute_means(
+    problems: tuple[str, ...], methods: tuple[str, ...] = ()
+) -> dict[str, list[Interval]]:
+    """Returns geometric means by method, at each of the `POINTS`; the lowest warm mean first."""
+    scores = evaluate(problems, methods).scores
+    means = {m: [statistics.geometric_mean(s) for s in scores[m]] for m in scores}
+    return dict(sorted(means.items(), key=lambda item: item[1][1].value))
+
+
+def _list_means() -> Grid:
+    """Returns the geometric mean of each method at each point, without variants of `MAIN`."""
+    return ["method", *POINTS], [
+        [f"`{method}`", *(mean.write() for mean in means)]
+        for method, means in compute_means(list_problems()).items()
+        if method not in PARTS and not method.startswith(f"{MAIN}, ")
+    ]
+
+
+def _summarise(problems: tuple[str, ...], methods: tuple[str, ...] = ()) -> Grid:
+    """Returns a row of means, speeds and sizes for each method, the lowest mean first."""
+    results = evaluate(problems, methods)
+    header = ["method", "seeds"]
+    for name in POINTS:
+        header += [f"{name}: mean", "interquartile mean"]
+    header += [f"{POINTS[1]}: of the best single device"]
+    header += ["evaluations a second", "parameters", "s to compile"]
+    rows = []
+    for method, means in compute_means(problems, methods).items():
+        scores = results.scores[method]
+        counts = [str(min(map(len, by_problem))) for by_problem in scores]
+        row = [f"`{method}`", ", ".join(counts) if len({*counts}) > 1 else counts[0]]
+        for mean, by_problem in zip(means, scores, strict=True):
+            row += [mean.write(), statistics.interquartile_mean(by_problem).write()]
+        runs = [run for problem in problems for run in results.runs[method, problem]]
+        timed = [run for run in runs if run.budget == 0]
+        rates = [run.points[-1].evaluations / run.points[-1].seconds for run in timed]
+        sizes = [run.num_parameters for run in runs]
+        compile_s = float(np.mean([run.compile_s for run in timed]))
+        size = " to ".join(f"{size:,}" for size in dict.fromkeys((min(sizes), max(sizes))))
+        row += [
+            _relate(results, method, SINGLE, 1).write(),
+            f"{np.median(rates):,.0f}" if len(timed) > len(problems) else "-",
+            size if learned.is_learned(method) else "-",
+            f"{compile_s:.1f}" if compile_s else "-",
+        ]
+        rows.append(row)
+    return header, rows
+
+
+def _relate(results: Results, method: str, other: str, point: int) -> Interval:
+    """Returns the geometric mean of a method's scores over those of another, seed by seed."""
+    pairs = zip(results.scores[method][point], results.scores[other][point], strict=True)
+    return statistics.geometric_mean([scores / others for scores, others in pairs])
+
+
+def _summarise_families() -> Grid:
+    """Returns the geometric mean of each method on each family, at the second point."""
+    results = evaluate(list_problems())
+    families_by_name = {entry.name: entry.family for entry in suite.list_entries()}
+    families = [families_by_name[problem] for problem in results.problems]
+    methods = compute_means(results.problems)
+    header, rows = ["method"], [[f"`{method}`"] for method in methods]
+    for family in dict.fromkeys(families):
+        header.append(f"{family} ({families.count(family)})")
+        for row, method in zip(rows, methods, strict=True):
+            pairs = zip(results.scores[method][1], families, strict=True)
+            mean = statistics.geometric_mean([scores for scores, name in pairs if name == family])
+            row.append(f"{mean.value:.3f}")
+    return header, rows
+
+
+def _summarise_pairs() -> Grid:
+    """Returns the probabilities that a run of `MAIN` is better than one of each method."""
+    results, points = evaluate(list_problems()), range(len(POINTS))
+    return ["method", *(f"`{MAIN}` is better, {point}" for point in POINTS)], [
+        [f"`{method}`", *(results.probability(MAIN, method, p).write(2) for p in points)]
+        for method in compute_means(results.problems)
+        if method != MAIN
+    ]
+
+
+def _summarise_parts() -> Grid:
+    """Returns how much worse `MAIN` is without each part, by kind of graph and point.
+
+    The cold point is left out: there most of these searches still compile.
+    """
+    problems = list_problems()
+    optima = tuple(name for name in problems if name.startswith("known_optimum"))
+    kinds = {
+        "known optimum": evaluate(optima),
+        "others": evaluate(tuple(name for name in problems if name not in optima)),
+    }
+    columns = [(kind, point) for kind in kinds for point in range(len(POINTS) - 1)]
+    header = ["method", "difference", *(f"{kind}, {POINTS[point]}" for kind, point in columns)]
+    return header, [
+        [
+            *(f"`{method}`", difference),
+            *(_relate(kinds[kind], method, MAIN, point).write() for kind, point in columns),
+        ]
+        for method, difference in PARTS.items()
+    ]
+
+
+def _judge_conclusions() -> Grid:
+    """Returns for each conclusion how likely a run of the method is better, at the first point."""
+    rows = []
+    for paper, method, baseline, family in CONCLUSIONS:
+        results = evaluate(list_problems(family, "" if family else "test"), (method, baseline))
+        probability = results.probability(method, baseline, 0)
+        verdict = "holds" if probability.low > _EVEN else "inconclusive"
+        rows.append(
+            [
+                *(paper, f"`{method}` is better than `{baseline}`", str(len(results.problems))),
+                *(probability.write(2), "does not" if probability.high < _EVEN else verdict),
+            ]
+        )
+    return ["paper", "conclusion", "problems", f"probability, {POINTS[0]}", "here"], rows
+
+
+TABLES = {
+    "methods": _list_means,
+    "audit": lambda: _summarise(list_problems()),
+    "audit_families": _summarise_families,
+    "audit_pairs": _summarise_pairs,
+    "audit_parts": _summarise_parts,
+    "audit_conclusions": _judge_conclusions,
+    "audit_newest": lambda: _summarise(list_problems(split=""), COMPARED),
+    "audit_sharded": lambda: _summarise(list_problems(SHARDED, ""), COMPARED),
+}

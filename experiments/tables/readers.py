@@ -1,0 +1,296 @@
+"""Readers of the tables: each makes a header and rows from stored runs."""
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from experiments.benchmarks import scale, unseen
+from experiments.benchmarks.cells import Cell
+from experiments.benchmarks.scale import Phase
+from experiments.tables import audit, objectives, papers, stored
+from experiments.tables.audit import Grid
+from placement import methods as methods_lib
+from placement.pipeline.results import advice
+from placement.reporting import units
+from placement.reporting.statistics import Interval
+from placement.reporting.tables import comparison
+
+
+def split_cells(line: str) -> list[str]:
+    """Returns the cells of a line of a Markdown table."""
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def read_report(run: str, column: str, dropped: Sequence[str] = ()) -> Grid:
+    """Reads the first table of a report with a column of this name, and leaves some columns out."""
+    lines = stored.read(run, "report.md").splitlines()
+    rulers = [i for i, line in enumerate(lines) if line.startswith("| ---")]
+    start = next(i for i in rulers if column in split_cells(lines[i - 1])) - 1
+    end = next(i for i in range(start, len(lines)) if not lines[i].startswith("|"))
+    return _drop_columns(lines[start:end], dropped)
+
+
+def read_comparison(names: Sequence[str], dropped: Sequence[str] = ()) -> Grid:
+    """Reads the comparisons of several runs as one, and leaves some columns out."""
+    compared = comparison.compare(stored.read_rows(names), methods_lib.of_kind("learned"))
+    return _drop_columns(comparison.markdown(compared).splitlines(), dropped)
+
+
+def _drop_columns(lines: Sequence[str], dropped: Sequence[str]) -> Grid:
+    header, _, *rows = map(split_cells, lines)
+    indices = [i for i, column in enumerate(header) if column not in dropped]
+    return [header[i] for i in indices], [[row[i] for i in indices] for row in rows]
+
+
+def read_fidelity(names: Sequence[str]) -> Grid:
+    """Reads the accuracy of predictions from runs of `--task=profile`."""
+    header = ["graph", "predicted by", "costs", "placements", "Spearman", "median error"]
+    rows = []
+    for run in names:
+        record = stored.read_json(run, "fidelity.json")
+        rows += [
+            [
+                *(record["graph"], row["predicted by"], row["costs"], str(row["placements"])),
+                *(f"{row['spearman']:.3f}", f"{row['median_error']:.1%}"),
+                f"{row['p90_error']:.1%}",
+            ]
+            for row in record["rows"]
+            if row["kind"] == "all"
+        ]
+    return [*header, "90th percentile"], rows
+
+
+def _format_ms(seconds: float | None) -> str:
+    """Formats seconds as milliseconds with four digits."""
+    if seconds is None or not math.isfinite(seconds):
+        return "-"
+    return f"{1e3 * seconds:.{max(0, 4 - len(str(int(1e3 * seconds))))}f}"
+
+
+def _median_s(row: dict[str, Any]) -> float | None:
+    return (row["measured_s"] or {}).get("median")
+
+
+def _format_ratio(row: dict[str, Any]) -> str:
+    """Formats the ratio of a row to the best single device, with its interval."""
+    low, high = row["versus_interval"] or (math.nan, math.nan)
+    return Interval(row["versus_best_single_device"], low, high).write()
+
+
+def read_gains(names: Sequence[str], method: str) -> Grid:
+    """Reads a method's gain over the best single device and, in further columns, references."""
+    rows, references = [], dict[str, None]()
+    for run in names:
+        summary, devices = stored.read_json(run), stored.read_json(run, "config.json")["devices"]
+        by_name = {row["method"]: row for row in summary["rows"]}
+        medians = {name: _median_s(row) for name, row in by_name.items()}
+        references |= dict.fromkeys(name for name in medians if by_name[name].get("reference"))
+        single_s = min(s for name, s in medians.items() if name.startswith("single:") and s)
+        seconds = single_s, by_name[method]["predicted_s"], medians[method]
+        rows.append(
+            [
+                *(summary["graph"]["name"], f"`{devices}`", *map(_format_ms, seconds)),
+                _format_ratio(by_name[method]),
+                *(_format_ms(medians.get(name)) for name in references),
+            ]
+        )
+    header = ["graph", "devices", "single ms", "predicted ms", "measured ms", "ratio"]
+    return [*header, *(name.removeprefix("reference:") for name in references)], rows
+
+
+def read_precisions(names: Sequence[str], method: str) -> Grid:
+    """Reads a method's placements on the CPU in two precisions, with the errors of outputs."""
+    header = ["network", "error in bf16", "error mixed", "operations in f32", "f32 ms", "mixed ms"]
+    rows = []
+    for run in names:
+        summary = stored.read_json(run)
+        (division,) = summary["divisions"]
+        by_name = {row["method"]: row for row in summary["rows"]}
+        num_ops = sum(len(culprit["ops"]) for culprit in division["culprits"])
+        rows.append(
+            [
+                *(summary["graph"]["name"], f"{division['whole_error']:.4f}"),
+                f"{by_name[method]['output_error']:.4f}",
+                f"{num_ops} of {summary['graph']['num_ops']}",
+                *(_format_ms(_median_s(by_name[name])) for name in ("single:CPU_F32", method)),
+                *(_format_ratio(by_name[method]), f"{division['seconds']:.0f}"),
+            ]
+        )
+    return [*header, "mixed / f32", "s to find all"], rows
+
+
+def read_gaps(names: Sequence[str], exact: str, methods: Sequence[str]) -> Grid:
+    """Reads the gaps of methods to the optimum that an exact method proves."""
+    rows = []
+    for run in names:
+        devices = stored.read_json(run, "config.json")["devices"]
+        predicted = [row | {"measured_s": None} for row in stored.read_rows([run])]
+        for graph, cells in comparison.compare(predicted, ()).cells.items():
+            optimum_s = cells[exact].latency_s.mean
+            values = [cells[m].latency_s.mean for m in (comparison.SINGLE, *methods)]
+            gaps = [f"{value / optimum_s - 1:z.1%}" for value in values]
+            rows.append([graph, devices, _format_ms(optimum_s), *gaps])
+    return ["graph", "devices", "optimum ms", "single", *methods], rows
+
+
+def read_scores(run: str, baselines: Sequence[str]) -> Grid:
+    """Reads the ratio of each method to the best known latency of each graph, means over seeds.
+
+    The next columns hold, over the graphs with headroom (over all graphs where none has any), the
+    interquartile mean and the probability that a run of each baseline is faster, with 95% intervals
+    where there are several runs.
+    """
+    summary = stored.read_json(run)
+    cells, results = comparison.compare(summary["rows"], ()).cells, summary["statistics"]
+    title, scope = next(iter(results["scopes"].items()))
+
+    def write(estimate: dict[str, float | None] | None, decimals: int) -> str:
+        if estimate is None:
+            return "-"
+        numbers = {k: math.nan if value is None else value for k, value in estimate.items()}
+        return Interval(**numbers).write(decimals)
+
+    rows = []
+    for method, mean in scope["interquartile_mean"].items():
+        ratios = [
+            f"{cells[graph][method].latency_s.mean / result['best_s']:.3f}"
+            for graph, result in results["graphs"].items()
+        ]
+        faster = [scope["probability_of_improvement"][b].get(method) for b in baselines]
+        rows.append(
+            [f"`{method}`", *ratios, write(mean, 3), *(write(estimate, 2) for estimate in faster)]
+        )
+    heads = (f"`{baseline}` is faster" for baseline in baselines)
+    return ["method", *results["graphs"], title, *heads], rows
+
+
+def read_phases(names: Sequence[str]) -> Grid:
+    """Reads the seconds of each phase by the graph's size, and the memory of the largest."""
+    sizes = tuple(int(name.rpartition("-")[2]) for name in names)
+    printed = [stored.read_json(run, stored.PRINTED) for run in names]
+    rows = []
+    for records in zip(*printed, strict=True):
+        phases = [Phase(*record) for record in records]
+        seconds = [phase.seconds for phase in phases]
+        texts = [f"{s:.2f}" if s < 10 else f"{s:.1f}" for s in seconds]
+        gigabytes = f"{phases[-1].peak_bytes / 1e9:.1f}"
+        rows.append([phases[0].name, *texts, gigabytes, scale.format_exponent(sizes, seconds)])
+    heads = (f"{size:,} operations, s" for size in sizes)
+    return ["phase", *heads, "GB", "exponent"], rows
+
+
+def read_unseen_devices() -> Grid:
+    """Reads a policy's ratios to a whole search on unseen families: median (worst) by devices."""
+    cells = [Cell(*cell) for cell in stored.read_json("unseen", stored.PRINTED)]
+    rows = [
+        [devices.replace(",", ", "), *texts]
+        for devices, _, *texts, _ in unseen.make_device_rows(cells)
+    ]
+    return ["devices", "faster than HEFT", "`zero_shot`", "untrained"], rows
+
+
+def read_unseen_families() -> Grid:
+    """Reads the same ratios by family: geometric means over all devices."""
+    cells = [Cell(*cell) for cell in stored.read_json("unseen", stored.PRINTED)]
+    rows = []
+    for family in dict.fromkeys(cell.family for cell in cells):
+        ratios = [unseen.compute_ratios(cell) for cell in cells if cell.family == family]
+        means = [statistics.geometric_mean(column) for column in zip(*ratios, strict=True)]
+        rows.append([f"`{family}`", *(f"{mean:.3f}" for mean in means)])
+    return ["family", "best single device", "HEFT", "untrained", "`zero_shot`"], rows
+
+
+def read_objectives() -> Grid:
+    """Reads the bytes that placements of several objectives cut, and their makespans."""
+    header = ["graph", "placement", "MB cut", "makespan", "after a search from there"]
+    results = [objectives.Result(*row) for row in stored.read_json("objectives", stored.PRINTED)]
+    return header, [
+        [
+            *(result.graph, result.title, f"{result.cut_bytes / 1e6:.2f}"),
+            *(f"{s / result.single_s:.3f}" for s in (result.makespan_s, result.refined_s)),
+        ]
+        for result in results
+    ]
+
+
+def read_workloads(kind: str) -> Grid:
+    """Reads the value, seconds and status of each solver on each workload."""
+    names = [run.split("-") for run in stored.find(f"{kind}-*")]
+    methods = dict.fromkeys(method for _, _, method in names)
+    rows = []
+    for workload in dict.fromkeys(workload for _, workload, _ in names):
+        cells = [workload.replace("_", " ")]
+        for method in methods:
+            if [kind, workload, method] not in names:
+                cells += ["", "", ""]
+                continue
+            rows_by_name = {
+                row["method"]: row for row in stored.read_rows([f"{kind}-{workload}-{method}"])
+            }
+            row = rows_by_name[method]
+            cells += [f"{row['predicted_s']:.4f}", f"{row['search_s']:.2f}", row["status"]]
+        rows.append(cells)
+    heads = (text for method in methods for text in (f"`{method}`", "s", "status"))
+    return [f"`{kind}`", *heads], rows
+
+
+def read_verdicts(names: Iterable[str], columns: Sequence[str]) -> Grid:
+    """Reads the best possible ratio of `--task=advise`: a row for each run, objectives as columns.
+
+    A cell is the bound over the fastest device without placing, under the same objective.
+    """
+    rows = []
+    for run in names:
+        record = stored.read_json(run, "advice.json")
+        ratios = {row["objective"]: row["ratio"] for row in record["rows"]}
+        (devices,) = (
+            flag.removeprefix("--config.devices=")
+            for flag in stored.COMMANDS[run].split()
+            if flag.startswith("--config.devices=")
+        )
+        cells = [
+            units.NONE
+            if ratios[column] is None
+            else f"{ratios[column]:.2f}" + ", stop" * (ratios[column] >= advice.HOPELESS)
+            for column in columns
+        ]
+        rows.append([record["graph"].partition(":")[0], f"`{devices}`", *cells])
+    return ["graph", "devices", *columns], rows
+
+
+_PLANNER = ("hierarchical", "hierarchical-4", "hierarchical-8")
+_SERIAL_METHODS = ("hsdag", "hierarchical", "local_search")
+# The reader of each table, by the name in its mark.
+TABLES: dict[str, Callable[[], Grid]] = {
+    "quickstart": partial(read_report, "quickstart", "status"),
+    "tutorial": partial(read_report, "tutorial", "status"),
+    "concurrent_fidelity": partial(read_fidelity, stored.find("fidelity-*")),
+    "verdicts": partial(read_verdicts, stored.find("advice-*"), ("serial", "makespan", "max_load")),
+    "streams": partial(read_gains, stored.find("stream-*"), "ideals_dp"),
+    "concurrent_gains": partial(read_gains, stored.find("gains-*"), "search"),
+    "solvers_max_load": partial(read_workloads, "max_load"),
+    "solvers_subgraph": partial(read_workloads, "subgraph"),
+    "solvers_serial": partial(read_gaps, stored.find("serial-*"), "graph_cut", _SERIAL_METHODS),
+    **audit.TABLES,
+    "ablation": partial(read_scores, "ablation", ["hsdag:variant=paper"]),
+    "hierarchical": partial(read_comparison, [*_PLANNER, *stored.find("hierarchical*-exact")]),
+    "planner_quick": partial(read_comparison, ["planner_quick"], ["reduction"]),
+    "published_planner": partial(papers.read_published, "hierarchical_planner", _PLANNER),
+    "published_random_groups": partial(
+        papers.read_published, "hierarchical_random_groups", _PLANNER
+    ),
+    "planner_search": partial(read_comparison, stored.find("hierarchical*-search"), ["reduction"]),
+    "conclusions": partial(papers.read_conclusions, _PLANNER),
+    "hsdag": partial(read_report, "hsdag", "reduction", ["bound", "gap of the best"]),
+    "specifications": partial(
+        read_scores, "specifications", ["hsdag:variant=untrained", "scheduler"]
+    ),
+    "objectives": read_objectives,
+    "scale": partial(read_phases, stored.find("scale-*")),
+    "scale_methods": partial(read_comparison, ["large_methods"], ["reduction"]),
+    "precisions": partial(read_precisions, stored.find("precisions-*"), "graph_cut"),
+    "unseen_devices": read_unseen_devices,
+    "unseen_families": read_unseen_families,
+}

@@ -1,0 +1,150 @@
+"""The audit: its tables on made-up runs, and its runs on one small problem."""
+
+import math
+import time
+
+import pytest
+
+from experiments.tables import __main__ as command
+from experiments.tables import audit, audit_runs
+from experiments.tables.audit import Point, Run
+from placement import methods, suite
+from placement.types import Solution
+
+_PROBLEM = "fork_join_100-makespan"
+
+
+def _run(method, seed, value_s, budget=0, compile_s=0.0):
+    points = (Point(1.0, 100, 2 * value_s), Point(4.0, 400, value_s))
+    return Run(_PROBLEM, method, seed, budget, 10, compile_s, points)
+
+
+def _cell(method, *values_s, **fields):
+    return [
+        _run(method, seed, value_s, budget, **fields)
+        for seed, value_s in enumerate(values_s)
+        for budget in (0, audit.EVALUATIONS)
+    ]
+
+
+@pytest.fixture
+def store(monkeypatch):
+    """Returns a function that puts runs in place of the stored ones."""
+
+    def replace(runs):
+        monkeypatch.setattr(audit, "read_stored", lambda: runs)
+        audit.evaluate.cache_clear()
+        audit.compute_means.cache_clear()
+
+    yield replace
+    audit.evaluate.cache_clear()
+    audit.compute_means.cache_clear()
+
+
+def test_runs_are_read_as_written(tmp_path):
+    written = [*_cell("search", 1.0, 2.0), *_cell("heft", math.inf)]
+    for name in ("a.csv", "a.csv.gz", "b.csv.gz"):
+        audit.write(written, tmp_path / name)
+        assert audit.read(tmp_path / name) == written
+    assert (tmp_path / "a.csv.gz").read_bytes() == (tmp_path / "b.csv.gz").read_bytes()
+
+
+def test_scores_are_over_best_known(store):
+    best_s = suite.best_known(_PROBLEM).value_s
+    store(
+        [
+            *_cell("single", 4 * best_s),
+            *_cell("search", best_s, compile_s=audit.COLD_S - 2),  # 2 s of its curve count as cold
+            *_cell("hsdag", best_s, compile_s=audit.COLD_S + 1),  # still compiles when cold
+            *_cell("lns", best_s, compile_s=audit.COLD_S + 1),
+            _run("lns", 0, 3 * best_s, audit.COLD),  # replaces the warm run when cold
+            *_cell("heft", math.inf),
+        ]
+    )
+    scores = audit.evaluate((_PROBLEM,)).scores
+    points = {m: [seeds.tolist() for (seeds,) in by_point] for m, by_point in scores.items()}
+    assert points["search"] == [[1], [1], [2]]
+    assert points["hsdag"] == [[1], [1], [4]]
+    assert points["lns"] == [[1], [1], [3]]
+    assert points["heft"] == [[4], [4], [4]]
+    assert list(audit.compute_means((_PROBLEM,)))[-1] in ("single", "heft")
+
+
+def test_seeds_may_differ_by_point(store, monkeypatch):
+    best_s = suite.best_known(_PROBLEM).value_s
+    more = [_run("giph", seed, best_s, audit.EVALUATIONS) for seed in range(5, 10)]
+    store(
+        [
+            *_cell("single", 4 * best_s),
+            *_cell("hsdag", *[2 * best_s] * 5),
+            *(*_cell("giph", *[3 * best_s] * 5), *more),
+        ]
+    )
+    monkeypatch.setattr(audit, "list_problems", lambda *_, **__: (_PROBLEM,))
+    header, rows = audit.TABLES["audit"]()
+    seeds = {row[0]: row[header.index("seeds")] for row in rows}
+    assert seeds == {"`hsdag`": "5", "`giph`": "10, 5, 5", "`single`": "1"}
+    gains = {row[0]: row[header.index("5 s, compiled: of the best single device")] for row in rows}
+    assert gains["`giph`"].startswith("0.750")
+
+
+def test_stored_methods_have_equal_seeds():
+    """The interquartile mean weights every run alike."""
+    seeds: dict[tuple[str, int], dict[str, int]] = {}
+    for run in audit.read_stored():
+        counts = seeds.setdefault((run.method, run.budget), {})
+        counts[run.problem] = counts.get(run.problem, 0) + 1
+    assert all(len({*counts.values()}) == 1 for counts in seeds.values())
+
+
+def test_curves_keep_improvements_and_end():
+    problem = suite.load(_PROBLEM)
+    points, _ = audit_runs.run_curve(
+        "lns", methods.get_find("lns"), problem, 0, 10.0, budget=300, stop_after=200
+    )
+    values_s = [point.best_s for point in points[:-1]]
+    assert values_s == sorted({*values_s}, reverse=True)
+    assert points[-1].best_s <= values_s[-1]
+    assert 200 <= points[-1].evaluations <= 300
+
+
+@pytest.mark.parametrize("is_short", [False, True])
+def test_late_compilation_is_counted(is_short):
+    problem = suite.load(_PROBLEM)
+    limits_s = []
+
+    def find(problem, seed, limits):
+        del seed
+        is_first = limits.remaining_s() < 10 and 5 not in limits_s if is_short else not limits_s
+        limits_s.append(round(limits.remaining_s()))
+        for step in (1, 2, 3):
+            end_s = time.process_time() + (0.3 if step == 2 and is_first else 0.01)
+            while time.process_time() < end_s:  # as compiling for this step would
+                pass
+            limits.report(1_000 * step, 1.0, problem.single_devices[0])
+        return Solution(problem.single_devices[0], evaluations=3_000)
+
+    assert 0.25 < audit_runs.measure_compilation("search", find, problem) < 1.0
+
+
+@pytest.mark.slow
+def test_audit_makes_missing_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(audit, "STORED", tmp_path / "audit.csv.gz")
+    monkeypatch.setattr(audit, "read_stored", lambda: [])
+    monkeypatch.setattr(audit_runs, "METHODS", ("single", "heft", "search"))
+    monkeypatch.setattr(audit_runs, "_UNDECIDED", ("search",))
+    monkeypatch.setattr(audit_runs, "_LIMITS_S", (0.1, 0.1))
+    for name, value in (("EVALUATIONS", 100), ("COLD_S", 0.1), ("WARM_S", 0.1)):
+        monkeypatch.setattr(audit, name, value)
+    assert command.main(["audit", _PROBLEM]) == 0
+    runs = audit.read(audit.STORED)
+    assert {(run.method, run.seed, run.budget) for run in runs} == {
+        *(("single", 0, budget) for budget in (0, 100)),
+        *(("heft", 0, budget) for budget in (0, 100)),
+        *(("search", seed, budget) for seed in range(5) for budget in (0, audit.COLD)),
+        *(("search", seed, 100) for seed in range(10)),
+    }
+    capsys.readouterr()
+    monkeypatch.setattr(audit, "read_stored", lambda: runs)
+    assert command.main(["audit", _PROBLEM]) == 0
+    assert capsys.readouterr().out == ""
