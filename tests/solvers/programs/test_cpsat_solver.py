@@ -13,7 +13,7 @@ def test_a_search_begins_at_its_start(monkeypatch, objective):
     """The hint is complete and feasible, whichever of the equal devices the start uses."""
     pytest.importorskip("ortools")
     problem = workload(objective)
-    start = program_search.find_warm_start(problem, 0, SearchLimits(LIMIT_S, 0))
+    start = program_search.find_warm_start(problem, 0, SearchLimits(LIMIT_S, 1_000))
     assert start.placement is not None
     renamed = start._replace(placement=np.array([2, 0, 3, 1, 4])[start.placement])
     monkeypatch.setattr(program_search, "find_warm_start", lambda *_, **__: renamed)
