@@ -38,8 +38,6 @@ OTHERWISE = {
         *("--config.graphs=rnnlm:steps=2,training=1", "--config.budget=3"),
         "--config.methods=human_expert,heft",
     ),
-    "runs/export": ("--config.graph=rnnlm:steps=2,training=1",),
-    "runs/exported": ("--config.budget=3",),
     "runs/elsewhere": ("--config.budget=16",),
     "runs/cluster": (
         *("--config.budget=16", "--config.measure_on=here"),
