@@ -28,7 +28,7 @@ from placement.pipeline.settings import SUMMARIES, Settings
 
 TASKS = (
     *("place", "advise", "deploy", "compare", "solve"),
-    *("profile", "pretrain", "export", "report", "list"),
+    *("profile", "pretrain", "report", "list"),
 )
 _REQUIRED = {"report": ("workdir",), "list": ()}  # the other tasks need both flags
 _EXAMPLES = {"config": "quickstart", "workdir": "runs/quickstart"}

@@ -29,7 +29,7 @@ _FOLDERS = ("cells", "checkpoint", "figures", "interrupted", "policies", "tensor
 OUTPUTS = (
     *("advice.json", "asked.json", "bounds.json", "cells.json", "config.json", "details.json"),
     *("environment.json", "fidelity.json", "placed.xml", "placement.json"),
-    *("model_explorer.json", "pretraining.json", "profile.json", "summary.json", "trace.json"),
+    *("pretraining.json", "profile.json", "summary.json", "trace.json"),
 )
 # The errors of a file system without locks.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)

@@ -38,8 +38,6 @@ OTHERWISE = {
         *("--config.graphs=rnnlm:steps=2,training=1", "--config.budget=3"),
         "--config.methods=human_expert,heft",
     ),
-    "runs/export": ("--config.graph=rnnlm:steps=2,training=1",),
-    "runs/exported": ("--config.budget=3",),
     "runs/elsewhere": ("--config.budget=16",),
     "runs/cluster": (
         *("--config.budget=16", "--config.measure_on=here"),
@@ -130,10 +128,7 @@ NOT_RUN = {
     "python -m experiments.examples.ppo": "tests of the examples run them",
     "cd runs/mine/deploy": "a test of the loader compiles and runs it",
     "refused on the devices here:": "an example",
-    "placement place model.onnx --backend hetero --objective serial \\": "an example",
     'placement place dyn.xml --input-shapes "image:4,3,32,32" --devices host': "an example",
-    "placed for a batch of 4: 107 operations on CPU_F32_0, "
-    "51 operations on CPU_F32_1; run with others:": "a test of the example runs it",
     "server_cpu: 0.181 of the peak, 367 us to launch": "held by a test of the benchmark",
     "compute_s = launch_s + max(flops / flop_per_s[class], moved_bytes / bytes_per_s)": "a formula",
 }

@@ -13,10 +13,7 @@ from typing import Any
 from placement.reporting import details
 
 ROOT = Path(__file__).parents[2]
-_TASKS = (
-    *("advise", "compare", "deploy", "export"),
-    *("list", "place", "profile", "report", "solve"),
-)
+_TASKS = ("advise", "compare", "deploy", "list", "place", "profile", "report", "solve")
 
 
 # Processes that compile the same function do it once, and so do later runs of the tests.

@@ -8,10 +8,7 @@ import openvino as ov
 import pytest
 from openvino import opset13 as ops
 
-from placement.costs import export, roofline, workloads
 from placement.errors import UserError
-from placement.graphs import opgraph
-from placement.instance import Instance
 from placement.pipeline import loading
 from placement.pipeline.settings import Settings
 from tests.experiments.command import check_summary, run
@@ -98,51 +95,3 @@ def test_present_devices_do_not_run_a_step_of_training(tmp_path):
     code, _, err = run(tmp_path, f"--config.graph={NETWORK},training=1", "--config.devices=host")
     assert code == 2
     assert "describe devices" in err
-
-
-@pytest.mark.parametrize(
-    ("devices", "objective"),
-    [
-        ("roofline:cpu,gpu,gpu", "max_load"),
-        ("roofline:cpu,gpu,gpu", "subgraph"),
-        ("roofline:gpu,gpu", "max_load"),
-    ],
-)
-def test_an_exported_step_of_training_has_the_same_values_when_it_is_read(devices, objective):
-    net = configured(f"{NETWORK},training=1")
-    names = roofline.parse_devices(devices)
-    costs = roofline.cost_model(net.graph, names)
-    problem = loading.make_search_problem(net, costs, names, objective).coarse
-    written = json.loads(json.dumps(export.export_workload(problem)))
-    read = workloads.from_json(written, name="read", objective=objective)
-    assert read.graph.backward[: problem.graph.num_ops].tolist() == problem.graph.backward.tolist()
-    rng = np.random.default_rng(0)
-    drawn = rng.integers(0, len(names), (20, problem.graph.num_ops))
-    drawn = drawn[:, problem.leaders]
-    # Accelerators come first there.
-    order = sorted(range(len(names)), key=lambda device: names[device] == "cpu")
-    there = np.argsort(order)[drawn]
-    further = read.graph.num_ops - problem.graph.num_ops
-    rest = np.zeros((20, further), int)
-    there = np.concatenate([there, rest], axis=1)[:, opgraph.find_leaders(read.graph)]
-    again = Instance(read.graph, read.costs, objective, read.devices)
-    expected = problem.evaluate(drawn)
-    np.testing.assert_allclose(again.evaluate(there), expected, rtol=1e-5)
-
-
-def test_the_export_task_writes_a_workload_that_graph_reads(tmp_path):
-    flags = ("--task=export", f"--config.graph={NETWORK},training=1")
-    code, out, err = run(tmp_path / "a", *flags, "--config.devices=roofline:cpu,gpu,gpu")
-    assert code == 0, err
-    assert "workload.json" in out
-    written = tmp_path / "a" / "workload.json"
-    code, _, err = run(
-        tmp_path / "b",
-        *("--task=solve", f"--config.graph={written}", "--config.devices=auto"),
-        *("--config.objective=max_load", "--config.methods=local_search"),
-    )
-    assert code == 0, err
-    for devices, message in (("host", "describe devices"), ("roofline:cpu,igpu,gpu", "differ")):
-        code, _, err = run(tmp_path / "c", "--task=export", f"--config.devices={devices}")
-        assert code == 2
-        assert message in err

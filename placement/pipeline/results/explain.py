@@ -1,4 +1,4 @@
-"""Explains a run's best placement: details.json, and files for Netron and Model Explorer."""
+"""Explains a run's best placement: details.json, and a file for Netron."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from placement.pipeline import loading
 from placement.pipeline import target as target_lib
 from placement.pipeline.results.rows import Row
 from placement.pipeline.settings import Settings
-from placement.reporting import details, model_explorer, runs
+from placement.reporting import details, runs
 from placement.runtime.deployment import netron
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Candidate, SubmodelTimes, Timeline
@@ -71,9 +71,7 @@ def best(
 
 
 def write(workdir: Path, explained: details.Details | None, target: target_lib.Target) -> None:
-    """Writes the details, a file for Model Explorer and, for a model, an IR for Netron.
-
-    Both show each operation's device.
+    """Writes the details and, for a model, an IR for Netron that shows each operation's device.
 
     Without details it removes the files of an earlier run.
 
@@ -81,12 +79,10 @@ def write(workdir: Path, explained: details.Details | None, target: target_lib.T
       OSError: they cannot be written.
     """
     if explained is None:
-        for name in (details.FILE, model_explorer.FILE, NETRON):
+        for name in (details.FILE, NETRON):
             (workdir / name).unlink(missing_ok=True)
         return
     details.write(workdir / details.FILE, explained)
-    collection = model_explorer.make_collection(explained)
-    runs.write_json(workdir / model_explorer.FILE, collection, indent=None)
     if target.net.model is not None:
         names = (target.names[device] for device in explained.op_placement)
         affinity = dict(zip(explained.graph.op_names, names, strict=True))

@@ -27,7 +27,7 @@ _ENVIRONMENT = "environment.json"
 # The files of a run that was interrupted, beside its figures.
 _OF_A_RUN = (
     *("config.json", _ENVIRONMENT, runs.SUMMARY, runs.PLACEMENT, "details.json", "placed.xml"),
-    *("model_explorer.json", "report.md", "report.html", "trace.json"),
+    *("report.md", "report.html", "trace.json"),
 )
 
 
