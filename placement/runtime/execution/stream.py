@@ -63,19 +63,6 @@ class Stream(RequestGroup):
         self._ends_s: list[float] = []
         self._queue.set_callback(lambda *_: self._ends_s.append(time.perf_counter()))
 
-    def infer(self) -> None:
-        """Runs one request, which becomes the first of `requests`, and waits for its outputs.
-
-        The queue starts it: it counts requests that end, and would wait forever for others.
-
-        Raises:
-          RuntimeError: the inference failed. `infer` of OpenVINO discards it on one thread.
-        """
-        number, requests = self._queue.get_idle_request_id(), list(self._queue)
-        self.requests = requests[number:] + requests[:number]
-        self._queue.start_async()
-        self._queue.wait_all()
-
     def stream(self, count: int) -> float:
         """Runs `count` requests, more than `num_requests`; each begins when another has ended.
 
