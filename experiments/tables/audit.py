@@ -98,9 +98,8 @@ class Run(NamedTuple):
 
 
 def read(path: Path) -> list[Run]:
-    """Reads runs from a CSV file with a row for each point, compressed if its name ends in .gz."""
-    content = path.read_bytes()
-    text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
+    """Reads runs from a compressed CSV file with a row for each point."""
+    text = gzip.decompress(path.read_bytes()).decode()
     points: dict[tuple[str, str, int, int, int, float], list[Point]] = {}
     for row in csv.DictReader(io.StringIO(text)):
         numbers = int(row["seed"]), int(row["budget"]), int(row["parameters"])
@@ -111,7 +110,7 @@ def read(path: Path) -> list[Run]:
 
 
 def write(runs: Iterable[Run], path: Path) -> None:
-    """Writes runs, compressed if the name ends in .gz; equal runs make equal bytes."""
+    """Writes runs; equal runs make equal bytes."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(HEADER)
@@ -119,8 +118,7 @@ def write(runs: Iterable[Run], path: Path) -> None:
         for seconds, evaluations, best_s in run.points:
             numbers = f"{run.compile_s:.3f}", f"{seconds:.3f}", evaluations, f"{best_s:.7g}"
             writer.writerow([*run[:5], *numbers])
-    content = text.getvalue().encode()
-    path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+    path.write_bytes(gzip.compress(text.getvalue().encode(), mtime=0))
 
 
 def list_problems(family: str = "", split: str = "test") -> tuple[str, ...]:

@@ -53,9 +53,10 @@ def compare() -> Iterator[Result]:
             for seed in _SEEDS:
                 placement = place(seed)
                 is_cut = placement[graph.senders] != placement[graph.receivers]
-                refined = large_neighbourhood.polish(problem, placement, seed, _LIMITS)
-                cut_bytes = float(graph.edge_bytes[is_cut].sum())
-                rows.append([cut_bytes, problem.value_s(placement), refined.value_s])
+                refined = large_neighbourhood.polish(problem, placement, seed, _LIMITS).placement
+                assert refined is not None
+                values_s = [problem.value_s(p) for p in (placement, refined)]
+                rows.append([float(graph.edge_bytes[is_cut].sum()), *values_s])
             cut_bytes, makespan_s, refined_s = np.mean(rows, axis=0).tolist()
             yield Result(name, title, cut_bytes, makespan_s, refined_s, min(singles_s))
 

@@ -217,23 +217,18 @@ def read_objectives() -> Grid:
 
 def read_workloads(kind: str) -> Grid:
     """Reads the value, seconds and status of each solver on each workload."""
-    names = [run.split("-") for run in stored.find(f"{kind}-*")]
-    methods = dict.fromkeys(method for _, _, method in names)
-    rows = []
-    for workload in dict.fromkeys(workload for _, workload, _ in names):
-        cells = [workload.replace("_", " ")]
-        for method in methods:
-            if [kind, workload, method] not in names:
-                cells += ["", "", ""]
-                continue
-            rows_by_name = {
-                row["method"]: row for row in stored.read_rows([f"{kind}-{workload}-{method}"])
-            }
-            row = rows_by_name[method]
-            cells += [f"{row['predicted_s']:.4f}", f"{row['search_s']:.2f}", row["status"]]
-        rows.append(cells)
-    heads = (text for method in methods for text in (f"`{method}`", "s", "status"))
-    return [f"`{kind}`", *heads], rows
+    results: dict[str, dict[str, list[str]]] = {}  # by workload and method
+    for run in stored.find(f"{kind}-*"):
+        _, workload, method = run.split("-")
+        (row,) = (row for row in stored.read_rows([run]) if row["method"] == method)
+        cells = [f"{row['predicted_s']:.4f}", f"{row['search_s']:.2f}", row["status"]]
+        results.setdefault(workload.replace("_", " "), {})[method] = cells
+    methods = dict.fromkeys(method for by_method in results.values() for method in by_method)
+    header = [f"`{kind}`", *(text for m in methods for text in (f"`{m}`", "s", "status"))]
+    return header, [
+        [workload, *(cell for m in methods for cell in by_method.get(m, ["", "", ""]))]
+        for workload, by_method in results.items()
+    ]
 
 
 def read_verdicts(names: Iterable[str], columns: Sequence[str]) -> Grid:
@@ -245,11 +240,7 @@ def read_verdicts(names: Iterable[str], columns: Sequence[str]) -> Grid:
     for run in names:
         record = stored.read_json(run, "advice.json")
         ratios = {row["objective"]: row["ratio"] for row in record["rows"]}
-        (devices,) = (
-            flag.removeprefix("--config.devices=")
-            for flag in stored.COMMANDS[run].split()
-            if flag.startswith("--config.devices=")
-        )
+        devices = stored.COMMANDS[run].partition("--config.devices=")[2].split()[0]
         cells = [
             units.NONE
             if ratios[column] is None

@@ -385,19 +385,6 @@ def make(
     return Policy(init, sample, log_prob, propose=propose)
 
 
-def score_edges(params: Params, graph: jraph.GraphsTuple, placement: Array) -> Array:
-    """Scores the edges of a graph under a placement int32 [N], by a policy of the default sizes.
-
-    Returns:
-      float32 [E]: the higher, the more likely a parse joins the ends of the edge.
-    """
-    network = _Network(_HIDDEN_SIZE, _NUM_LAYERS)
-    graph = cost_features.with_finite_costs(graph)
-    schedule = schedules.compute_schedule(graph.globals, placement)
-    encoding = network.apply(params, graph, placement, schedule, method="encode")
-    return cast(_Encoding, encoding).scores[: len(graph.senders)]
-
-
 def _draw_masked_index(mask: Array, uniform: Array) -> Array:
     """Draws indices int32 [K] at which the mask bool [M] is True, by uniform numbers [K]."""
     number = (uniform * mask.sum()).astype(jnp.int32)

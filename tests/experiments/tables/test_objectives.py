@@ -6,6 +6,7 @@ from experiments.benchmarks import cells
 from experiments.tables import objectives
 from placement.costs import roofline
 from placement.instance import Instance
+from placement.solvers.limits import SearchLimits
 from tests import helpers
 
 
@@ -37,3 +38,17 @@ def test_copied_constants_are_no_load():
     problem = cells.describe_problem(network, "roofline:gpu,gpu", constants=True).coarse
     assert problem.constant_copies is not None
     assert objectives.balanced_cut(problem).constant_copies is None
+
+
+def test_refined_placements_are_not_slower(monkeypatch):
+    for name, value in (("_BUDGET", 64), ("_SEEDS", range(1)), ("_LIMITS", SearchLimits(60.0, 64))):
+        monkeypatch.setattr(objectives, name, value)
+    monkeypatch.setattr(objectives, "GRAPHS", ("synthetic:family=layered,ops=12",))
+    monkeypatch.setattr(
+        objectives,
+        "_list_methods",
+        lambda problem, single: {"single": lambda seed: problem.single_devices[single]},
+    )
+    (result,) = objectives.compare()
+    assert result.makespan_s == result.single_s
+    assert 0 < result.refined_s <= result.makespan_s
