@@ -169,15 +169,13 @@ def _find_starts(
     The proof holds for the problem's order of priority.
     """
     placements = list(problem.single_devices)
-    for count, placement in enumerate(placements, 1):  # compiles the simulator
-        limits.report(count, problem.value_s(placement), placement)
-    for result in starts.find_starts(
-        problem, seed, limits.take_share(_STARTS_SHARE, limits.budget, len(placements))
-    ):
-        placement = np.asarray(result.placement, np.int32)
+    start_limits = limits.take_share(_STARTS_SHARE, limits.budget, len(placements))
+    for result in starts.find_starts(problem, seed, start_limits):
+        placement, began_s = np.asarray(result.placement, np.int32), limits.elapsed_s()
         placements.append(placement)
         value_s = problem.value_s(placement)
         limits.report(len(placements), value_s, placement)
+        start_limits.extend(limits.elapsed_s() - began_s)  # the first value compiles the simulator
         is_optimal = result.status == Status.OPTIMAL and result.scope != base.CONTIGUOUS
         if is_optimal and np.isfinite(value_s):
             # Of equally fast placements the first one, which may be a single device.
