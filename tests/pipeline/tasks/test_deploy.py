@@ -15,7 +15,6 @@ from openvino import opset13 as ops
 
 import placement
 from configs import smoke
-from experiments.examples import generate
 from placement import files
 from placement.errors import UserError
 from placement.pipeline.settings import Settings
@@ -29,7 +28,7 @@ from placement.runtime.measurement.request import Interval
 from placement.runtime.models import fingerprint, frontend
 from tests.experiments.command import run
 from tests.runtime import small
-from tests.runtime.deployment import test_shapes
+from tests.runtime.deployment import test_shapes, test_stateful_shapes
 
 HOST = devices.resolve("host")
 A, B = (device.name for device in HOST)
@@ -450,7 +449,7 @@ def test_a_dynamic_model_is_placed_and_deployed(tmp_path: Path) -> None:
 
 
 def test_a_decoder_is_placed_and_deployed(tmp_path: Path) -> None:
-    graph = "--config.graph=decoder:layers=1,hidden=32,heads=2,vocabulary=200,context=64"
+    graph = f"--config.graph={test_stateful_shapes.DECODER}"
     flags = [graph, "--config.measure_s=0.1", "--config.input_shapes=ids:1,8"]
     code, _, err = run(tmp_path / "run", *flags, *_QUICK, "--config.devices=host")
     assert code == 0, err
@@ -458,9 +457,11 @@ def test_a_decoder_is_placed_and_deployed(tmp_path: Path) -> None:
     assert code == 0, err
     text = (tmp_path / "run/deploy/deploy.md").read_text()
     assert re.search(r"- other shapes: \[1, 16\] off by \S+; \[1, 9\] off by", text)
-    deployed, plain = generate.compare(tmp_path / "run/deploy", prompt_length=8, num_tokens=30)
-    assert deployed.tokens == plain.tokens
-    assert len(set(plain.tokens)) > 15
+    prompt, generate = test_stateful_shapes.PROMPT, test_stateful_shapes.generate
+    with placement.load(tmp_path / "run/deploy") as network:
+        tokens = generate(network, prompt, 30)
+    assert tokens == generate(test_stateful_shapes.plain(), prompt, 30)
+    assert len(set(tokens)) > 15
 
 
 def test_a_model_with_a_state_is_not_placed_for_a_stream(tmp_path: Path) -> None:
