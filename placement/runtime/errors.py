@@ -96,7 +96,8 @@ def find_reason(error: BaseException, otherwise: str) -> str:
 
 def _list_causes(error: BaseException) -> list[str]:
     """Returns the lines of an exception that say what is wrong."""
-    lines = [line.strip() for line in _SOURCE_PLACE.sub("", str(error)).splitlines()]
+    text = str(error).replace("Standard exception from compilation library: ", "")
+    lines = [line.strip() for line in _SOURCE_PLACE.sub("", text).splitlines()]
     causes = [
         line
         for line in lines

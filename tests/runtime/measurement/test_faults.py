@@ -273,7 +273,7 @@ def test_a_device_that_is_gone_costs_what_was_to_run_on_it(measurer, model):
         )
     )
     assert kinds(outcomes) == ["measured", "compile", "compile", "measured"], outcomes
-    assert all("GPU" in failure.cause.upper() for failure in outcomes[1:3])
+    assert all("GPU" in failure.cause.upper() for failure in outcomes[1:3]), outcomes
     with pytest.raises(ChildProcessError, match=r"(?i)GPU") as raised:
         measurer.ask(Profile(both, seconds=0.1))
     assert "\n" not in str(raised.value)
