@@ -150,10 +150,11 @@ def test_a_core_that_there_is_not_is_told(measurer, model):
 def test_more_threads_than_a_devices_own_are_caught():
     """A device of a core computes on its thread alone, whatever it is told; one without may not."""
     model = small.branches(size=512, length=1)
-    more = {"INFERENCE_NUM_THREADS": 2}
+    more = {**HOST[0].properties, "INFERENCE_NUM_THREADS": 2}
+    free_threads = {**more, "NUM_STREAMS": 1}  # else the calling thread computes alone
     bound, free = (
-        (dataclasses.replace(HOST[0], properties={**HOST[0].properties, **more}, **how), HOST[1])
-        for how in ({}, {"core": None})
+        (dataclasses.replace(HOST[0], **how), HOST[1])
+        for how in ({"properties": more}, {"properties": free_threads, "core": None})
     )
     cut = [Segment(A, segment.ops) for segment in small.in_two(1, A, B)]
     candidates = [at_once(model, cut, host) for host in (bound, free)]
