@@ -24,9 +24,8 @@ from placement.pipeline import accuracy, change_costs, loading, saved_costs
 from placement.pipeline.console import progress
 from placement.pipeline.settings import Settings
 from placement.reporting import runs, units
+from placement.runtime import cluster
 from placement.runtime import devices as devices_lib
-from placement.runtime.cluster import hosts as hosts_lib
-from placement.runtime.cluster.measurer import ClusterMeasurer
 from placement.runtime.measurement import precision, transfer_costs
 from placement.runtime.measurement.conditions import Conditions
 from placement.runtime.measurement.local import LocalMeasurer
@@ -49,7 +48,7 @@ class Target(NamedTuple):
     present: tuple[devices_lib.Device, ...]  # the devices; () if they are described
     costs: CostModel | None  # of described devices
     references: tuple[devices_lib.Device, ...] = ()  # baselines that present devices must beat
-    hosts: hosts_lib.Choice | None = None  # have the present devices; None: this machine
+    hosts: cluster.Choice | None = None  # have the present devices; None: this machine
     divisions: tuple[accuracy.Division, ...] = ()  # of devices that compute some operations wrong
     # JSON-able `support.UnsupportedOp`s: the operations that a device cannot run, and why
     unsupported: tuple[dict[str, str], ...] = ()
@@ -65,16 +64,16 @@ def describe_host() -> dict[str, Any]:
     return devices_lib.describe_hardware() | {"placement": placement.__version__}
 
 
-def find_hosts() -> hosts_lib.Choice:
-    """Finds the largest group of equal hosts in the cluster (`--config.measure_on=ray`).
+def find_hosts() -> cluster.Choice:
+    """Finds the largest group of equal hosts in the cluster (`measure_on='ray'`).
 
     Raises:
       UserError: there is no cluster, or none of its hosts can work.
     """
-    return hosts_lib.survey(describe_host)
+    return cluster.survey(describe_host)
 
 
-def print_hosts(choice: hosts_lib.Choice, display: progress.Display) -> None:
+def print_hosts(choice: cluster.Choice, display: progress.Display) -> None:
     """Prints the hosts that measure, and warns about those that are left out."""
     display.say("hosts: " + ", ".join(host.name for host in choice.hosts))
     for line in choice.left_out:
@@ -118,7 +117,7 @@ def find_target(settings: Settings) -> Target:
     if choice is None:
         devices, references = devices_lib.resolve_with_references(*request)
     else:
-        devices, references = hosts_lib.call(
+        devices, references = cluster.call(
             choice.hosts[0], devices_lib.resolve_with_references, *request
         )
     objectives = loading.BACKENDS[settings.backend].objectives
@@ -354,12 +353,10 @@ def _open_measurer(
         return
     inputs = loading.inputs(settings, model)
     print_hosts(target.hosts, display)
-    names = target.hosts.hosts
-    with ClusterMeasurer(model, target.present, names, inputs=inputs, say=display.warn) as cluster:
-        yield cluster
-        display.detail("requests answered by hosts: " + str(cluster.answers))
-        if cluster.losses:
-            display.warn(f"hosts were lost {cluster.losses} times; their work was done again")
+    arguments = model, target.present, target.hosts.hosts, inputs, display.warn
+    with cluster.ClusterMeasurer(*arguments) as measurer:
+        yield measurer
+        display.detail("requests answered by hosts: " + str(dict(measurer.answers)))
 
 
 def get_profile(

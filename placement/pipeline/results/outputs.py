@@ -18,8 +18,8 @@ from placement.pipeline.console import progress
 from placement.pipeline.results.rows import Row
 from placement.pipeline.settings import Settings
 from placement.reporting import runs, summaries, units, verdict
+from placement.runtime import cluster
 from placement.runtime import devices as devices_lib
-from placement.runtime.cluster import hosts
 from placement.runtime.models import fingerprint
 
 INTERRUPTED = "interrupted"  # in the run directory: results that do not replace better ones
@@ -31,7 +31,7 @@ _OF_A_RUN = (
 )
 
 
-def environment(choice: hosts.Choice | None = None) -> dict[str, Any]:
+def environment(choice: cluster.Choice | None = None) -> dict[str, Any]:
     """Returns versions, devices, processor and load, and the hosts that measure, if any."""
     versions = {"placement": placement.__version__, "jax": jax.__version__}
     versions |= {"flax": flax.__version__, "numpy": np.__version__}

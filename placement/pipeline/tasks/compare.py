@@ -13,7 +13,6 @@ import contextlib
 import dataclasses
 import itertools
 import json
-import re
 import tempfile
 import time
 from pathlib import Path
@@ -29,15 +28,12 @@ from placement.pipeline.settings import Settings
 from placement.pipeline.tasks import place, report
 from placement.reporting import runs, verdict
 from placement.reporting.tables import aggregates
-from placement.runtime.cluster.pool import Job, Pool
+from placement.runtime import cluster
 from placement.runtime.errors import RemoteFaultError
 
 # The list of cells depends on these settings; a cell itself does not.
 _NOT_OF_A_CELL = ("graphs", "methods", "seeds", "measure_on", "search_anyway")
 _FINISHED = "asked.json"  # in a cell's directory once it is finished: the request that it answers
-_CONFIG = "config.json"
-_EXTRA_S = 600.0  # the time of a cell beside its searches and its table: compiling and profiling
-_REMEDY = "remove it, and its cell runs again"
 
 
 class _Cell(NamedTuple):
@@ -68,15 +64,10 @@ class _Cell(NamedTuple):
         if not (self.directory / _FINISHED).exists():
             return False
         request = self.request()
-        answered = checkpoints.readable(self.directory / _FINISHED, _read_request, display)
-        # A cell of an earlier version does not say what its model held.
-        if answered is None or {"content": request["content"]} | answered != request:
+        read, path = checkpoints.readable, self.directory / runs.SUMMARY
+        if read(self.directory / _FINISHED, _read_request, display) != request or not path.exists():
             return False
-        path = self.directory / runs.SUMMARY
-        read = checkpoints.readable
-        return (
-            path.exists() and read(path, lambda p: runs.read_summary(p.parent), display) is not None
-        )
+        return read(path, lambda p: runs.read_summary(p.parent), display) is not None
 
 
 def run(
@@ -94,11 +85,6 @@ def run(
     graphs = arguments.split_list(settings.graphs or settings.graph)
     for graph in graphs:
         loading.check_graph(graph)
-    if settings.measure_on == "ray" and settings.costs and settings.evaluate != "simulate":
-        raise UserError(
-            f"costs={settings.costs!r}, but hosts profile for themselves what --task=compare "
-            "measures on them; leave the costs out, or measure_on=ray"
-        )
     workdirs.claim(workdir, display, graphs)
     cells = _cells(settings, workdir, methods, extra)
     for cell in cells:
@@ -113,7 +99,7 @@ def run(
                 summary = _summarise(settings, finished)
                 summary["complete"] &= len(finished) == len(cells)
                 summary["wall_s"] = time.monotonic() - started_s
-                runs.write_json(workdir / _CONFIG, settings.to_dict())
+                runs.write_json(workdir / "config.json", settings.to_dict())
                 runs.write_json(workdir / runs.SUMMARY, summary)
                 directories = [
                     {"directory": str(cell.directory.relative_to(workdir)), "graph": cell.label}
@@ -156,33 +142,15 @@ def _cells(
     for (graph, label), index in itertools.product(labelled, range(settings.seeds)):
         seed = settings.seed + index
         cell_settings = dataclasses.replace(settings, graph=graph, seed=seed, measure_on="here")
-        directory = _directory(workdir / "cells", graph, f"seed-{seed}")
+        folder = runs.file_name(graph_labels.identity(graph))
+        directory = workdir / "cells" / folder / f"seed-{seed}"
         lists = (tuple(m for m in names if not index or repeats(m)) for names in (methods, extra))
         cells.append(_Cell(cell_settings, label, directory, *lists))
     return cells
 
 
-def _directory(cells: Path, graph: str, seed: str) -> Path:
-    """Returns a cell's directory; that of an earlier version, if there is one, continues."""
-    identity = graph_labels.identity(graph)
-    directory = cells / runs.file_name(identity) / seed
-    earlier = cells / re.sub(r"[^\w.=-]+", "_", graph) / seed
-    if directory.exists() or not (earlier / _CONFIG).exists():
-        return directory
-    earlier_graph = files.read_json(earlier / _CONFIG, {"graph": str}, remedy=_REMEDY)["graph"]
-    return earlier if graph_labels.identity(earlier_graph) == identity else directory
-
-
-def _read_request(path: Path) -> dict[str, Any]:
-    """Reads the request that a finished cell answers, with the identity of its graph."""
-    schema = {
-        "methods": [str],
-        "config": {"graph": str},
-        "content": files.OptionalField((str, None)),
-    }
-    request = files.read_json(path, schema, remedy=_REMEDY)
-    identity = graph_labels.identity(request["config"]["graph"])
-    return request | {"config": request["config"] | {"graph": identity}}
+def _read_request(path: Path) -> Any:
+    return files.read_json(path, {str: object}, remedy="remove it, and its cell runs again")
 
 
 def _run_here(
@@ -244,21 +212,12 @@ def _run_on_hosts(
     target.print_hosts(choice, display)
     runs.write_json(workdir / "environment.json", outputs.environment(choice))
     display.say(f"cells: {len(finished)} of {len(cells)} finished before")
+    known_bounds = bounds.read(workdir / bounds.FILE)
     jobs = []
     for cell in remaining:
-        settings = cell.settings
-        searches_s = (len(cell.methods) + len(cell.extra)) * settings.time_limit_s
-        known_bounds = bounds.read(workdir / bounds.FILE)
-        jobs.append(
-            Job(
-                f"the cell {cell.name}",
-                _run_on_host,
-                (settings, cell.methods, cell.extra, _pack(cell.directory), known_bounds),
-                # Late when it has taken twice the time that its searches and its table may.
-                deadline_s=2 * (searches_s + settings.measure_s) + _EXTRA_S,
-            )
-        )
-    with Pool(choice.hosts, contextlib.nullcontext, (), display.warn) as pool:
+        arguments = cell, _pack(cell.directory), known_bounds
+        jobs.append(cluster.Job(f"the cell {cell.name}", _run_on_host, arguments))
+    with cluster.Pool(choice.hosts, contextlib.nullcontext, display.warn) as pool:
         try:
             for count, (index, answer) in enumerate(pool.run(jobs), 1):
                 content, known_bounds, tracebacks = answer
@@ -279,12 +238,7 @@ def _run_on_hosts(
 
 
 def _run_on_host(
-    _: None,
-    settings: Settings,
-    methods: tuple[str, ...],
-    extra: tuple[str, ...],
-    content: dict[str, bytes],
-    known_bounds: dict[str, list[float]],
+    _: None, cell: _Cell, content: dict[str, bytes], known_bounds: dict[str, list[float]]
 ) -> tuple[dict[str, bytes], dict[str, list[float]], list[str]]:
     """Runs a cell from the files of its run directory, on a host.
 
@@ -294,8 +248,7 @@ def _run_on_host(
     fault_log = faults.Faults()
     with tempfile.TemporaryDirectory() as folder:
         workdir = Path(folder)
-        label = graph_labels.shortest(settings.graph)
-        cell = _Cell(settings, label, workdir / "cell", methods, extra)
+        cell = cell._replace(directory=workdir / "cell")
         bounds.merge(workdir / bounds.FILE, known_bounds)
         _unpack(cell.directory, content)
         with fault_log.during("running the cell"):

@@ -65,7 +65,7 @@ def _set_address(address: str) -> None:
     os.environ["RAY_ADDRESS"] = address
 
 
-def test_without_a_cluster_one_line_says_how_to_start_one(tmp_path):
+def test_missing_cluster_is_one_line(tmp_path):
     with closed_port() as port:
         code, out, err = command.run(
             tmp_path,
@@ -81,7 +81,7 @@ def test_without_a_cluster_one_line_says_how_to_start_one(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_cells_on_hosts_make_the_same_table(running, tmp_path, capfd, monkeypatch):
+def test_cells_on_hosts_are_equal(running, tmp_path, capfd, monkeypatch):
     monkeypatch.setattr(compare.report, "write_comparison", lambda *_: None)  # for speed
     settings = Settings(
         graph="synthetic:family=layered,ops=12,seed=1",
@@ -113,9 +113,7 @@ def hosts_record(workdir: Path) -> dict:
     return json.loads((workdir / "environment.json").read_text())["hosts"]
 
 
-def test_a_host_profiles_and_measures_in_this_machines_place(
-    running, chain, tmp_path, capfd, monkeypatch
-):
+def test_hosts_profile_and_measure(running, chain, tmp_path, capfd, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)  # for speed
     summary = place.run(chain, tmp_path / "run", progress.Display(progress.DEBUG))
     out, err = capfd.readouterr()
@@ -139,18 +137,12 @@ def test_a_host_profiles_and_measures_in_this_machines_place(
         place.run(chain, tmp_path / "refused")
 
 
-def test_hosts_profile_for_a_comparison_themselves(chain, tmp_path):
-    chain = dataclasses.replace(chain, costs="profile.json", methods="random")
-    with pytest.raises(UserError, match="leave the costs out"):
-        compare.run(chain, tmp_path / "run")
-
-
-def test_deploying_is_for_this_machine(chain, tmp_path):
+def test_deploying_refuses_hosts(chain, tmp_path):
     with pytest.raises(UserError, match="--task=deploy measures where it deploys"):
         deploy.run(chain, tmp_path)
 
 
-def test_the_better_of_two_bounds_is_kept(tmp_path):
+def test_better_bounds_are_kept(tmp_path):
     path = tmp_path / "bounds.json"
     bounds.merge(path, {"one": [1.0, 4.0, 4.0]})
     bounds.merge(path, {"one": [2.0, 3.0, 5.0], "two": [5.0, 5.0, 5.0]})

@@ -1,0 +1,354 @@
+"""Hosts of a Ray cluster that work in place of this machine. No other module imports ray.
+
+A host is a node of the cluster that has CPUs. Measurements are compared only between hosts that
+describe their hardware in the same way (`choose`). A `Pool` gives jobs to hosts, and repeats the
+jobs of a lost host on another one. A `ClusterMeasurer` is a pool that measures one model.
+"""
+
+import contextlib
+import dataclasses
+import json
+import logging
+import operator
+import os
+import socket
+import tempfile
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import openvino as ov
+
+from placement.errors import UserError, missing_extra
+from placement.runtime.devices import Device
+from placement.runtime.measurement.conditions import Conditions
+from placement.runtime.measurement.local import MAX_CHUNK_SIZE, LocalMeasurer
+from placement.runtime.measurement.request import Answer, Failure, Measure, Measurement, Request
+from placement.runtime.models import serialization
+from placement.runtime.models.inputs import Inputs
+
+_START_S = 120.0  # limit on a host's start of a process with all that it loads
+_CONNECT_S = _CLOSE_S = 5.0
+_BUSY_S = 15.0  # a message names a host whose process has not started after this time
+_MAX_LOSSES = 3  # of a host's processes, before the host gets no more jobs
+
+
+class Host(NamedTuple):
+    """A node that can work."""
+
+    name: str
+    node: str  # Ray's ID of the node
+    hardware: Mapping[str, Any]  # JSON-able; equal if measurements can be compared
+
+
+class Choice(NamedTuple):
+    """The hosts whose measurements can be compared, and the other hosts."""
+
+    hosts: tuple[Host, ...]  # the driver's own first, then by name
+    left_out: tuple[str, ...]  # 'NAME: reason'
+
+
+def survey(describe: Callable[[], Mapping[str, Any]]) -> Choice:
+    """Calls `describe` on every host for its hardware and chooses among them as `choose` does.
+
+    Raises:
+      UserError: Ray is not installed, no cluster runs, or no node can work.
+    """
+    ray = _connect()
+    nodes = [n for n in ray.nodes() if n["Alive"] and n["Resources"].get("CPU", 0) > 0]
+    answers = {}
+    for node in nodes:
+        options = exclusive_options(node["NodeID"]) | {"num_cpus": 0, "max_retries": 0}
+        answers[ray.remote(describe).options(**options).remote()] = node
+    if answers:
+        ray.wait(list(answers), num_returns=len(answers), timeout=_START_S)
+    hosts, silent = [], []
+    for answer, node in answers.items():
+        try:
+            hosts.append(Host(node["NodeName"], node["NodeID"], ray.get(answer, timeout=0)))
+        except ray.exceptions.RayError as error:  # a timeout, too
+            reason = " ".join(str(getattr(error, "cause", None) or error).split())[:200]
+            silent.append(f"{node['NodeName']}: {reason}")
+    if not hosts:
+        reason = "; ".join(silent) or "no node has CPUs; start one: ray start --address=HOST:PORT"
+        raise UserError(f"no host of the Ray cluster can work: {reason}")
+    choice = choose(hosts, ray.get_runtime_context().get_node_id())
+    return Choice(choice.hosts, (*choice.left_out, *silent))
+
+
+def choose(hosts: Sequence[Host], driver_node: str) -> Choice:
+    """Chooses the hosts that are like the driver's own, else the largest group of like hosts.
+
+    Among groups of the same size, the one with the first name wins. The driver's node need not be
+    among the hosts, of which there is at least one.
+    """
+    ordered = sorted(hosts, key=lambda host: (host.node != driver_node, host.name))
+    descriptions = [json.dumps(host.hardware, sort_keys=True) for host in ordered]
+    ((selected, _),) = Counter(descriptions).most_common(1)
+    if ordered[0].node == driver_node:
+        selected = descriptions[0]
+    chosen = [h for h, text in zip(ordered, descriptions, strict=True) if text == selected]
+    left_out = []
+    for host in (host for host in ordered if host not in chosen):
+        pairs = {k: (host.hardware.get(k), v) for k, v in chosen[0].hardware.items()}
+        differences = [f"{k} {other}, not {v}" for k, (other, v) in pairs.items() if other != v]
+        left_out.append(f"{host.name}: {'; '.join(differences)}")
+    return Choice(tuple(chosen), tuple(left_out))
+
+
+def _connect() -> Any:
+    """Returns the module ray, connected to the cluster; Ray prints nothing to the terminal.
+
+    Raises:
+      UserError: Ray is not installed, or no cluster runs.
+    """
+    # Ray then does not collapse repeated lines of the hosts, which is itself a message.
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "^")
+    try:
+        import ray
+    except ImportError as error:
+        missing = missing_extra("ray", "distributed")
+        raise UserError(f"{missing}, or set measure_on='here'") from error
+    if ray.is_initialized():
+        return ray
+    address = os.environ.get("RAY_ADDRESS") or "auto"
+    try:
+        host, _, port = address.rpartition(":")
+        if host and port.isdecimal() and "/" not in address:
+            # Without a cluster at the address, `ray.init` would try for minutes and then exit. This
+            # raises an OSError at once.
+            socket.create_connection((host, int(port)), _CONNECT_S).close()
+        ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
+    except (OSError, RuntimeError) as error:
+        location = "here" if address == "auto" else f"at RAY_ADDRESS={address}"
+        raise UserError(
+            f"no Ray cluster runs {location}; start one with: ray start --head, or set "
+            "measure_on='here'"
+        ) from error
+    return ray
+
+
+def exclusive_options(node: str) -> dict[str, Any]:
+    """Returns Ray's options for a process that takes all CPUs of a node, so that it runs alone."""
+    ray = _connect()
+    (num_cpus,) = [n["Resources"].get("CPU", 0) for n in ray.nodes() if n["NodeID"] == node]
+    strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
+    return {"num_cpus": num_cpus, "scheduling_strategy": strategy}
+
+
+class Job(NamedTuple):
+    """A task that any host can do."""
+
+    description: str  # for messages
+    # Called on a host with the object that the host holds and `args`; importable there.
+    function: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+
+
+class Pool(contextlib.AbstractContextManager["Pool"]):
+    """One process on each of some hosts, for jobs; a context manager that ends them.
+
+    A process takes all CPUs of its host, so that Ray gives the host no other work meanwhile.
+
+    Ray's own retries (`max_restarts`, `max_task_retries`) are not used. They silently repeat a job
+    on the host that lost it, and wait for ever for a node that has left.
+    """
+
+    def __init__(
+        self,
+        hosts: Sequence[Host],
+        open_context: Callable[[], contextlib.AbstractContextManager[Any]],
+        say: Callable[[str], None],
+    ):
+        """Prepares the pool; the process of a host starts with its first job.
+
+        Args:
+          hosts: the first ones are preferred.
+          open_context: opens the object, on each host, that the jobs work with.
+          say: receives a line about every loss.
+        """
+        self.hosts = list(hosts)  # that can still get jobs
+        self.answers: Counter[str] = Counter()  # jobs done, by the name of the host
+        self.losses: Counter[str] = Counter()  # lost processes, by the name of the host
+        self._ray = _connect()
+        self._open_context, self._say = self._ray.put(open_context), say
+        self._actors: dict[str, Any] = {}  # by node
+
+    def __exit__(self, *_: object) -> None:
+        """Ends every process after it has tidied up."""
+        if closing := [actor.close.remote() for actor in self._actors.values()]:
+            self._ray.wait(closing, num_returns=len(closing), timeout=_CLOSE_S)
+        for host in self.hosts:
+            self._kill(host)
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Any]]:
+        """Does all jobs, each on one host, and yields (number, answer) as each one ends.
+
+        Raises:
+          ChildProcessError: no host is left.
+          Exception: a job's own, except OSError, which counts as a loss of the host's process.
+        """
+        waiting = deque(enumerate(jobs))
+        running: dict[Any, tuple[Host, int, Job]] = {}  # by the reference to the answer
+        last_loss = ""
+        try:
+            while running or waiting:
+                if not self.hosts:
+                    raise ChildProcessError(f"no host is left{last_loss}")
+                busy = [host for host, *_ in running.values()]
+                idle = [host for host in self.hosts if host not in busy]
+                idle.sort(key=lambda host: self.losses[host.name])
+                self._start_processes(idle[: len(waiting)])
+                for host in idle[: len(waiting)]:
+                    number, job = waiting.popleft()
+                    reference = self._actors[host.node].call.remote(job.function, *job.args)
+                    running[reference] = host, number, job
+                ended, _ = self._ray.wait(list(running))
+                for reference in ended:
+                    host, number, job = running.pop(reference)
+                    try:
+                        answer = self._ray.get(reference)
+                    except self._ray.exceptions.RayError as error:
+                        line = f"host {host.name}: {self._handle_loss(host, error)}"
+                        self._say(f"{line}; {job.description} is lost and done again")
+                        last_loss = f"; the last was {line}"
+                        waiting.appendleft((number, job))
+                        continue
+                    self.answers[host.name] += 1
+                    yield number, answer
+        finally:
+            for host, *_ in running.values():  # after Ctrl-C, or an error of a job
+                self._kill(host)
+
+    def _start_processes(self, hosts: Sequence[Host]) -> None:
+        """Starts processes on hosts that have none, and names hosts that are slow to start."""
+        starting = {}
+        for host in (host for host in hosts if host.node not in self._actors):
+            actor = self._ray.remote(_Actor).options(**exclusive_options(host.node))
+            self._actors[host.node] = actor.remote(self._open_context)
+            starting[self._actors[host.node].__ray_ready__.remote()] = host.name
+        if starting:
+            _, late = self._ray.wait(list(starting), num_returns=len(starting), timeout=_BUSY_S)
+            for name in map(starting.__getitem__, late):
+                self._say(f"host {name} has not started: it may be busy with other work")
+
+    def _handle_loss(self, host: Host, error: Exception) -> str:
+        """Counts a loss and returns its cause; raises an error of the job itself."""
+        cause = "its process has ended"
+        if isinstance(error, self._ray.exceptions.RayTaskError):
+            if not isinstance(error.cause, OSError):
+                raise error.cause from error
+            cause = str(error.cause)
+        self._kill(host)
+        self.losses[host.name] += 1
+        is_alive = any(node["NodeID"] == host.node and node["Alive"] for node in self._ray.nodes())
+        if not is_alive or self.losses[host.name] == _MAX_LOSSES:
+            self.hosts.remove(host)
+        return cause if is_alive else "has left the cluster"
+
+    def _kill(self, host: Host) -> None:
+        if (actor := self._actors.pop(host.node, None)) is not None:
+            self._ray.kill(actor)
+
+
+def call(host: Host, function: Callable[..., Any], *args: Any) -> Any:
+    """Runs a function on a host once it is free, and returns its result; raises as `Pool.run`."""
+    with Pool([host], contextlib.nullcontext, lambda _: None) as pool:
+        ((_, result),) = pool.run([Job("a call", lambda _: function(*args))])
+    return result
+
+
+class _Actor:
+    """The process on a host: holds the object that jobs work with, and does the jobs."""
+
+    def __init__(self, open_context: Callable[[], Any]):
+        self._stack = contextlib.ExitStack()
+        # Opened with the first job, so that an error in it is the job's.
+        self._open = cache(lambda: self._stack.enter_context(open_context()))
+
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        return function(self._open(), *args)
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+class ClusterMeasurer(Pool):
+    """The `measurer.Measurer` of several hosts; a context manager that frees them.
+
+    Each host has a `LocalMeasurer`. A search's placements (`measure_chunks`) are divided among the
+    hosts, and each host measures its share next to the baseline: every ratio compares two latencies
+    of the same rounds on one host. Everything else (`ask`) is measured on one host.
+    """
+
+    def __init__(
+        self,
+        model: ov.Model,
+        devices: Sequence[Device],
+        hosts: Sequence[Host],
+        inputs: Inputs | None,
+        say: Callable[[str], None],
+    ):
+        """Sends the model to the first host, which also makes the measurements of a single host.
+
+        The others get it with their first job. See `LocalMeasurer` for the arguments.
+
+        Raises:
+          UserError: the hosts cannot run the model, or its inputs are impossible.
+          ChildProcessError: no host is left.
+        """
+        self.devices = tuple(devices)
+        with tempfile.TemporaryDirectory() as folder:
+            serialization.write_model(model, Path(folder))
+            xml = (Path(folder) / serialization.XML).read_bytes()
+            weights = (Path(folder) / serialization.WEIGHTS).read_bytes()
+        super().__init__(hosts, partial(_open, xml, weights, self.devices, inputs), say)
+        try:
+            names = operator.attrgetter("fingerprint", "computed_ops")
+            self.fingerprint, self.computed_ops = self._run_one(names)
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def ask(self, request: Request[Answer]) -> Answer:
+        """Answers a request on one host; if the host is lost, all of it on another one."""
+        return self._run_one(operator.methodcaller("ask", request))
+
+    def measure_chunks(self, request: Measure) -> Iterator[dict[int, Measurement | Failure]]:
+        """Measures a share on each host and yields it when it is done; see `Measurer`."""
+        indices = list(range(1, len(request.candidates)))
+        size = -(-len(indices) // max(1, len(self.hosts)))  # rounded up
+        size = max(1, min(size, MAX_CHUNK_SIZE))
+        shares = [indices[i : i + size] for i in range(0, len(indices), size)] or [[]]
+        jobs = []
+        for share in shares:
+            fraction = max(1, len(share)) / max(1, len(indices))
+            part = dataclasses.replace(
+                request,
+                candidates=[request.candidates[i] for i in (0, *share)],
+                time_limit_s=request.time_limit_s * fraction,
+                compile_s=request.compile_s * fraction,
+            )
+            count = len(part.candidates)
+            ask = operator.methodcaller("ask", part)
+            jobs.append(Job(f"the measurement of {count} placements", ask))
+        for number, outcomes in self.run(jobs):
+            yield dict(zip((0, *shares[number]), outcomes, strict=True))
+
+    def conditions(self) -> dict[str, Conditions]:
+        """Returns the conditions on the first host to answer; none if no host is left."""
+        try:
+            return self._run_one(operator.methodcaller("conditions"))
+        except ChildProcessError:  # the measurements count without their conditions
+            return {}
+
+    def _run_one(self, function: Callable[[LocalMeasurer], Any]) -> Any:
+        ((_, answer),) = self.run([Job("the measurement of costs", function)])
+        return answer
+
+
+def _open(xml: bytes, weights: bytes, devices: Any, inputs: Inputs | None) -> LocalMeasurer:
+    """Opens a measurer on a host."""
+    return LocalMeasurer(ov.Core().read_model(xml, weights), devices, inputs=inputs)

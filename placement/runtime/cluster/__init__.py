@@ -1,1 +1,0 @@
-"""Hosts of a Ray cluster that measure in place of this machine."""

@@ -1,0 +1,225 @@
+"""Hosts of a cluster: which are chosen, and that nothing is lost with one of them.
+
+The host b dies in the last of these tests.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from placement.errors import UserError
+from placement.runtime import cluster, devices
+from placement.runtime.cluster import Choice, ClusterMeasurer, Host, Job, Pool
+from placement.runtime.measurement import evaluate
+from placement.runtime.measurement.local import LocalMeasurer
+from placement.runtime.measurement.request import Candidate
+from tests import clusters
+from tests.runtime import small
+
+NEW = {"processor": "new", "cores": [0, 1]}
+OLD = {"processor": "old", "cores": [0, 1]}
+KINDS = ("conv", "relu")
+
+pytestmark = pytest.mark.alone  # one cluster is enough
+
+
+@pytest.fixture(scope="module")
+def running():
+    with clusters.running("a", "b") as (made, nodes):
+        yield made, nodes
+
+
+@pytest.fixture
+def messages() -> list[str]:
+    return []
+
+
+def hosts(running, *names: str) -> tuple[Host, ...]:
+    _, nodes = running
+    return tuple(Host(name, nodes[name].node_id, NEW) for name in names)
+
+
+def open_pool(running, messages, *names: str) -> Pool:
+    return Pool(hosts(running, *names), contextlib.nullcontext, messages.append)
+
+
+@pytest.mark.parametrize(
+    ("driver", "used", "left_out"),
+    [
+        ("1", ["b"], ["a", "c", "d"]),  # alone, but the driver's
+        ("elsewhere", ["a", "c", "d"], ["b"]),  # the largest group
+        ("3", ["d", "a", "c"], ["b"]),  # the driver's comes first
+    ],
+)
+def test_like_hosts_are_chosen(driver, used, left_out):
+    given = [Host("c", "2", NEW), Host("a", "0", NEW), Host("b", "1", OLD), Host("d", "3", NEW)]
+    choice = cluster.choose(given, driver)
+    assert [host.name for host in choice.hosts] == used
+    assert [line.split(":")[0] for line in choice.left_out] == left_out
+
+
+def test_differences_of_hosts_are_named():
+    given = [Host("b", "1", NEW), Host("a", "0", OLD | {"cores": [2, 3]})]
+    reason = "b: processor new, not old; cores [0, 1], not [2, 3]"
+    assert cluster.choose(given, "elsewhere") == Choice((given[1],), (reason,))
+
+
+def test_missing_ray_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UserError, match=r"-e '\.\[distributed\]"):
+        cluster.survey(devices.describe_hardware)
+
+
+def placements(count: int) -> np.ndarray:
+    """int32 [count, 4], distinct, none of them the baseline."""
+    return (np.arange(1, count + 1)[:, None] >> np.arange(4) & 1).astype(np.int32)
+
+
+def evaluating(model, measurer, cache) -> evaluate.MeasuredEvaluate:
+    """Of placements of the model's four convolutions, each with its ReLU."""
+    names = [device.name for device in measurer.devices]
+
+    def candidate(placement: np.ndarray) -> Candidate:
+        where = {f"{kind}_{i}": names[d] for i, d in enumerate(placement) for kind in KINDS}
+        return Candidate(small.everywhere(model, names[0], **where), measurer.devices)
+
+    return evaluate.MeasuredEvaluate(
+        measurer, np.zeros(4, np.int32), candidate, cache, min_rounds=6, time_limit_s=0.0
+    )
+
+
+def test_hosts_describe_themselves(running):
+    odd = running[1]["b"].node_id
+
+    def describe() -> dict[str, Any]:
+        import ray
+
+        return OLD if ray.get_runtime_context().get_node_id() == odd else NEW
+
+    here = cluster.survey(devices.describe_hardware)
+    expected = [(name, devices.describe_hardware()) for name in ("a", "b")]
+    assert [(host.name, host.hardware) for host in here.hosts] == expected
+    choice = cluster.survey(describe)
+    assert [host.name for host in choice.hosts] == ["a"]
+    assert choice.left_out == ("b: processor old, not new",)
+    assert cluster.call(choice.hosts[0], max, 1, 2) == 2
+
+
+def test_jobs_survive_killed_processes(running, messages, tmp_path):
+    def die_once(_: None, number: int) -> int:
+        marker = tmp_path / str(number)
+        if number % 2 and not marker.exists():
+            marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return number
+
+    with open_pool(running, messages, "a", "b") as pool:
+        answers = list(pool.run([Job(f"job {i}", die_once, (i,)) for i in range(4)]))
+        assert sorted(answers) == [(i, i) for i in range(4)]
+        assert pool.losses.total() == 2
+        assert pool.answers.total() == 4
+    assert sorted(line.partition("; ")[2] for line in messages) == [
+        "job 1 is lost and done again",
+        "job 3 is lost and done again",
+    ]
+
+
+def test_failing_jobs_end_the_run(running, messages):
+    def fail(_: None) -> None:
+        raise OSError("the disk is full")
+
+    with (
+        open_pool(running, messages, "a", "b") as pool,
+        pytest.raises(ChildProcessError, match=r"no host is left; .* the disk is full"),
+    ):
+        list(pool.run([Job("the job", fail)]))
+    assert len(messages) == 6
+
+
+def test_busy_hosts_are_named(running, messages, monkeypatch):
+    import ray
+
+    class Other: ...
+
+    (b,) = hosts(running, "b")
+    other = ray.remote(Other).options(**cluster.exclusive_options(b.node)).remote()
+    ray.get(other.__ray_ready__.remote())
+    monkeypatch.setattr(cluster, "_BUSY_S", 0.5)
+
+    def free_host(text: str) -> None:
+        messages.append(text)
+        ray.kill(other)
+
+    with Pool([b], contextlib.nullcontext, free_host) as pool:
+        assert list(pool.run([Job("a job", lambda _: 1)])) == [(0, 1)]
+    assert messages == ["host b has not started: it may be busy with other work"]
+
+
+def test_mistakes_of_jobs_are_raised(running, messages):
+    def refuse(_: None) -> None:
+        raise UserError("no such thing")
+
+    with open_pool(running, messages, "a") as pool:
+        with pytest.raises(UserError, match=r"^no such thing$"):
+            list(pool.run([Job("the job", refuse)]))
+        assert (pool.losses.total(), messages) == (0, [])
+
+
+def is_measuring(node: Any) -> bool:
+    """Whether a process that measures runs on a node."""
+    below, result = {node.all_processes["raylet"][0].process.pid}, False
+    for _ in range(3):  # raylet, actor, worker
+        for path in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+                if parent in below:
+                    below.add(int(path.name))
+                    command = (path / "cmdline").read_bytes()
+                    result |= b"placement.runtime.measurement.worker" in command
+    return result
+
+
+def test_dying_hosts_lose_no_measurement(running, messages, tmp_path):
+    made, nodes = running
+    path, model, host_devices = tmp_path / "cache.jsonl", small.convolutions(), "host"
+    arguments = devices.resolve(host_devices), hosts(running, "a", "b"), None, messages.append
+    with ClusterMeasurer(model, *arguments) as measurer:
+        first = evaluating(model, measurer, evaluate.MeasurementCache())
+        assert np.isfinite(first(placements(4))).all()
+        assert set(measurer.answers) == {"a", "b"}
+
+    def kill_b() -> None:
+        while not is_measuring(nodes["b"]):
+            time.sleep(0.01)
+        made.remove_node(nodes["b"])
+
+    with ClusterMeasurer(model, *arguments) as measurer:
+        killer = threading.Thread(target=kill_b)
+        killer.start()
+        measured = evaluating(model, measurer, evaluate.MeasurementCache(path))
+        seconds = measured(placements(8))
+        killer.join()
+        assert np.isfinite(seconds).all()
+        assert measurer.losses.total() == 1
+        assert set(measurer.answers) == {"a"}
+        assert measured.num_measurements == 8
+    (line,) = messages
+    assert (
+        line
+        == "host b: has left the cluster; the measurement of 5 placements is lost and done again"
+    )
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    assert len({record["key"] for record in records}) == len(records) == 9
+    with LocalMeasurer(model, devices.resolve(host_devices)) as local:
+        again = evaluating(model, local, evaluate.MeasurementCache(path))
+        np.testing.assert_array_equal(again(placements(8)), seconds)
+        assert again.num_measurements == 0  # this machine's are the same measurements
