@@ -16,7 +16,7 @@ import click
 import placement
 from placement import files
 from placement.errors import UserError
-from placement.pipeline.console import exits, syntax
+from placement.pipeline.console import exits
 from placement.pipeline.console.compilation_cache import keep_compiled
 from placement.pipeline.settings import (
     COMPARED_METHODS,
@@ -29,6 +29,8 @@ from placement.pipeline.settings import (
 _MODEL = ("devices", "input_shapes", "input_values", "inputs", "max_error", "constants", "seed")
 _MEASURED = (*_MODEL, "backend", "objective", "costs", "evaluate", "measure_on", "measure_s")
 _SEARCH = (*_MEASURED, "budget", "time_limit_s", "init_from")
+# The help says the unit.
+_OPTION_NAMES = {"time_limit_s": "--time-limit", "measure_s": "--measure-time"}
 _Command = Callable[..., None]
 
 
@@ -38,7 +40,7 @@ def _options(*names: str, **defaults: Value) -> Callable[[_Command], _Command]:
 
     def decorate(function: _Command) -> _Command:
         for name in reversed(names):
-            option = syntax.setting_option(name)
+            option = _OPTION_NAMES.get(name, "--" + name.replace("_", "-"))
             flag = f"{option}/--no-{option.removeprefix('--')}"
             function = click.option(
                 flag if isinstance(values[name], bool) else option,
@@ -122,7 +124,7 @@ def compare(
 @_options()
 def deploy(workdir: Path, verbosity: int) -> None:
     """Writes a folder for `placement.load` from a finished RUN_DIR, with the run's own settings."""
-    with exits.exit_on_error(workdir, syntax.to_command):
+    with exits.exit_on_error(workdir):
         values = _saved_settings(workdir)
     _run("deploy", values, workdir, verbosity)
 
@@ -169,35 +171,35 @@ def _saved_settings(workdir: Path) -> dict[str, Any]:
     file = workdir / "config.json"
     if not file.exists():
         raise UserError(
-            f"no config.json in {str(workdir)!r}; give the run directory of a placement"
+            f"no config.json in {str(workdir)!r}; pass the run directory of a placement"
         )
-    saved = files.read_json(file, {str: object}, remedy="run --task=place again")
+    saved = files.read_json(file, {str: object}, remedy="place the model again")
     return {key: value for key, value in saved.items() if key in SUMMARIES}
 
 
 def _run(task: str, values: dict[str, Any] | None, workdir: Path | None, verbosity: int) -> None:
     """Runs a task of the pipeline; JAX and OpenVINO are imported here and not before."""
     keep_compiled()
-    with exits.exit_on_error(workdir, syntax.to_command):
+    with exits.exit_on_error(workdir):
         settings = None if values is None else Settings.from_mapping(values, **QUICKSTART)
         if workdir is None:
             assert settings is not None, "a command without a model takes a run directory"
             labels = importlib.import_module("placement.pipeline.graph_labels")
             runs = importlib.import_module("placement.reporting.runs")
             workdir = Path("runs") / runs.file_name(labels.shortest(settings.graph))
-    with exits.exit_on_error(workdir, syntax.to_command):
+    with exits.exit_on_error(workdir):
         module = importlib.import_module(f"placement.pipeline.tasks.{task}")
         progress = importlib.import_module("placement.pipeline.console.progress")
-        module.run(settings, workdir, progress.Display(verbosity, syntax.to_command))
+        module.run(settings, workdir, progress.Display(verbosity))
         importlib.import_module("placement.pipeline.console.faults").forget(workdir)
 
 
 def _print_list(sections: Callable[[Any], dict[str, dict[str, str]]]) -> None:
     keep_compiled()
-    with exits.exit_on_error(None, syntax.to_command):
+    with exits.exit_on_error(None):
         listing = importlib.import_module("placement.pipeline.tasks.list")
         progress = importlib.import_module("placement.pipeline.console.progress")
-        listing.show(sections(listing), progress.Display(rewrite=syntax.to_command))
+        listing.show(sections(listing), progress.Display())
 
 
 def entry() -> None:

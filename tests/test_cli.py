@@ -16,7 +16,6 @@ from openvino import opset13 as ops
 
 import placement
 from placement import cli
-from placement.pipeline.console import syntax
 from placement.pipeline.settings import QUICKSTART, SUMMARIES, Settings
 from tests.runtime import small
 from tests.runtime.measurement.worker import test_loaded
@@ -118,7 +117,7 @@ def test_help_lists_every_option_with_the_default_that_the_command_uses(name):
         if parameter.name in SUMMARIES and parameter.name not in ("methods", "graphs"):
             assert parameter.default == defaults[parameter.name]
             assert SUMMARIES[parameter.name] in result.output
-            assert syntax.setting_option(parameter.name) in result.output
+            assert parameter.opts[0] in result.output
 
 
 def test_hyper_parameters_are_listed_with_the_values_of_the_variant():
@@ -141,35 +140,5 @@ def test_setup_installs_the_command():
     assert point.load() is cli.entry
 
 
-def test_the_commands_of_messages_exist():
-    assert set(syntax.COMMANDS) < set(cli.main.commands)
-
-
 def test_the_version_is_that_of_the_package():
     assert placement.__version__ in CliRunner().invoke(cli.main, ["--version"]).output
-
-
-@pytest.mark.parametrize(
-    ("message", "command_text", "python_text"),
-    [
-        ("give --config.devices=host", "give --devices=host", "give devices='host'"),
-        ("such as --config.devices=CPU,GPU.0.", "such as --devices=CPU,GPU.0.", None),
-        ("(--config.devices=roofline:cpu,gpu);", "(--devices=roofline:cpu,gpu);", None),
-        (
-            "anyway: --config.search_anyway=True",
-            "anyway: --search-anyway",
-            "anyway: search_anyway=True",
-        ),
-        ("longer: --config.measure_s=12", "longer: --measure-time=12", "longer: measure_s=12"),
-        ("without: --config.constants=False.", "without: --no-constants.", None),
-        ("leave --config.time_limit_s out", "leave --time-limit out", "leave time_limit_s out"),
-        ("run --task=compare", "run placement compare", "run placement.compare"),
-        ("run --task=place again", "run placement place again", "run placement.place again"),
-        ("--task=solve", "python -m experiments.main --task=solve", "--task=solve"),
-        ("no flag here", "no flag here", "no flag here"),
-    ],
-)
-def test_messages_are_rewritten_for_the_command_and_for_python(message, command_text, python_text):
-    assert syntax.to_command(message) == command_text
-    if python_text is not None:
-        assert syntax.to_python(message) == python_text

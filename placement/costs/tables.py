@@ -198,7 +198,7 @@ def cost_model(
         if not profiled_s > 0:
             raise UserError(
                 f"{profile.device} reports no time for any operation of {graph.name!r}, so that "
-                "its costs are unknown; leave it out of --config.devices"
+                "its costs are unknown; leave it out of devices"
             )
         seconds *= profile.latency_s / profiled_s
         seconds[[name in profile.unsupported for name in graph.op_names]] = np.inf

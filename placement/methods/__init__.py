@@ -3,7 +3,7 @@
     methods.solve(problem, "lns", time_limit_s=10)
     methods.solve(problem, "hsdag:variant=paper,num_samples=16", budget=4_000)
 
-OpenVINO's own choice needs devices and is no method here; `--task=place` has it.
+OpenVINO's own choice needs devices and is not a method here; the task `place` has it.
 """
 
 import functools

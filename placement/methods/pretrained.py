@@ -1,6 +1,6 @@
 """Policies that have learned before: on other graphs, or on the same graph with other latencies.
 
-The shipped policy is the result of `--task=pretrain --config=pretrain`.
+The shipped policy is the result of the task `pretrain` with its configuration.
 """
 
 from collections.abc import Callable
@@ -18,9 +18,7 @@ from placement.types import Array, Params, Solution
 
 FILE = "policy.msgpack"
 SHIPPED = Path(__file__).parent / "pretrained" / FILE
-_REMEDY = (
-    f"give --config.init_from the {FILE} of a --task=pretrain, or a file in policies/ of a run"
-)
+_REMEDY = f"set init_from to the {FILE} of the task pretrain, or to a file in policies/ of a run"
 
 
 class Pretrained(NamedTuple):
@@ -42,7 +40,7 @@ def method_of(path: Path) -> str:
 
 
 def load(path: Path, method: str, params: Params) -> Params:
-    """Reads a file that `--task=pretrain` or a search wrote.
+    """Reads a file that the task `pretrain` or a search wrote.
 
     Args:
       path: the file.
@@ -81,8 +79,8 @@ def check_zero_shot(method: str) -> None:
     if learned.make(method, 2, False).policy.improve is None:
         raise UserError(
             f"zero_shot cannot place with a policy of {method!r}, which does not place all "
-            f"operations in one step; give a scheduler's {FILE}, or --config.method={method} with "
-            "the same --config.init_from, which continues its training"
+            f"operations in one step; set a scheduler's {FILE}, or method={method!r} with "
+            "the same init_from, which continues its training"
         )
 
 

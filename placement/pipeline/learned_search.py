@@ -49,7 +49,7 @@ def train(
     The checkpoint is written after every report. A search that is killed so loses one report at
     most: on devices one step, in the simulator the steps of about a second. The search that
     continues takes the same steps again. At its end the learned parameters are written to
-    `policies/`, where `--config.init_from` of another search can read them.
+    `policies/`, where the setting `init_from` of another search can read them.
 
     Args:
       method: with its arguments.

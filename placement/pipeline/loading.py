@@ -165,7 +165,7 @@ def load_network(settings: Settings) -> Network:
         if has_optimum and settings.objective != "makespan":
             raise UserError(
                 f"graph={settings.graph!r} has a known optimum under objective 'makespan', not "
-                f"{settings.objective!r}; give --config.objective=makespan"
+                f"{settings.objective!r}; set objective='makespan'"
             )
         return build_graph_network(name) if workload is None else _make_workload_network(workload)
     model = frontend.prepare(_read_source(name, weights=step is None), settings.input_shapes)
@@ -216,8 +216,8 @@ def refuse_stateful_stream(settings: Settings, net: Network) -> None:
     ):
         raise UserError(
             f"graph={settings.graph!r} keeps a state from one inference to the next, which the "
-            "simultaneous requests of objective='max_load' would mix; give "
-            "--config.objective=serial or makespan"
+            "simultaneous requests of objective='max_load' would mix; set "
+            "objective='serial' or 'makespan'"
         )
 
 

@@ -387,7 +387,7 @@ def runnable(
             if not target.present:
                 reason = (
                     "it asks OpenVINO itself, and the devices are described; "
-                    "give --config.devices=host or present devices"
+                    "set devices='host' or present devices"
                 )
         elif settings.objective not in _table_entry(method).objectives:
             reason = f"it is for {' and '.join(_table_entry(method).objectives)}"

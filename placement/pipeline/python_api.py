@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from placement.errors import UserError, missing_extra
 from placement.methods import learned
 from placement.pipeline import workdirs
-from placement.pipeline.console import progress, syntax
+from placement.pipeline.console import progress
 from placement.pipeline.settings import QUICKSTART, Settings, Value
 from placement.pipeline.tasks import compare as compare_task
 from placement.pipeline.tasks import deploy as deploy_task
@@ -192,13 +192,8 @@ def _graph(model: Any, example_inputs: Any, file: Path) -> str:
 
 @contextlib.contextmanager
 def _run_directory(folder: Path) -> Iterator[progress.Display]:
-    """Gives the display of a task that works in a folder, and releases the folder at the end.
-
-    A mistake's message names Python arguments instead of flags.
-    """
+    """Gives the display of a task that works in a folder, and releases the folder at the end."""
     try:
-        yield progress.Display(progress.WARNING, syntax.to_python)
-    except UserError as error:
-        raise UserError(syntax.to_python(str(error))) from error
+        yield progress.Display(progress.WARNING)
     finally:
         workdirs.release(folder)

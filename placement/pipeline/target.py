@@ -93,24 +93,24 @@ def find_target(settings: Settings) -> Target:
             raise UserError(
                 f"evaluate='measure', but graph={settings.graph!r} with "
                 f"devices={settings.devices!r} has described devices, which cannot be measured; "
-                "give --config.evaluate=simulate"
+                "set evaluate='simulate'"
             )
         return described
     if settings.devices.strip() == devices_lib.PRECISIONS and (
         settings.backend != "hetero" or settings.objective != "serial"
     ):
         raise UserError(
-            f"devices={settings.devices!r} compute one after another, on the same threads; given "
-            f"backend={settings.backend!r} and objective={settings.objective!r}: give "
-            "--config.backend=hetero --config.objective=serial"
+            f"devices={settings.devices!r} compute one after another, on the same threads, not "
+            f"with backend={settings.backend!r} and objective={settings.objective!r}: set "
+            "backend='hetero' and objective='serial'"
         )
     if settings.devices.strip() == devices_lib.CORES and (
         settings.backend != "concurrent" or settings.objective != "makespan"
     ):
         raise UserError(
             f"devices={settings.devices!r} share cores, which only one backend and objective know; "
-            f"given backend={settings.backend!r} and objective={settings.objective!r}: give "
-            "--config.backend=concurrent --config.objective=makespan"
+            f"given backend={settings.backend!r} and objective={settings.objective!r}: set "
+            "backend='concurrent' and objective='makespan'"
         )
     request = settings.devices, settings.backend, settings.objective
     choice = find_hosts() if settings.measure_on == "ray" else None
@@ -122,14 +122,14 @@ def find_target(settings: Settings) -> Target:
         )
     objectives = loading.BACKENDS[settings.backend].objectives
     if settings.evaluate != "simulate" and settings.objective not in objectives:
-        remedy = f"--config.objective={' or '.join(objectives)}"
+        remedy = f"objective={' or '.join(map(repr, objectives))}"
         for name, backend in loading.BACKENDS.items():
             if settings.objective in backend.objectives:
-                remedy += f", or --config.backend={name}"
+                remedy += f", or backend={name!r}"
         raise UserError(
             f"objective={settings.objective!r} does not predict what "
-            f"backend={settings.backend!r} measures; give {remedy}, or "
-            "--config.evaluate=simulate"
+            f"backend={settings.backend!r} measures; set {remedy}, or "
+            "evaluate='simulate'"
         )
     names, labels = tuple(d.name for d in devices), tuple(d.label for d in devices)
     return Target(net, names, labels, devices, None, references, choice)
@@ -140,8 +140,8 @@ def _describe(settings: Settings, net: loading.Network) -> Target | None:
     if net.workload is not None:
         if settings.devices != "auto" or settings.costs:
             raise UserError(
-                f"graph={settings.graph!r} brings devices and costs of its own; leave "
-                "--config.devices=auto and --config.costs empty"
+                f"graph={settings.graph!r} has its own devices and costs; set "
+                "devices='auto' and leave costs out"
             )
         names = net.workload.devices
         return Target(net, names, names, (), net.workload.costs)
@@ -156,8 +156,8 @@ def _describe(settings: Settings, net: loading.Network) -> Target | None:
         return Target(net, names, labels, (), roofline.cost_model(net.graph, names))
     if net.model is None:
         raise UserError(
-            f"graph={settings.graph!r} is no model that a device could run; describe devices, such "
-            "as --config.devices=roofline:cpu,gpu,gpu"
+            f"graph={settings.graph!r} is not a model that a device could run; describe "
+            "devices, such as devices='roofline:cpu,gpu,gpu'"
         )
     if settings.costs and settings.evaluate == "simulate":
         saved = saved_costs.read(Path(settings.costs))
@@ -383,7 +383,7 @@ def get_profile(
         if saved_labels != labels:
             raise UserError(
                 f"costs={settings.costs!r} are of {', '.join(saved_labels)}, but the devices are "
-                f"{', '.join(labels)}; give --config.evaluate=simulate to use them without these"
+                f"{', '.join(labels)}; set evaluate='simulate' to use them without these"
             )
         if (settings.backend == "concurrent") != ("handovers" in saved):
             raise UserError(
@@ -419,7 +419,7 @@ def get_profile(
             key = "time_limit_s" if settings.time_limit_s <= limit_s else "measure_s"
             display.warn(
                 f"profiling stopped at its limit of {limit_s:.3g} s, so costs are rough ({gaps}); "
-                f"for better costs set a larger --config.{key}"
+                f"for better costs set a larger {key}"
             )
         if conditions["busy"]:
             display.warn(

@@ -71,7 +71,7 @@ def claim(
                 if path.exists() and output.exists() and path.samefile(output):
                     raise UserError(
                         f"graph={graph!r} is {str(output)!r}, which this task writes; move the "
-                        "model, or give another --workdir"
+                        "model, or set another workdir"
                     )
     runs.prepare_workdir(workdir)
     for name in (*_FOLDERS, *_LOGS):
@@ -115,7 +115,7 @@ def _lock(workdir: Path, display: progress.Display) -> filelock.BaseFileLock:
             owner = path.read_bytes().decode(errors="replace").strip()
         raise UserError(
             f"workdir {str(workdir)!r} is in use{f' by {owner}' if owner else ''}; wait until that "
-            "has ended, or give another --workdir"
+            "has ended, or set another workdir"
         ) from error
     except OSError as error:
         if error.errno not in _NO_LOCKS:

@@ -150,7 +150,7 @@ def read(path: Path) -> Details | None:
     """
     if not path.exists():
         return None
-    return files.read_json(path, _SCHEMA, _from_json, remedy="run --task=place again")
+    return files.read_json(path, _SCHEMA, _from_json, remedy="place the model again")
 
 
 def printable(details: Details) -> Details:

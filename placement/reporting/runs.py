@@ -173,7 +173,7 @@ def read_divisions(placement_file: StrPath) -> list[dict[str, Any]]:
       UserError: the file is not a valid placement.
     """
     schema = {"divisions": files.OptionalField([_DIVISION])}
-    remedy = "run --task=place with this --workdir again"
+    remedy = "place the model with this workdir again"
     data = files.read_json(Path(placement_file), schema, remedy=remedy)
     divisions: list[dict[str, Any]] = data.get("divisions", [])
     return divisions
@@ -188,9 +188,9 @@ def read_summary(workdir: StrPath) -> dict[str, Any]:
     path = Path(workdir) / SUMMARY
     if not path.exists():
         raise UserError(
-            f"no {SUMMARY} in {str(workdir)!r}; run --task=place with this --workdir first"
+            f"no {SUMMARY} in {str(workdir)!r}; place the model with this workdir first"
         )
-    remedy = "run the task with this --workdir again"
+    remedy = "run the task with this workdir again"
     return files.read_json(path, _SUMMARY, _with_rows, remedy=remedy)
 
 

@@ -103,7 +103,7 @@ def test_the_list_describes_everything(sections):
 
 def test_listed_auto_is_what_place_uses(sections):
     labels = find_target(Settings.from_mapping({"graph": "resnet:depth=18"}, **QUICKSTART)).labels
-    assert sections["devices here (--config.devices=)"]["auto"] == "; ".join(labels)
+    assert sections["devices here (devices=)"]["auto"] == "; ".join(labels)
 
 
 def test_the_list_says_how_to_install_missing_packages(monkeypatch):

@@ -138,7 +138,7 @@ def test_hosts_profile_and_measure(running, chain, tmp_path, capfd, monkeypatch)
 
 
 def test_deploying_refuses_hosts(chain, tmp_path):
-    with pytest.raises(UserError, match="--task=deploy measures where it deploys"):
+    with pytest.raises(UserError, match="deploy measures on this machine"):
         deploy.run(chain, tmp_path)
 
 

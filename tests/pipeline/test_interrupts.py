@@ -214,7 +214,7 @@ def test_ctrl_c_while_the_table_prints_is_no_failure(tmp_path: Path) -> None:
     flags = (*SOLVE, "--config.objective=makespan", "--config.methods=heft")
     code, out, err = run(tmp_path, *flags, config="configs/solvers.py", broken=while_printing)
     assert code == 0, err
-    assert "give --task=report to write the report" in out
+    assert "run the task 'report' to write the report" in out
     assert row(check_summary(tmp_path), "heft")["status"] == "finished"
     assert run(tmp_path, "--task=report")[0] == 0
 

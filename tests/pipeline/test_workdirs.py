@@ -291,7 +291,7 @@ def test_a_model_that_the_task_would_overwrite_is_refused(name, tmp_path):
     code, _, err = run(workdir, *flags, config="configs/solvers.py")
     assert code == 2
     *_, line = err.splitlines()
-    assert "which this task writes; move the model, or give another --workdir" in line
+    assert "which this task writes; move the model, or set another workdir" in line
     assert {path.name: path.read_bytes() for path in workdir.iterdir()} == before
 
 

@@ -49,7 +49,7 @@ def test_no_file_is_no_details_and_another_file_is_refused(tmp_path):
     assert details.read(path) is None
     path.write_text('{"method": "lns"}')
     with pytest.raises(
-        UserError, match=r"details\.json' cannot be read: it has no 'objective'; run --task=place"
+        UserError, match=r"details\.json' cannot be read: it has no 'objective'; place the model"
     ):
         details.read(path)
 

@@ -34,10 +34,7 @@ def run(
 
     loading.check_settings(settings)
     if settings.costs:
-        raise UserError(
-            f"--task=advise profiles for every backend; given costs={settings.costs!r}: leave them "
-            "out"
-        )
+        raise UserError(f"advise profiles for every backend: leave out costs={settings.costs!r}")
     objectives = {name: backend.objectives for name, backend in loading.BACKENDS.items()}
     if settings.devices.strip() == devices.PRECISIONS:  # they never compute at the same time
         objectives = {"hetero": objectives["hetero"]}
@@ -76,8 +73,8 @@ def run(
     wrapped_text.print_table(_make_table(results), display.console)
     # The objective with the most to gain comes first.
     for result in sorted(results, key=lambda result: (math.isnan(result.ratio), result.ratio)):
-        flag = f" --config.backend={result.backend}" if result.backend else ""
-        display.result(f"--config.objective={result.objective}{flag}: {result.recommendation()}")
+        backend = f", backend={result.backend!r}" if result.backend else ""
+        display.result(f"objective={result.objective!r}{backend}: {result.recommendation()}")
     display.result(f"advice: {workdir / advice.FILE}")
     return record
 

@@ -65,8 +65,7 @@ def run(
     loading.check_settings(settings)
     if settings.measure_on != "here":
         raise UserError(
-            f"--task=deploy measures where it deploys; given measure_on={settings.measure_on!r}: "
-            "leave it out"
+            f"deploy measures on this machine: leave out measure_on={settings.measure_on!r}"
         )
     placement_file = workdir / runs.PLACEMENT
     placed = preflight.read(placement_file)
@@ -238,8 +237,8 @@ def _check_folders(workdir: Path) -> None:
     names = [name for name in _FILE_NAMES if (final / name).exists()]
     if names and _RECORD not in names:
         raise UserError(
-            f"{str(final)!r} has {quote_names(names)} but no {_RECORD}, so --task=deploy may not "
-            "have written it; move it elsewhere"
+            f"{str(final)!r} has {quote_names(names)} but no {_RECORD}, so this "
+            "program may not have written it; move it elsewhere"
         )
 
 

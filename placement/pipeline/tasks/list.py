@@ -44,7 +44,7 @@ def show(texts: dict[str, dict[str, str]], display: progress.Display) -> None:
 def method_sections() -> dict[str, dict[str, str]]:
     """Lists the methods, by kind."""
     return {
-        "learned methods (--config.method=)": {
+        "learned methods (method=)": {
             name: method.summary for name, method in methods.of_kind("learned").items()
         },
         "searches and solvers, of these objectives": {
@@ -98,8 +98,8 @@ def device_sections() -> dict[str, dict[str, str]]:
         with contextlib.suppress(UserError):  # a processor may have one precision or core only
             labels[spec] = describe(spec, *quickstart)
     return {
-        "devices here (--config.devices=)": labels,
-        f"described devices (--config.devices={roofline.PREFIX}KIND,KIND)": {
+        "devices here (devices=)": labels,
+        f"described devices (devices={roofline.PREFIX}KIND,KIND)": {
             kind: spec.summary for kind, spec in roofline.SPECS.items()
         },
     }
@@ -131,18 +131,18 @@ def sections() -> dict[str, dict[str, str]]:
     graphs = zoo.summaries()
     graphs |= {f"synthetic:family={n}": text for n, text in synthetic.summaries().items()}
     return {
-        "graphs (--config.graph=), or the path of a model": {
+        "graphs (graph=), or the path of a model": {
             name: text.rstrip(".") for name, text in graphs.items()
         },
         **method_sections(),
         **device_sections(),
-        "objectives (--config.objective=)": {
+        "objectives (objective=)": {
             name: _first_line(inspect.getmodule(objective.latency))
             .removeprefix(f"The `{name}` objective")
             .lstrip(": ")
             for name, objective in simulators.OBJECTIVES.items()
         },
-        "backends (--config.backend=), and what predicts them": {
+        "backends (backend=), and what predicts them": {
             name: f"{backend.summary} [{', '.join(backend.objectives)}]"
             for name, backend in loading.BACKENDS.items()
         },

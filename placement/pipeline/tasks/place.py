@@ -47,7 +47,7 @@ def run(
     methods = arguments.split_list(settings.method)
     if len(methods) != 1:
         raise UserError(
-            f"method={settings.method!r} with --task=place; give one method, or --task=compare"
+            f"method={settings.method!r} is not one method; set one, or compare several"
         )
     extra = tuple(method for method in _TRIVIAL if method not in methods)
     with faults.raise_at_end() as fault_log:
@@ -216,7 +216,7 @@ def _make_evaluate(
                 "evaluate='measure' compares placements with everything on the first device, or "
                 "with fill_in_order where that needs too much memory, and neither fits "
                 f"({solution.status_text}); give the devices more memory, or "
-                "--config.evaluate=simulate+verify"
+                "set evaluate='simulate+verify'"
             )
         assert solution.placement is not None
         baseline = solution.placement
@@ -247,7 +247,7 @@ def _advise(context: method_runs.Context, order: tuple[str, ...]) -> tuple[str, 
     if settings.search_anyway:
         display.say(f"{searches[0]} runs anyway, because search_anyway is set.")
         return order
-    display.say(f"{searches[0]} is not run. To run it anyway: --config.search_anyway=True")
+    display.say(f"{searches[0]} is not run. To run it anyway, set search_anyway=True")
     return tuple(method for method in order if method in trivial)
 
 
@@ -348,9 +348,7 @@ def _explain(best: Row | None, context: method_runs.Context) -> details.Details 
     try:
         explained = explain.best(best, target, problem, context.settings, measurer)
         if measurer is not None and explained.measured is None:
-            display.warn(
-                "no measured timeline: there was no time; give a longer --config.time_limit_s"
-            )
+            display.warn("no measured timeline: there was no time; set a longer time_limit_s")
         return explained
     except (KeyboardInterrupt, ChildProcessError) as error:
         cause = str(error) or "interrupted"

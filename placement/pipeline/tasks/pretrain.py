@@ -1,6 +1,6 @@
 """The `pretrain` task: training of one policy on many graphs, for unseen graphs.
 
-Writes policy.msgpack, which `--config.init_from` reads: the method `zero_shot` places with it
+Writes policy.msgpack, which the setting `init_from` reads: the method `zero_shot` places with it
 directly, and learned methods start from it. The policy is trained on members of families
 (`placement.zoo.families`) on described devices, under one objective, and sees no graph of any other
 family.
@@ -62,14 +62,14 @@ def run(
     name, arguments_by_key = arguments.split_arguments(settings.method, "method")
     if name not in _POLICIES:
         raise UserError(
-            f"--task=pretrain trains {' or '.join(_POLICIES)}, which carry over; given "
-            f"method={settings.method!r}"
+            f"method={settings.method!r} does not carry over to other graphs; set "
+            f"{' or '.join(_POLICIES)}"
         )
     objectives = _POLICIES[name].objectives
     if settings.objective not in objectives:
         raise UserError(
-            f"--task=pretrain trains {name} under {' or '.join(objectives)} only; given "
-            f"objective={settings.objective!r}: give --config.objective={objectives[0]}"
+            f"pretrain trains {name} under {' or '.join(objectives)} only, not under "
+            f"{settings.objective!r}; set objective={objectives[0]!r}"
         )
     device_texts = tuple(filter(None, settings.devices.split(";")))
     device_sets = [roofline.parse_devices(devices) for devices in device_texts]

@@ -1,6 +1,6 @@
 """The `profile` task: the costs of a model on the devices, and their accuracy.
 
-Writes profile.json, which `--config.costs` reads, and fidelity.json, which compares predicted with
+Writes profile.json, which the setting `costs` reads, and fidelity.json, which compares predicted and
 measured latencies on placements that calibration did not use. Half of those are contiguous, half
 fine-grained; the last ones are the fastest that a search finds in the simulator. If calibration
 does not improve held-out predictions, the profiled costs are kept.
@@ -42,23 +42,20 @@ def run(
     target = target_lib.find_target(settings)
     if not target.present:
         raise UserError(
-            f"--task=profile measures, and the devices of graph={settings.graph!r}, "
-            f"devices={settings.devices!r} are described; give present devices, such as "
-            "--config.devices=host"
+            f"profile measures, and the devices of graph={settings.graph!r}, "
+            f"devices={settings.devices!r} are described; set present devices, such as "
+            "devices='host'"
         )
     if target.num_devices < 2:
         raise UserError(
-            f"--task=profile checks placements on several devices, but "
-            f"devices={settings.devices!r} is one; give two or more, such as --config.devices=host"
+            f"profile checks placements on several devices, but devices={settings.devices!r} is "
+            "one; set two or more, such as devices='host'"
         )
     if settings.costs:
-        raise UserError(
-            f"--task=profile makes a new profile; given costs={settings.costs!r}: leave them out"
-        )
+        raise UserError(f"profile makes a new profile: leave out costs={settings.costs!r}")
     if settings.objective not in _PREDICTORS:
         raise UserError(
-            f"--task=profile calibrates {' and '.join(_PREDICTORS)}; given "
-            f"objective={settings.objective!r}: give one of them"
+            f"profile calibrates {' and '.join(_PREDICTORS)}, not objective={settings.objective!r}"
         )
     workdirs.claim(workdir, display, [settings.graph])
     runs.write_json(workdir / "config.json", settings.to_dict())
@@ -235,13 +232,13 @@ def _measure(
     if not is_measured.any():
         raise UserError(
             f"time_limit_s={settings.time_limit_s:g} leaves no time to measure a placement of this "
-            "model; give a longer --config.time_limit_s"
+            "model; set a longer time_limit_s"
         )
     if not is_measured.all():
         display.warn(
             f"{phase_name} stopped at its limit of {settings.time_limit_s:g} s with "
-            f"{is_measured.sum()} of {len(is_measured)} placements measured; to measure all give "
-            "a longer --config.time_limit_s"
+            f"{is_measured.sum()} of {len(is_measured)} placements measured; to measure all set "
+            "a longer time_limit_s"
         )
     return latency_s, is_measured, np.array([evaluate.outputs_wrong(p) for p in placements])
 

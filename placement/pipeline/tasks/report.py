@@ -51,7 +51,7 @@ def run(
     if not writable:
         display.warn(
             f"{workdir} cannot be written to: no report or figure is written; to get them copy the "
-            "directory and give the copy as --workdir"
+            "directory and set workdir to the copy"
         )
     return summary
 
@@ -63,7 +63,7 @@ def abort_report_on_error(task_faults: faults.Faults, display: progress.Display)
         with task_faults.during("reporting"):
             yield
     except KeyboardInterrupt:
-        display.warn("interrupted while reporting; give --task=report to write the report")
+        display.warn("interrupted while reporting; run the task 'report' to write the report")
 
 
 def write_report(
@@ -186,7 +186,7 @@ def _write_page(
             read = functools.partial(
                 files.read_json,
                 *(path, {str: object}),
-                remedy="run the task with this --workdir again",
+                remedy="run the task with this workdir again",
             )
             if data := _read_or_print(read, console):
                 provenance[name.capitalize()] = printable.data(data)
@@ -221,7 +221,7 @@ def _read_logs(workdir: Path) -> dict[str, list[dict[str, Any]]]:
       UserError: a file of a cell cannot be read.
     """
     logs: dict[str, list[dict[str, Any]]] = {}
-    remedy = "run --task=compare with this --workdir again"
+    remedy = "compare with this workdir again"
     for cell in files.read_json(workdir / CELLS, _CELLS_SCHEMA, remedy=remedy):
         cell = cell if isinstance(cell, dict) else {"directory": cell}
         directory = workdir / cell["directory"]

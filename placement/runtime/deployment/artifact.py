@@ -227,7 +227,7 @@ def load(
     if form == CONCURRENT and not description.segments:
         decision = description_lib.decision(model)
         # Only if the placement itself was deployed does placing it again help.
-        advice = ", or place it with --config.backend=concurrent and deploy it again"
+        advice = ", or place it with backend='concurrent' and deploy it again"
         raise UserError(
             f"{str(file)!r} has no concurrent form: it was deployed on the verdict {decision!r}; "
             "load it without concurrent=True"
@@ -323,13 +323,10 @@ def _file_identity(file: Path) -> tuple[tuple[int, ...], ...] | None:
 def _read_model(core: ov.Core, file: Path) -> ov.Model:
     if not file.is_file():
         raise UserError(
-            f"no {str(file)!r}; give the folder that --task=deploy wrote, or run that task again "
-            "if it was interrupted"
+            f"no {str(file)!r}; pass a deployed folder, or deploy again if it was interrupted"
         )
     if file.suffix != ".xml":
-        raise UserError(
-            f"{str(file)!r} is no {MODEL_FILE}; give the folder that --task=deploy wrote"
-        )
+        raise UserError(f"{str(file)!r} is not a {MODEL_FILE}; pass a deployed folder")
     description_lib.check_seal(file)
     try:
         with silent_stderr():

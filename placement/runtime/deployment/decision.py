@@ -188,5 +188,5 @@ def _serial_rows(placed: PlacementFile, rows: Sequence[Row]) -> list[Row]:
 def _refusal(placed: PlacementFile, cause: str) -> UserError:
     return UserError(
         f"the placement (found by {placed.method}) cannot be deployed here: {cause}; "
-        "place the model on this machine with the same flags: --task=place"
+        "place the model on this machine with the same settings"
     )

@@ -146,9 +146,7 @@ def read(model: ov.Model, file: Path) -> Description:
       UserError: there is no description, it has another version, or it is damaged.
     """
     if not model.has_rt_info([_SECTION, "version"]):
-        raise UserError(
-            f"{str(file)!r} carries no placement; give the folder that --task=deploy wrote"
-        )
+        raise UserError(f"{str(file)!r} carries no placement; pass a deployed folder")
     version = _read_text(model, "version")
     if version != str(_VERSION):
         raise UserError(

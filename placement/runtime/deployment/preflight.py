@@ -71,7 +71,7 @@ def read(path: Path) -> PlacementFile:
     """
     if not path.exists():
         raise UserError(
-            f"no placement.json in {str(path.parent)!r}; run --task=place with this --workdir first"
+            f"no placement.json in {str(path.parent)!r}; place the model with this workdir first"
         )
 
     def parse(data: Mapping[str, Any]) -> PlacementFile:
@@ -100,7 +100,7 @@ def read(path: Path) -> PlacementFile:
             provenance.get("memory", {}),
         )
 
-    remedy = "run --task=place with this --workdir again"
+    remedy = "place the model with this workdir again"
     return files.read_json(path, _SCHEMA, parse, remedy=remedy)
 
 
@@ -143,7 +143,7 @@ def find_devices(placed: PlacementFile, spec: str) -> tuple[Device, ...]:
     if absent:
         raise UserError(
             f"the placement uses {quote_names(absent)}, {problem}; place the model on devices of "
-            "this machine: --task=place"
+            "this machine"
         )
     return selected
 
@@ -185,7 +185,7 @@ def check_memory(placed: PlacementFile, used_devices: Sequence[Device]) -> None:
         if excess := describe_excess(placed, device, whole_model=False):
             raise UserError(
                 f"the placement is out of memory: {device.name} {excess}; place the model on these "
-                "devices again: --task=place with the same --config.devices"
+                "devices again"
             )
 
 
@@ -208,7 +208,7 @@ def check_model(placed: PlacementFile, model: ov.Model, name: str) -> None:
     if differences:
         raise UserError(
             f"the model {name!r} is not the one that was placed ({placed.graph!r}): "
-            f"{'; '.join(differences)}; give that one, or run --task=place on this one"
+            f"{'; '.join(differences)}; deploy that one, or place this one"
         )
 
 
@@ -244,7 +244,7 @@ def check_support(
             raise UserError(
                 f"{device.label} does not support {quote_names(names)} of the placement "
                 f"({first_name} with {first.inputs}: {first.reason}); place the model on this "
-                "machine: --task=place"
+                "machine"
             )
 
 
@@ -278,8 +278,8 @@ def compare_outputs(
     nonempty = [array for array in reference if array.size]
     if nonempty and all(array.dtype.kind == "f" and np.isnan(array).all() for array in nonempty):
         raise UserError(
-            "all outputs of the model are NaN, so they cannot be checked; give a model without NaN "
-            "in its weights, or inputs that it was made for: --config.inputs=FILE.npz"
+            "all outputs of the model are NaN, so they cannot be checked; use a model without NaN "
+            "in its weights, or inputs that it was made for: inputs='FILE.npz'"
         )
     with artifact.load(folder) as network:
         comparisons = {"load": outputs.compare(reference, infer_all(network))}

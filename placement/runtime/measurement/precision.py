@@ -67,7 +67,7 @@ def replace_wrong(
         device, check = next(iter(wrong.items()))
         raise UserError(
             f"no device computes right outputs: {check.describe()} on {device.label}; "
-            "check them on real inputs: --config.inputs=FILE.npz"
+            "check them on real inputs: inputs='FILE.npz'"
         )
     return replace_with_f32(right, ())
 

@@ -18,7 +18,7 @@ class Converted(NamedTuple):
     graph: OpGraph  # of all its operations, constants included
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes an OpenVINO IR file for `--config.graph`, with its weights beside it as .bin.
+        """Writes an OpenVINO IR file for the setting `graph`, with its weights beside it as .bin.
 
         Args:
           path: a path that ends in .xml; its folder exists.
@@ -73,7 +73,7 @@ def graph_from(
 
 
 def save(model: Any, example_inputs: Any | None, path: Path) -> None:
-    """Writes an OpenVINO IR file for `--config.graph`, with its weights beside it as .bin.
+    """Writes an OpenVINO IR file for the setting `graph`, with its weights beside it as .bin.
 
     Args:
       model: as for `graph_from`, or its result. The dynamic inputs of an `openvino.Model` stay

@@ -141,7 +141,7 @@ def _advise_on_reading(error: str, file: Path) -> str:
     if re.search(r"rank\b.*\b(known|static)", error):
         return (
             "export it again with the number of dimensions of every input; a single dimension may "
-            "stay unknown, and --config.input_shapes then gives its size"
+            "stay unknown, and input_shapes then gives its size"
         )
     if "OpConversionFailure" in error:
         return "export it again with operations that OpenVINO knows, or convert it to .xml"
@@ -389,8 +389,8 @@ def _example_flag(parameters: Iterable[ov.Node]) -> str:
         shapes[input_names(parameter)[0]] = shape
     text = format_shapes(shapes)
     if text.startswith("{"):  # a shell might change it
-        return f"--config.input_shapes=shapes.json with {text} in that file"
-    return f"--config.input_shapes='{text}'"
+        return f"input_shapes='shapes.json' with {text} in that file"
+    return f"input_shapes='{text}'"
 
 
 def example_inputs(model: ov.Model, seed: int, floats: str = "normal") -> list[np.ndarray]:

@@ -219,7 +219,7 @@ def _parse_values(text: str, model: ov.Model) -> dict[int, _InputValue]:
                 f"input_values has the malformed entry {entry.strip()!r}; write NAME:VALUE,... or "
                 f"NAME:LOW..HIGH with ';' between inputs; the model's are "
                 f"{frontend.describe_inputs(parameters)}; a file suits every name: "
-                "--config.inputs=FILE.npz"
+                "inputs='FILE.npz'"
             )
         index = frontend.find_input("input_values", name.strip(), parameters) if colon else 0
         name = name.strip() or frontend.input_names(parameters[index])[0]

@@ -92,4 +92,4 @@ def test_other_backends_and_objectives_are_one_line(flags, tmp_path):
     code, _, err = run(tmp_path / "run", f"--config.graph={file}", _ON, *flags)
     assert code == 2
     (line,) = err.strip().splitlines()
-    assert "--config.backend=concurrent --config.objective=makespan" in line
+    assert "backend='concurrent' and objective='makespan'" in line

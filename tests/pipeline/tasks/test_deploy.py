@@ -471,4 +471,4 @@ def test_a_model_with_a_state_is_not_placed_for_a_stream(tmp_path: Path) -> None
     code, _, err = run(tmp_path / "run", *flags, *stream, "--config.devices=host")
     assert code == 2
     assert "keeps a state from one inference to the next" in err
-    assert "give --config.objective=serial or makespan" in err
+    assert "set objective='serial' or 'makespan'" in err

@@ -62,7 +62,7 @@ def test_what_is_no_placement_is_refused_in_one_line(tmp_path, content):
     file = tmp_path / "placement.json"
     if content is not None:
         file.write_text(content)
-    with pytest.raises(UserError, match="--task=place") as caught:
+    with pytest.raises(UserError, match="place the model") as caught:
         preflight.read(file)
     assert "\n" not in str(caught.value)
 

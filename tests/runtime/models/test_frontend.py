@@ -217,7 +217,7 @@ def test_prepare_asks_for_missing_shapes_with_a_flag_that_works():
 
 def test_prepare_asks_only_for_what_is_missing():
     message = _message(frontend.prepare, _two_inputs(), "images:1,3,8,8")
-    assert "--config.input_shapes='ids:0:1,64'" in message
+    assert "input_shapes='ids:0:1,64'" in message
     assert "images" not in message
 
 

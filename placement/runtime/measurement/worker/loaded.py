@@ -83,7 +83,7 @@ class LoadedModel:
                 compiled = self.compiled(None, [device])
                 self.compile_s = time.monotonic() - begin_s  # rough compile time of the whole model
                 stage = f"run the model on its inputs ({description})"
-                remedy = "set others, such as --config.input_values='length:12'"
+                remedy = "set others, such as input_values='length:12'"
                 request = inference.create_request(compiled, self.inputs)
                 self._reference_outputs = [self._infer_sample(request, s) for s in self._samples]
             with fill_memory(0xC0):  # -3.0 in f32, -2.4 in f16
@@ -145,7 +145,7 @@ class LoadedModel:
             f"{op.get_type_name()} {op.get_friendly_name()!r}"
             for op in (drawing or loops_and_drawing)[:3]
         )
-        remedy = "set inputs with which they repeat: --config.inputs=FILE.npz"
+        remedy = "set inputs with which they repeat: inputs='FILE.npz'"
         if drawing:
             remedy = "export the model without random numbers"
         return (
