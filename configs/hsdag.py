@@ -18,6 +18,7 @@ from configs import common
 def get_config() -> ConfigDict:
     """The paper's 25 episodes of 20 steps are 500 evaluations; a step here has 8 rollouts."""
     config = common.base()
+    config.backend, config.objective = "hetero", "serial"
     config.method = "hsdag:variant=paper"
     config.budget = 4_000
     return config

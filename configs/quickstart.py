@@ -8,14 +8,12 @@ A few minutes on two CPU cores.
 from ml_collections import ConfigDict
 
 from configs import common
-from placement.pipeline.settings import QUICKSTART
 
 
 def get_config() -> ConfigDict:
     """A search of some seconds in the simulator; its best placements are then measured."""
-    config = common.base().unlock()
-    config.update(QUICKSTART)
+    config = common.base()
     # Shows the search even on a machine with only a CPU. There, for many networks no placement is
     # faster than the CPU with all its threads, and --task=place would stop before searching.
     config.search_anyway = True
-    return config.lock()
+    return config

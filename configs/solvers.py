@@ -14,6 +14,8 @@ from configs import common
 def get_config() -> ConfigDict:
     """Inception-V3 on described devices; solvers need no real device."""
     config = common.base()
+    config.backend, config.objective, config.methods = "hetero", "serial", "all"
+    config.budget = 32_000
     config.devices = "roofline:cpu,gpu"
     config.evaluate = "simulate"
     return config

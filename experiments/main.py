@@ -2,7 +2,7 @@
 
 python -m experiments.main --config=quickstart --workdir=runs/quickstart
 
-The process exits with one of `exits.EXIT_CODES`. After 3 or 130, or after a kill, the same command
+The process exits with one of `faults.EXIT_CODES`. After 3 or 130, or after a kill, the same command
 continues from the saved state.
 """
 
@@ -10,9 +10,9 @@ import importlib
 import io
 import os
 import re
+import runpy
 import signal
 import sys
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from ml_collections import config_flags
 from experiments import usage
 from placement import arguments
 from placement.errors import UserError
-from placement.pipeline.console import exits
+from placement.pipeline.console import faults
 from placement.pipeline.console.compilation_cache import keep_compiled
 from placement.pipeline.settings import SUMMARIES, Settings
 
@@ -35,8 +35,6 @@ _EXAMPLES = {"config": "quickstart", "workdir": "runs/quickstart"}
 # All of absl's help flags print the same help.
 _HELP = re.compile(r"--?(h|\?|help|helpshort|helpfull|helpxml)(=(true|1|yes))?", re.IGNORECASE)
 
-_config_files: list[str] = []  # named by the command line
-
 _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "The configuration: its name or its file.", lock_config=True
 )
@@ -48,8 +46,8 @@ _PROCESS_ID = flags.DEFINE_integer("process_id", None, "The number of this proce
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs the task; an error becomes one line and one of `exits.EXIT_CODES`."""
-    with exits.exit_on_error(_workdir()):
+    """Runs the task; an error becomes one line and one of `faults.EXIT_CODES`."""
+    with faults.exit_on_error(_workdir()):
         if len(argv) > 1:
             raise UserError(f"unexpected argument {argv[1]!r}; flags look like --task=place")
         task = _TASK.value
@@ -80,8 +78,6 @@ def _run() -> None:
     settings = None if _CONFIG.value is None else Settings.from_mapping(_CONFIG.value)
     display = progress.Display(flags.FLAGS.verbosity)
     task.run(settings, workdir, display)
-    if workdir is not None:
-        importlib.import_module("placement.pipeline.console.faults").forget(workdir)
 
 
 def _has_process_flags() -> bool:
@@ -118,69 +114,43 @@ def _run_distributed() -> None:
 
 def parse(argv: list[str]) -> list[str]:
     """Parses flags; a mistake in them becomes one line and exit code 2."""
-    try:
-        return flags.FLAGS(_resolve_configs(argv))
-    except flags.UnrecognizedFlagError as error:
-        exits.report_mistake(
-            arguments.make_choice_error("flag", error.flagname, ("config", "workdir", "task"))
-        )
-    except (flags.Error, AttributeError, KeyError, ValueError, TypeError, OSError) as error:
-        if error.args and isinstance(cause := error.args[0], KeyError):
-            key = str(cause.args[0]).partition("\n")[0].strip("'")
-            error = arguments.make_choice_error("key of the configuration", key, SUMMARIES)
-        exits.report_mistake(_config_mistake(error) or error)
-    except Exception as error:
-        mistake = _config_mistake(error)
-        if mistake is None:
-            exits.report_fault(error, _workdir())
-        exits.report_mistake(mistake)
-
-
-def _config_mistake(error: Exception) -> UserError | None:
-    """Returns the mistake in a configuration's file behind an error; None if there is none."""
-    frames = traceback.extract_tb(error.__traceback__)
-    lines: list[tuple[str | None, int | None]] = [(f.filename, f.lineno) for f in frames]
-    lines += [(error.filename, error.lineno)] if isinstance(error, SyntaxError) else []
-    config_lines = [(file, line) for file, line in lines if file in _config_files]
-    has_no_function = isinstance(error, AttributeError) and error.name == "get_config"
-    if not config_lines and not (has_no_function and _config_files):
-        return None
-    file, line = config_lines[-1] if config_lines else (_config_files[-1], None)
-    position = f", line {line}" if line else ""
-    cause = f"{type(error).__name__}: {error.args[0]}"
-    if has_no_function:
-        cause = "it has no get_config()"
-    return UserError(
-        f"{file!r}{position} is not a configuration: {cause}; give a Python file whose "
-        f"get_config() returns one, or one of {', '.join(usage.configs())}"
-    )
+    with faults.exit_on_error(None):
+        try:
+            return flags.FLAGS(_resolve_configs(argv))
+        except UserError:
+            raise
+        except flags.UnrecognizedFlagError as error:
+            valid = ("config", "workdir", "task")
+            raise arguments.make_choice_error("flag", error.flagname, valid) from error
+        except (flags.Error, AttributeError, KeyError, ValueError, TypeError, OSError) as error:
+            if error.args and isinstance(cause := error.args[0], KeyError):
+                key = str(cause.args[0]).partition("\n")[0].strip("'")
+                raise arguments.make_choice_error(
+                    "key of the configuration", key, SUMMARIES
+                ) from error
+            raise UserError(str(error)) from error
 
 
 def _resolve_configs(argv: list[str]) -> list[str]:
     """Replaces the name of a configuration by its file.
 
-    Without --config, keys such as `--config.graph=...` change the quickstart, or for
-    --task=compare the configuration of that name.
+    Without --config, keys such as `--config.graph=...` change the quickstart.
 
     Raises:
-      UserError: there is no such file and no installed configuration of that name.
+      UserError: there is no such configuration, or the file is not one.
     """
     names = [argument.partition("=")[0].lstrip("-") for argument in argv]
     if "config" not in names and any(name.startswith("config.") for name in names):
-        is_comparison = re.search(r"(^| )--?task[= ]compare( |$)", " ".join(argv))
-        default = "compare" if is_comparison else "quickstart"
-        argv = [*argv[:1], f"--config={default}", *argv[1:]]
+        argv = [*argv[:1], "--config=quickstart", *argv[1:]]
     resolved = list(argv)
     for i, argument in enumerate(resolved):
         flag, equals, value = argument.partition("=")
         if flag not in ("--config", "-config"):
             continue
         if equals:
-            _config_files.append(str(_find_config(value)))
-            resolved[i] = f"{flag}={_config_files[-1]}"
+            resolved[i] = f"{flag}={_find_config(value)}"
         elif i + 1 < len(resolved):
-            _config_files.append(str(_find_config(resolved[i + 1])))
-            resolved[i + 1] = _config_files[-1]
+            resolved[i + 1] = str(_find_config(resolved[i + 1]))
     return resolved
 
 
@@ -193,9 +163,15 @@ def _find_config(text: str) -> Path:
     is_path = text.endswith(".py") or "/" in text or os.sep in text
     installed = usage.CONFIGS / f"{text}.py"
     candidates = [Path(text), usage.CONFIGS.parent / text] if is_path else [installed]
-    for candidate in candidates:
-        if candidate.is_file():
-            return candidate
+    for candidate in filter(Path.is_file, candidates):
+        try:
+            runpy.run_path(str(candidate))["get_config"]()
+        except Exception as error:  # of any type: the file is a program
+            raise UserError(
+                f"{str(candidate)!r} is not a configuration: {type(error).__name__}: {error}; pass "
+                f"a file whose get_config() returns one, or one of {', '.join(usage.configs())}"
+            ) from error
+        return candidate
     raise arguments.make_choice_error("configuration", text, usage.configs())
 
 
@@ -209,7 +185,7 @@ def cli() -> None:
         print(f"{usage.short_help(TASKS)}\n\n{usage.COMMAND} --help says more.", file=sys.stderr)
         sys.exit(2)
     if any(map(_HELP.fullmatch, argv)):
-        print(usage.full_help(TASKS, exits.EXIT_CODES))
+        print(usage.full_help(TASKS, faults.EXIT_CODES))
         sys.exit(0)
     app.run(main, flags_parser=parse)
 

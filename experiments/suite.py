@@ -22,7 +22,7 @@ from rich.console import Console
 from placement import arguments, methods, solvers, suite
 from placement.errors import UserError
 from placement.pipeline import loading
-from placement.pipeline.console import exits
+from placement.pipeline.console import faults
 from placement.pipeline.settings import Settings
 from placement.pipeline.target import find_target
 from placement.reporting import runs
@@ -284,7 +284,7 @@ def main(argv: list[str]) -> None:
             raise UserError(f"given {' '.join(argv[1:])!r}; give one of: {usage}")
         command.run(*values)
     except UserError as error:
-        exits.report_mistake(error)
+        faults.exit_with(2, f"error: {error}")
 
 
 if __name__ == "__main__":

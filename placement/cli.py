@@ -16,15 +16,9 @@ import click
 import placement
 from placement import files
 from placement.errors import UserError
-from placement.pipeline.console import exits
+from placement.pipeline.console import faults
 from placement.pipeline.console.compilation_cache import keep_compiled
-from placement.pipeline.settings import (
-    COMPARED_METHODS,
-    QUICKSTART,
-    SUMMARIES,
-    Settings,
-    Value,
-)
+from placement.pipeline.settings import SUMMARIES, Settings, Value
 
 _MODEL = ("devices", "input_shapes", "input_values", "inputs", "max_error", "constants", "seed")
 _MEASURED = (*_MODEL, "backend", "objective", "costs", "evaluate", "measure_on", "measure_s")
@@ -34,9 +28,9 @@ _OPTION_NAMES = {"time_limit_s": "--time-limit", "measure_s": "--measure-time"}
 _Command = Callable[..., None]
 
 
-def _options(*names: str, **defaults: Value) -> Callable[[_Command], _Command]:
-    """Adds the options of settings, with the defaults of the command."""
-    values = {**Settings().to_dict(), **QUICKSTART, **defaults}
+def _options(*names: str) -> Callable[[_Command], _Command]:
+    """Adds the options of settings."""
+    values = Settings().to_dict()
 
     def decorate(function: _Command) -> _Command:
         for name in reversed(names):
@@ -110,7 +104,7 @@ def profile(model: str, workdir: Path | None, verbosity: int, **settings: Value)
 @main.command()
 @click.argument("graphs", nargs=-1, required=True)
 @_workdir("runs/compare")
-@_options(*_SEARCH, "methods", "seeds", methods=COMPARED_METHODS)
+@_options(*_SEARCH, "methods", "seeds")
 def compare(
     graphs: tuple[str, ...], workdir: Path | None, verbosity: int, **settings: Value
 ) -> None:
@@ -124,7 +118,7 @@ def compare(
 @_options()
 def deploy(workdir: Path, verbosity: int) -> None:
     """Writes a folder for `placement.load` from a finished RUN_DIR, with the run's own settings."""
-    with exits.exit_on_error(workdir):
+    with faults.exit_on_error(None):
         values = _saved_settings(workdir)
     _run("deploy", values, workdir, verbosity)
 
@@ -180,23 +174,22 @@ def _saved_settings(workdir: Path) -> dict[str, Any]:
 def _run(task: str, values: dict[str, Any] | None, workdir: Path | None, verbosity: int) -> None:
     """Runs a task of the pipeline; JAX and OpenVINO are imported here and not before."""
     keep_compiled()
-    with exits.exit_on_error(workdir):
-        settings = None if values is None else Settings.from_mapping(values, **QUICKSTART)
+    with faults.exit_on_error(workdir):
+        settings = None if values is None else Settings.from_mapping(values)
         if workdir is None:
             assert settings is not None, "a command without a model takes a run directory"
             labels = importlib.import_module("placement.pipeline.graph_labels")
             runs = importlib.import_module("placement.reporting.runs")
             workdir = Path("runs") / runs.file_name(labels.shortest(settings.graph))
-    with exits.exit_on_error(workdir):
+    with faults.exit_on_error(workdir):
         module = importlib.import_module(f"placement.pipeline.tasks.{task}")
         progress = importlib.import_module("placement.pipeline.console.progress")
         module.run(settings, workdir, progress.Display(verbosity))
-        importlib.import_module("placement.pipeline.console.faults").forget(workdir)
 
 
 def _print_list(sections: Callable[[Any], dict[str, dict[str, str]]]) -> None:
     keep_compiled()
-    with exits.exit_on_error(None):
+    with faults.exit_on_error(None):
         listing = importlib.import_module("placement.pipeline.tasks.list")
         progress = importlib.import_module("placement.pipeline.console.progress")
         listing.show(sections(listing), progress.Display())

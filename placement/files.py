@@ -1,6 +1,6 @@
-"""Reading of JSON files with validation, and safe file operations.
+"""Reading of files with validation, and writing of files completely or not at all.
 
-A *schema* describes valid data:
+A *schema* describes valid JSON data:
 
     float, int, str, bool, None   a value of that type; a float may be an int, neither may be a bool
     object                        anything
@@ -8,7 +8,7 @@ A *schema* describes valid data:
     {"key": schema, ...}          an object with these keys; further keys are ignored
     {str: schema}                 an object with any keys, whose values fit the schema
     (schema, ...)                 one of these
-    Maybe(schema)                 for the value of a key: the key may be missing
+    OptionalField(schema)         for the value of a key: the key may be missing
 
 JSON has no NaN and no infinity: a file that contains one, as Python would read it, is refused.
 """
@@ -58,12 +58,12 @@ class CorruptFileError(UserError):
     """A file's content is invalid.
 
     Attributes:
-      wrong: the problem, without the file's name and the remedy.
+      problem: the problem, without the file's name and the remedy.
     """
 
-    def __init__(self, path: StrPath, wrong: str, remedy: str):
+    def __init__(self, path: StrPath, problem: str, remedy: str):
         """Composes the message of the path, the problem and the remedy."""
-        self.problem = " ".join(wrong.split())
+        self.problem = " ".join(problem.split())
         super().__init__(f"{os.fspath(path)!r} cannot be read: {self.problem}; {remedy}")
 
 
@@ -115,20 +115,69 @@ def read_valid_lines(path: StrPath, schema: Schema) -> bytes:
     return b"".join(json.dumps(record).encode() + b"\n" for record in records)
 
 
-def open_regular(path: StrPath, mode: str, *, follow_links: bool = False) -> IO[bytes]:
-    """Opens a regular file in binary mode, and refuses anything else.
+def read_bytes(path: StrPath, *, remedy: str) -> bytes:
+    """Returns the content of a file; raises the errors of `read_json`."""
+    try:
+        with open_regular(path, "rb", follow_links=True) as file:
+            return file.read()
+    except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
+        cause = f"{os.fspath(path)!r} cannot be read: {error.strerror}"
+        raise UserError(f"{cause}; {remedy}") from error
+    except (IsADirectoryError, ValueError) as error:  # ValueError: a name that no file can have
+        cause = "it is a directory" if isinstance(error, OSError) else str(error)
+        raise CorruptFileError(path, cause, remedy) from error
 
-    A named pipe would block, a device would be written to, and a symbolic link in a run directory
-    may lead to a file that the program did not create.
 
-    Args:
-      path: the file; a mode that writes creates it.
-      mode: 'rb', 'wb' or 'ab+'.
-      follow_links: whether a symbolic link to a regular file is accepted, as for the user's files.
+def write_bytes(path: StrPath, data: bytes) -> None:
+    """Writes a file in an existing directory; an earlier one stays until the new one is complete.
 
     Raises:
-      UserError: the path is something else, such as a link, a named pipe or a device.
-      OSError: as `open`.
+      OSError: the file cannot be written; the error names it.
+    """
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        with naming(target):
+            with open_regular(temporary, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def append_line(path: StrPath, line: bytes) -> None:
+    """Appends a line to a log, which may be missing, in one write.
+
+    Removes an unfinished line at its end, left by a killed run.
+
+    Raises:
+      OSError: the log cannot be written; the error names it.
+    """
+    with naming(path), open_regular(path, "ab+") as log:
+        if log.seek(0, os.SEEK_END):
+            log.seek(-1, os.SEEK_END)
+            if log.read(1) != b"\n":
+                log.seek(0)
+                log.truncate(log.read().rfind(b"\n") + 1)
+        log.write(line + b"\n")
+
+
+@contextlib.contextmanager
+def naming(path: StrPath) -> Iterator[None]:
+    """Adds the file's name to an `OSError`; that of a full disk does not have one."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def open_regular(path: StrPath, mode: str, *, follow_links: bool = False) -> IO[bytes]:
+    """Opens a regular file in binary mode, and refuses anything else with a UserError.
+
+    A named pipe would block, a device would be written to, and a symbolic link in a run directory
+    may lead to a file that the program did not create. Links in the user's paths are followed.
     """
 
     def opener(name: str, flags: int) -> int:
@@ -141,7 +190,7 @@ def open_regular(path: StrPath, mode: str, *, follow_links: bool = False) -> IO[
         kind = os.fstat(descriptor).st_mode
         if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # `open` itself refuses a directory
             os.close(descriptor)
-            raise OSError(errno.ENXIO, "no regular file")
+            raise OSError(errno.ENXIO, "not a regular file")
         return descriptor
 
     try:
@@ -152,20 +201,9 @@ def open_regular(path: StrPath, mode: str, *, follow_links: bool = False) -> IO[
             raise
         links = "" if follow_links else "a symbolic link, "
         raise UserError(
-            f"{os.fspath(path)!r} is no regular file, but {links}a named pipe or a device; "
+            f"{os.fspath(path)!r} is not a regular file, but {links}a named pipe or a device; "
             "remove it"
         ) from error
-
-
-def write_bytes(path: StrPath, data: bytes) -> None:
-    """Writes a file in place, so no other process may read it yet.
-
-    Raises:
-      UserError: the path is not a regular file; see `open_regular`.
-      OSError: it cannot be written.
-    """
-    with open_regular(path, "wb") as file:
-        file.write(data)
 
 
 def refuse_link(path: StrPath) -> None:
@@ -222,29 +260,6 @@ def exchange_paths(first: Path, second: Path) -> bool:
     raise OSError(number, os.strerror(number), str(second))
 
 
-def drop_unfinished_line(log: IO[bytes]) -> None:
-    """Truncates a log, opened to append and read, after its last newline."""
-    if log.seek(0, os.SEEK_END) == 0:
-        return
-    log.seek(-1, os.SEEK_END)
-    if log.read(1) != b"\n":
-        log.seek(0)
-        log.truncate(log.read().rfind(b"\n") + 1)
-
-
-def read_bytes(path: StrPath, *, remedy: str) -> bytes:
-    """Returns the content of a file; raises the errors of `read_json`."""
-    try:
-        with open_regular(path, "rb", follow_links=True) as file:
-            return file.read()
-    except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
-        cause = f"{os.fspath(path)!r} cannot be read: {error.strerror}"
-        raise UserError(f"{cause}; {remedy}") from error
-    except (IsADirectoryError, ValueError) as error:  # ValueError: a name that no file can have
-        cause = "it is a directory" if isinstance(error, OSError) else str(error)
-        raise CorruptFileError(path, cause, remedy) from error
-
-
 def convert(conversion: Callable[[Any], T], data: Any, path: StrPath, *, remedy: str) -> T:
     """Converts a file's data with a function; its errors mean that the file is corrupt.
 
@@ -259,12 +274,7 @@ def convert(conversion: Callable[[Any], T], data: Any, path: StrPath, *, remedy:
 
 
 def check(data: Any, schema: Schema, name: str) -> None:
-    """Checks data against a schema.
-
-    Args:
-      data: JSON-able.
-      schema: see the module.
-      name: of the data, for the error.
+    """Checks JSON-able data against a schema; the error calls them `name`.
 
     Raises:
       ValueError: the data do not fit.
@@ -279,13 +289,21 @@ def _find_mismatch(data: Any, schema: Schema, name: str = "") -> str:
         mismatches = [_find_mismatch(data, alternative, name) for alternative in schema]
         return "" if "" in mismatches else mismatches[0]
     if isinstance(schema, list) and isinstance(data, list):
-        (item_schema,) = schema
-        problems = (
-            _find_mismatch(item, item_schema, f"{name}[{i}]") for i, item in enumerate(data)
-        )
-        return next(filter(None, problems), "")
+        parts = ((item, schema[0], f"{name}[{i}]") for i, item in enumerate(data))
+        return next(filter(None, (_find_mismatch(*part) for part in parts)), "")
     if isinstance(schema, dict) and isinstance(data, dict):
-        return next(filter(None, _find_field_mismatches(data, schema, name)), "")
+        if str in schema:
+            schema = dict.fromkeys(data, schema[str])
+        for key, field in schema.items():
+            is_optional = isinstance(field, OptionalField)
+            if key in data:
+                field_name = f"{name}.{key}" if name else key
+                field_schema = field.schema if is_optional else field
+                if problem := _find_mismatch(data[key], field_schema, field_name):
+                    return problem
+            elif not is_optional:
+                return f"{name or 'it'} has no {key!r}"
+        return ""
     if schema is object or (schema is None and data is None):
         return ""
     if schema in (float, int, str, bool):
@@ -299,22 +317,6 @@ def _find_mismatch(data: Any, schema: Schema, name: str = "") -> str:
             return ""
     kind = schema if isinstance(schema, type) else type(schema)
     return f"{name or 'it'} is {reprlib.repr(data)}, not {_TYPE_NAMES.get(kind, 'null')}"
-
-
-def _find_field_mismatches(
-    data: dict[str, Any], schema: dict[Any, Schema], name: str
-) -> Iterator[str]:
-    if str in schema:
-        for key, value in data.items():
-            yield _find_mismatch(value, schema[str], f"{name}[{key!r}]")
-        return
-    for key, field_schema in schema.items():
-        is_optional = isinstance(field_schema, OptionalField)
-        if key in data:
-            inner = field_schema.schema if is_optional else field_schema
-            yield _find_mismatch(data[key], inner, f"{name}.{key}" if name else key)
-        elif not is_optional:
-            yield f"{name or 'it'} has no {key!r}"
 
 
 def _read_lines(path: StrPath, schema: Schema) -> Iterator[tuple[int, Any, str]]:
@@ -333,11 +335,11 @@ def _read_lines(path: StrPath, schema: Schema) -> Iterator[tuple[int, Any, str]]
 
 def _parse(data: bytes, path: StrPath, remedy: str) -> Any:
     def refuse(constant: str) -> NoReturn:
-        raise ValueError(f"{constant} is no number")
+        raise ValueError(f"{constant} is not a number")
 
     try:
         return json.loads(data.decode(), parse_constant=refuse)
     except RecursionError as error:
         raise CorruptFileError(path, "its brackets are nested too deeply", remedy) from error
     except ValueError as error:
-        raise CorruptFileError(path, f"no JSON: {error}", remedy) from error
+        raise CorruptFileError(path, f"not JSON: {error}", remedy) from error

@@ -16,7 +16,7 @@ from openvino import opset13 as ops
 
 import placement
 from placement import cli
-from placement.pipeline.settings import QUICKSTART, SUMMARIES, Settings
+from placement.pipeline.settings import SUMMARIES, Settings
 from tests.runtime import small
 from tests.runtime.measurement.worker import test_loaded
 
@@ -57,8 +57,8 @@ def test_a_model_is_placed_reported_and_deployed_from_a_folder_with_experiments(
     ("arguments", "words"),
     [
         (("place", "none.onnx"), ["no model file 'none.onnx'"]),
-        (("place", "synthetic:ops=9", "--devices=host"), ["--devices=roofline:cpu,gpu,gpu"]),
-        (("report", "nowhere"), ["no summary.json in 'nowhere'", "placement place"]),
+        (("place", "synthetic:ops=9", "--devices=host"), ["devices='roofline:cpu,gpu,gpu'"]),
+        (("report", "nowhere"), ["no summary.json in 'nowhere'", "place the model"]),
         (("deploy", "nowhere"), ["no config.json in 'nowhere'"]),
         (("methods", "lns"), ["lns has no hyper-parameters", "hsdag"]),
         (("methods", "lsn"), ["unknown method 'lsn'", "lns"]),
@@ -86,9 +86,11 @@ def test_proposed_shapes_file_works(name, tmp_path, monkeypatch):
     ov.save_model(model, "model.xml", compress_to_fp16=False)
     refused = CliRunner().invoke(cli.main, ["devices", "model.xml"])
     assert refused.exit_code == 2
-    option, text = re.search(r"such as (\S+) with (.*) in that file", refused.stderr).groups()
-    Path("shapes.json").write_text(text)
-    assert CliRunner().invoke(cli.main, ["devices", "model.xml", option]).exit_code == 0
+    pattern = r"such as input_shapes='(\S+)' with (.*) in that file"
+    file, text = re.search(pattern, refused.stderr).groups()
+    Path(file).write_text(text)
+    flags = [f"--input-shapes={file}"]
+    assert CliRunner().invoke(cli.main, ["devices", "model.xml", *flags]).exit_code == 0
 
 
 @pytest.mark.parametrize("task", ["place", "profile", "advise"])
@@ -112,9 +114,9 @@ def test_unusable_models_exit_with_2(task, model, said, tmp_path, monkeypatch):
 def test_help_lists_every_option_with_the_default_that_the_command_uses(name):
     result = CliRunner().invoke(cli.main, [name, "--help"], terminal_width=200)
     assert result.exit_code == 0
-    defaults = {**Settings().to_dict(), **QUICKSTART}
+    defaults = Settings().to_dict()
     for parameter in cli.main.commands[name].params:
-        if parameter.name in SUMMARIES and parameter.name not in ("methods", "graphs"):
+        if parameter.name in SUMMARIES and parameter.name != "graphs":
             assert parameter.default == defaults[parameter.name]
             assert SUMMARIES[parameter.name] in result.output
             assert parameter.opts[0] in result.output

@@ -97,7 +97,7 @@ def test_only_regular_files_are_opened(tmp_path, path, kind, mode):
         os.mkfifo(path)
     else:
         path.symlink_to(target if kind == "link" else os.devnull)
-    with pytest.raises(UserError, match=r"some\.json' is no regular file") as raised:
+    with pytest.raises(UserError, match=r"some\.json' is not a regular file") as raised:
         files.open_regular(path, mode, follow_links=kind == "device")
     assert "\n" not in str(raised.value)
     assert target.read_text() == "kept"

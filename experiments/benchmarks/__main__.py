@@ -21,7 +21,7 @@ from experiments.benchmarks import (
     unseen,
 )
 from placement.errors import UserError
-from placement.pipeline.console import exits
+from placement.pipeline.console import faults
 
 BENCHMARKS: dict[str, Callable[..., None]] = {
     "search": search.run,
@@ -42,7 +42,7 @@ def main(argv: list[str]) -> None:
             raise UserError(f"given {text!r}; give one of: {', '.join(BENCHMARKS)}")
         BENCHMARKS[name](*values)
     except UserError as error:
-        exits.report_mistake(error)
+        faults.exit_with(2, f"error: {error}")
 
 
 if __name__ == "__main__":

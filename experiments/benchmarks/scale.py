@@ -137,6 +137,7 @@ def measure(size: int, workdir: Path) -> list[Phase]:
         objective="makespan",
         evaluate="simulate",
         method="random",
+        budget=32_000,
     )
     display = progress.Display(progress.WARNING)
     run_phase(_COMMAND, lambda: place.run(settings, workdir, display)["compute_s"])

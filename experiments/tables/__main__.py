@@ -19,7 +19,7 @@ from pathlib import Path
 
 from experiments.tables import audit_runs, readers, stored
 from placement.errors import UserError
-from placement.pipeline.console import exits
+from placement.pipeline.console import faults
 
 _TABLE = re.compile(r"(<!-- documents: (\w+) -->\n\n)((?:\|.*\n)+)")
 
@@ -82,4 +82,4 @@ if __name__ == "__main__":
     try:
         sys.exit(main(sys.argv[1:]))
     except UserError as mistake:
-        exits.report_mistake(mistake)
+        faults.exit_with(2, f"error: {mistake}")

@@ -40,4 +40,4 @@ def save_policy(path: Path, method: str, params: Params) -> None:
 def save(path: Path, content: Any) -> None:
     """Writes a pytree; makes the file's directory."""
     runs.make_folder(path.parent)
-    runs.write_bytes(path, checkpoints.to_bytes(content))
+    files.write_bytes(path, checkpoints.to_bytes(content))

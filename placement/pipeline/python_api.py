@@ -13,7 +13,7 @@ from placement.errors import UserError, missing_extra
 from placement.methods import learned
 from placement.pipeline import workdirs
 from placement.pipeline.console import progress
-from placement.pipeline.settings import QUICKSTART, Settings, Value
+from placement.pipeline.settings import Settings, Value
 from placement.pipeline.tasks import compare as compare_task
 from placement.pipeline.tasks import deploy as deploy_task
 from placement.pipeline.tasks import place as place_task
@@ -138,7 +138,7 @@ def place(
             "devices": devices if isinstance(devices, str) else ",".join(devices),
             "input_shapes": _format_shapes(input_shapes),
         }
-        settings = Settings.from_mapping(keys, **QUICKSTART)
+        settings = Settings.from_mapping(keys)
         summary = place_task.run(settings, folder, display)
     if not (folder / runs.PLACEMENT).exists():
         raise UserError("no method found a placement that every device can run")
@@ -164,7 +164,7 @@ def compare(
             "methods": methods if isinstance(methods, str) else ",".join(methods),
             "devices": devices if isinstance(devices, str) else ",".join(devices),
         }
-        settings = Settings.from_mapping(keys, **QUICKSTART)
+        settings = Settings.from_mapping(keys)
         summary = compare_task.run(settings, folder, display)
     rows = tuple(comparison.records(summary["rows"]))
     return Comparison(rows, summary["statistics"], summary, folder)

@@ -51,11 +51,13 @@ class Settings:
     costs: str = _setting("", "the profile.json of another run; empty: profile the devices")
     # 'hetero' (OpenVINO's HETERO, objective 'serial') runs one submodel after another. 'concurrent'
     # runs the devices at the same time (objective 'makespan', or 'max_load' for a request stream).
-    backend: str = _setting("hetero", "hetero (one submodel after another) or concurrent")
-    objective: str = _setting("serial", "serial, makespan, max_load or subgraph")
+    backend: str = _setting("concurrent", "concurrent, or hetero (one submodel after another)")
+    objective: str = _setting("makespan", "serial, makespan, max_load or subgraph")
     # `placement.methods.learned` explains the hyper-parameters of learned methods.
-    method: str = _setting("hsdag", "the method of place: lns, hsdag:variant=paper, ...")
-    methods: str = _setting("all", "the methods of compare and solve: a comma list, or all")
+    method: str = _setting("search", "the method of place: lns, hsdag:variant=paper, ...")
+    methods: str = _setting(
+        "search,heft,single,hetero,random", "the methods of compare and solve: a list, or all"
+    )
     graphs: str = _setting("", "the graphs of compare: a comma list; empty: the one of `graph`")
     seeds: int = _setting(1, "the number of seeds of compare, counted from `seed`")
     evaluate: str = _setting("simulate+verify", "simulate, measure or simulate+verify")
@@ -63,7 +65,7 @@ class Settings:
     measure_on: str = _setting("here", "here, or ray: on the hosts of a Ray cluster")
     # place bounds the possible gain before it searches, and stops where there is none.
     search_anyway: bool = _setting(False, "search even where no placement can be clearly faster")
-    budget: int = _setting(32_000, "placements that each search evaluates")
+    budget: int = _setting(4_000_000, "placements that each search evaluates")
     seed: int = _setting(0, "the seed of everything random")
     # Each step has this limit: profiling, each search, compiling the placements to measure (at
     # least 5 s each), calibrating, checking and explaining. After it, a step only does what the run
@@ -86,24 +88,20 @@ class Settings:
     )
 
     @classmethod
-    def from_mapping(cls, values: Mapping[str, Any], **defaults: Value) -> Self:
-        """Checks keys and types, and returns the settings.
-
-        Args:
-          values: such as a ConfigDict, or the keyword arguments of `placement.place`.
-          defaults: values of keys that `values` lacks, instead of the dataclass's own defaults.
+    def from_mapping(cls, values: Mapping[str, Any]) -> Self:
+        """Checks the keys and types of a mapping, such as a ConfigDict, and returns the settings.
 
         Raises:
           UserError: an unknown key, or a value of another type; an int is a valid float.
         """
         types = {field.name: type(field.default) for field in dataclasses.fields(cls)}
         checked: dict[str, Any] = {}
-        for key, value in {**defaults, **values}.items():
+        for key, value in values.items():
             arguments.check_choice("key", key, types)
             if types[key] is float and type(value) is int:
                 value = float(value)
             if type(value) is not types[key]:
-                raise UserError(f"{key}={value!r} is no {types[key].__name__}; give one")
+                raise UserError(f"{key} must be of type {types[key].__name__}, not {value!r}")
             checked[key] = value
         return cls(**checked)
 
@@ -124,12 +122,3 @@ class Settings:
 SUMMARIES: Mapping[str, str] = {
     field.name: field.metadata["summary"] for field in dataclasses.fields(Settings)
 }
-# For a first run: the devices work at the same time, and the strongest search places.
-QUICKSTART: Mapping[str, Value] = {
-    "backend": "concurrent",
-    "objective": "makespan",
-    "method": "search",
-    "budget": 4_000_000,
-}
-# For a first comparison: a search, a heuristic, and placements without a search.
-COMPARED_METHODS = "search,heft,single,hetero,random"

@@ -329,29 +329,16 @@ def open_accurate(
 
 
 @contextlib.contextmanager
-def open_local_measurer(
-    model: Any,  # ov.Model
-    devices: tuple[devices_lib.Device, ...],
-    settings: Settings,
-    display: progress.Display,
-) -> Iterator[Measurer]:
-    """Opens a measurer of a model on devices of this machine."""
-    inputs = loading.inputs(settings, model)
-    with LocalMeasurer(model, devices, inputs=inputs) as local, display.show_worker(local):
-        yield local
-
-
-@contextlib.contextmanager
 def _open_measurer(
     target: Target, settings: Settings, display: progress.Display
 ) -> Iterator[Measurer]:
     """Opens a measurer on the present devices of this machine or of hosts."""
     model = target.net.model
+    inputs = loading.inputs(settings, model)
     if target.hosts is None:
-        with open_local_measurer(model, target.present, settings, display) as local:
+        with LocalMeasurer(model, target.present, inputs=inputs) as local:
             yield local
         return
-    inputs = loading.inputs(settings, model)
     print_hosts(target.hosts, display)
     arguments = model, target.present, target.hosts.hosts, inputs, display.warn
     with cluster.ClusterMeasurer(*arguments) as measurer:

@@ -88,7 +88,7 @@ def claim(
         except files.CorruptFileError as error:
             valid = b"" if path.is_dir() else files.read_valid_lines(path, schema)
             aside = runs.set_aside(path)
-            runs.write_bytes(path, valid)
+            files.write_bytes(path, valid)
             display.warn(
                 f"{path} cannot be read: {error.problem}; its valid lines are kept, and the whole "
                 f"file is set aside as {aside.name}"

@@ -9,14 +9,13 @@ full disk, raises an `OSError` that names the file, and leaves the file unchange
 JSON has neither NaN nor infinity: both are written as null, which means "no number".
 """
 
-import contextlib
 import hashlib
 import itertools
 import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -112,32 +111,13 @@ def make_folder(path: StrPath) -> Path:
     return folder
 
 
-def write_bytes(path: StrPath, data: bytes) -> None:
-    """Writes a file in an existing directory; an earlier one stays until the new one is complete.
-
-    Raises:
-      OSError: the file cannot be written; the error names it.
-    """
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        with naming(target):
-            with files.open_regular(temporary, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def write_text(path: StrPath, text: str) -> None:
     """Writes a UTF-8 text file atomically; half a surrogate pair is written as in Python."""
-    write_bytes(path, text.encode("utf-8", "backslashreplace"))
+    files.write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
 def write_json(path: StrPath, data: Any, *, indent: int | None = 2) -> None:
-    """Writes a JSON file as `write_bytes` does.
+    """Writes a JSON file as `files.write_bytes` does.
 
     Args:
       path: the file.
@@ -152,18 +132,8 @@ def write_json(path: StrPath, data: Any, *, indent: int | None = 2) -> None:
 
 
 def append_jsonl(path: StrPath, record: Mapping[str, Any]) -> None:
-    """Appends one record as one line, in one write; converts as `write_json` does.
-
-    Creates a missing log. Removes an unfinished line at its end, left by a killed run.
-
-    Raises:
-      OSError: the log cannot be written; the error names it.
-    """
-    line = json.dumps(_plain(record), allow_nan=False).encode() + b"\n"
-    with naming(Path(path)), files.open_regular(path, "ab+") as file:
-        files.drop_unfinished_line(file)
-        file.write(line)
-        file.flush()
+    """Appends one record to a log as `files.append_line` does; converts as `write_json` does."""
+    files.append_line(path, json.dumps(_plain(record), allow_nan=False).encode())
 
 
 def read_divisions(placement_file: StrPath) -> list[dict[str, Any]]:
@@ -212,7 +182,7 @@ def set_aside(path: StrPath) -> Path:
     original = Path(path)
     names = (f"{original.name}.corrupt{f'-{n}' if n > 1 else ''}" for n in itertools.count(1))
     free = next(p for p in map(original.with_name, names) if not p.exists())
-    with naming(original):
+    with files.naming(original):
         os.rename(original, free)
     return free
 
@@ -230,15 +200,6 @@ def file_name(text: str) -> str:
         return plain
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     return f"{plain[-_LONGEST_NAME:]}-{digest[:8]}"
-
-
-@contextlib.contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Adds the file's name to an `OSError`; that of a full disk does not have one."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _is_abandoned(temporary: Path) -> bool:

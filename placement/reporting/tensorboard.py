@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from placement import files
 from placement.reporting import runs
 
 
@@ -81,7 +82,7 @@ class Events:
           OSError: the file cannot be written; the error names it.
         """
         if self._file is not None:
-            with runs.naming(self._path):
+            with files.naming(self._path):
                 self._file.flush()
 
     def close(self) -> None:
@@ -92,7 +93,7 @@ class Events:
             self._file = None
 
     def _write(self, event: event_pb2.Event) -> None:
-        with runs.naming(self._path):
+        with files.naming(self._path):
             if self._file is None:
                 runs.make_folder(self._directory.parent)
                 runs.make_folder(self._directory)

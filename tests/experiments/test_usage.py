@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from configs import common, compare
+from configs import common
 from experiments import main, usage
-from placement import cli, simulators, zoo
+from placement import simulators, zoo
 from placement.costs import roofline
 from placement.methods import METHODS
 from placement.pipeline import loading, method_runs
 from placement.pipeline import tasks as tasks_package
-from placement.pipeline.console import columns, exits
-from placement.pipeline.settings import QUICKSTART, SUMMARIES, Settings
+from placement.pipeline.console import columns, faults
+from placement.pipeline.settings import SUMMARIES, Settings
 from placement.pipeline.target import find_target
 from placement.pipeline.tasks import list
 from placement.runtime import scotch
@@ -39,14 +39,14 @@ def test_help_is_printed_despite_other_mistakes(flag, tmp_path):
 
 def test_help_fits_a_terminal_and_names_tasks_keys_and_exit_codes(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    text = usage.full_help(main.TASKS, exits.EXIT_CODES)
+    text = usage.full_help(main.TASKS, faults.EXIT_CODES)
     lines = text.splitlines()
     assert max(map(len, lines)) <= 80
     shown = {line.split()[0]: line.split(maxsplit=1)[1] for line in lines if "  " in line.strip()}
     assert shown.keys() >= set(main.TASKS)
     defaults = {f"{name}={value}" for name, value in Settings().to_dict().items()}
     assert len(defaults & shown.keys()) == 10
-    assert shown["budget=32000"] == SUMMARIES["budget"]
+    assert shown["budget=4000000"] == SUMMARIES["budget"]
     assert {"0", "2", "3", "130"} <= shown.keys()
     assert text.count("\n  python -m experiments.main --config=") == 2
 
@@ -74,15 +74,6 @@ def test_every_key_of_a_configuration_has_a_line():
         assert "\n" not in summary
 
 
-def test_command_lines_compare_alike():
-    config = compare.get_config()
-    for parameter in cli.main.commands["compare"].params:
-        if parameter.name in SUMMARIES and parameter.name != "graphs":
-            assert parameter.default == config[parameter.name], parameter.name
-    argv = ["main", "--task=compare", "--config.graph=x"]
-    assert main._resolve_configs(argv)[1].endswith("configs/compare.py")
-
-
 def test_the_list_describes_everything(sections):
     expected = {
         *zoo.names(),
@@ -102,7 +93,7 @@ def test_the_list_describes_everything(sections):
 
 
 def test_listed_auto_is_what_place_uses(sections):
-    labels = find_target(Settings.from_mapping({"graph": "resnet:depth=18"}, **QUICKSTART)).labels
+    labels = find_target(Settings(graph="resnet:depth=18")).labels
     assert sections["devices here (devices=)"]["auto"] == "; ".join(labels)
 
 

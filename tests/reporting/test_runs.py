@@ -105,7 +105,7 @@ def test_a_log_that_is_one_half_line_starts_again(tmp_path):
 def test_a_whole_line_that_is_not_json_is_named(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b'{"step": 0}\nnonsense\n{"step": 2}\n')
-    with pytest.raises(UserError, match=r"metrics\.jsonl' cannot be read: line 2: no JSON"):
+    with pytest.raises(UserError, match=r"metrics\.jsonl' cannot be read: line 2: not JSON"):
         files.read_jsonl(path, {}, remedy="")
 
 
@@ -134,7 +134,7 @@ def test_prepare_workdir_clears_what_killed_runs_left_and_nothing_else(tmp_path)
 @pytest.mark.parametrize(
     "write",
     [
-        lambda path: runs.write_bytes(path, b"x" * 99),
+        lambda path: files.write_bytes(path, b"x" * 99),
         lambda path: runs.append_jsonl(path, {"x": "x" * 99}),
     ],
 )

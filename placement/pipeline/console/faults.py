@@ -1,23 +1,31 @@
-"""Faults and failures of a task, which are reported after its results are written.
+"""Exit codes of a command, and the faults and failures of a task.
 
 After a fault of the program, or a failure of the machine such as a worker that died, a task
 continues as far as possible: a method that fails is a row of the table, a figure that cannot be
-drawn is left out. The errors are raised once everything is written: `experiments.main` then writes
-the traceback of a fault to `FILE` in the run directory, and prints a failure as one line.
+drawn is left out. The errors are raised once everything is written (`raise_at_end`).
 """
 
 import contextlib
-import os
+import errno
 import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 from placement.errors import UserError
-from placement.reporting import runs
+from placement.reporting import printable
 from placement.runtime.errors import find_reason
 
+EXIT_CODES = {
+    0: "done, or stopped by Ctrl-C with a table of the results",
+    1: "a fault of the program; results are kept, fault.txt has the traceback",
+    2: "the command asks for something invalid",
+    3: "the machine failed: a full disk, a lost device, a worker that dies, no placement that runs",
+    130: "stopped by Ctrl-C before there was a table",
+}
 FILE = "fault.txt"
+_CONTINUES = "the same command continues from the saved state"
 
 
 class Faults:
@@ -28,7 +36,6 @@ class Faults:
 
     def add(self, fault: Exception, activity: str) -> None:
         """Records an error after which the task continues; `activity` was interrupted."""
-        fault = out_of_memory(fault) or fault
         fault.add_note(f"while {activity}")
         self._errors.append(fault)
 
@@ -51,9 +58,8 @@ class Faults:
 
     def raise_all(self) -> None:
         """Raises the only error, or a group of several; only failures raise the first of them."""
-        # Failures of the machine; other exceptions are faults.
-        failures = [error for error in self._errors if isinstance(error, OSError | MemoryError)]
-        if len(self._errors) > max(1, len(failures)):
+        num_failures = sum(map(_is_failure, self._errors))
+        if len(self._errors) > max(1, num_failures):
             raise ExceptionGroup("several faults", self._errors)
         if self._errors:
             raise self._errors[0]
@@ -72,15 +78,51 @@ def raise_at_end() -> Iterator[Faults]:
     faults.raise_all()
 
 
-def out_of_memory(fault: Exception) -> MemoryError | None:
-    """Returns JAX's message if it ran out of memory; None for any other fault."""
-    return MemoryError(summarise(fault)) if "RESOURCE_EXHAUSTED" in str(fault) else None
+@contextlib.contextmanager
+def exit_on_error(workdir: Path | None) -> Iterator[None]:
+    """Ends the process with one line and an exit code when the block raises.
+
+    A fault also prints its traceback, and writes it to `FILE` in the run directory. A block that
+    ends without an error removes the file that an earlier command has left there.
+    """
+    try:
+        yield
+    except UserError as error:
+        exit_with(2, f"error: {error}")
+    except KeyboardInterrupt:
+        exit_with(130, f"interrupted; {_CONTINUES}")
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            exit_with(2, f"error: {error.filename!r} is too long a name; use a shorter one")
+        if _is_failure(error):
+            file = getattr(error, "filename", None)
+            cause = getattr(error, "strerror", None) or str(error) or "out of memory"
+            exit_with(3, f"error: {f'{file}: ' if file else ''}{cause}; {_CONTINUES}")
+        text = "".join(traceback.format_exception(error))
+        print(text, file=sys.stderr)
+        location = ""
+        if workdir is not None:
+            with contextlib.suppress(OSError):
+                workdir.mkdir(parents=True, exist_ok=True)
+                from placement.reporting import runs  # late: it loads NumPy
+
+                runs.write_text(workdir / FILE, f"{' '.join(sys.argv)}\n\n{text}")
+                location = f"; the traceback is in {workdir / FILE}"
+        exit_with(1, f"fault of the program: {summarise(error)}{location}")
+    if workdir is not None:
+        with contextlib.suppress(OSError):
+            (workdir / FILE).unlink()
 
 
-def forget(workdir: Path) -> None:
-    """Removes the traceback that an earlier command has left in a run directory."""
-    if os.access(workdir, os.W_OK):
-        (workdir / FILE).unlink(missing_ok=True)
+def exit_with(code: int, line: str) -> NoReturn:
+    """Prints a line on stderr and exits with one of `EXIT_CODES`."""
+    print(printable.text(" ".join(line.splitlines())), file=sys.stderr)
+    sys.exit(code)
+
+
+def _is_failure(error: Exception) -> bool:
+    """Whether the machine failed; that of JAX when memory runs out is a RuntimeError."""
+    return isinstance(error, OSError | MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
 
 
 def summarise(fault: Exception) -> str:
@@ -92,17 +134,3 @@ def summarise(fault: Exception) -> str:
     if lines[0].startswith("Traceback") and len(lines) > 1:
         return lines[-1]
     return f"{type(fault).__name__}: {find_reason(fault, '')}".rstrip(": ")
-
-
-def write(fault: Exception, workdir: Path | None) -> Path | None:
-    """Writes the traceback to the run directory; returns None if that is impossible."""
-    if workdir is None:
-        return None
-    command = " ".join(sys.argv)
-    text = f"{command}\n\n{''.join(traceback.format_exception(fault))}"
-    try:
-        workdir.mkdir(parents=True, exist_ok=True)
-        runs.write_text(workdir / FILE, text)
-    except OSError:
-        return None
-    return workdir / FILE

@@ -24,11 +24,8 @@ from placement.types import Solution
 
 FILE = "metrics.jsonl"
 EVENTS = "tensorboard"
-# The largest share of a search's time that events for TensorBoard may take; beyond it they are
-# skipped. TensorBoard draws only a few hundred points of a curve anyway.
-_MAX_EVENTS_SHARE = 0.01
-_FLUSH_INTERVAL_S = 2.0
-_SOLVER_INTERVAL_S = 0.2  # between two records of a solver
+# Between two events, and between two records of a solver; the last of each is always written.
+_EVENT_INTERVAL_S, _RECORD_INTERVAL_S = 1.0, 0.2
 _NO_LATENCIES = np.empty(0)
 # The fields of every record; those of some methods have more.
 RECORD = {
@@ -75,19 +72,16 @@ class Log:
             files.remove_files(directory, ["events.out.tfevents.*"])
         self._events = tensorboard.Events(directory, first_evaluation=evaluations)
         self._unwritten: tuple[dict[str, Any], np.ndarray] | None = None
-        self._events_s, self._start_s = 0.0, time.monotonic()
-        self._last_flush_s = self._start_s
+        self._last_event_s = -math.inf
 
     def __enter__(self) -> "Log":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
+        # An error of the block matters more than one of the events.
+        with contextlib.suppress(*() if kind is None else (OSError,)):
             if self._unwritten is not None:
                 self._write_event(*self._unwritten)
-            self._events.close()
-            return
-        with contextlib.suppress(OSError):  # the block's error matters more
             self._events.close()
 
     def add(
@@ -105,21 +99,17 @@ class Log:
         """
         timed = self._search | {"elapsed_s": round(elapsed_s, 4)} | dict(record)
         runs.append_jsonl(self._path, timed)
-        start_s = time.monotonic()
         self._unwritten = timed, latencies_s
-        if self._events_s <= _MAX_EVENTS_SHARE * (start_s - self._start_s):
+        if time.monotonic() - self._last_event_s >= _EVENT_INTERVAL_S:
             self._write_event(*self._unwritten)
-            self._events_s += time.monotonic() - start_s
 
     def _write_event(self, record: Mapping[str, Any], latencies_s: np.ndarray) -> None:
         method = record["method"]
         numbers = {f"{method}/{k}": float(v) for k, v in record.items() if k not in _NOT_PLOTTED}
         histograms = {f"{method}/latency_s": latencies_s}
         self._events.add(record["evaluations"], numbers, histograms)
-        self._unwritten = None
-        if time.monotonic() - self._last_flush_s > _FLUSH_INTERVAL_S:
-            self._events.flush()
-            self._last_flush_s = time.monotonic()
+        self._events.flush()
+        self._unwritten, self._last_event_s = None, time.monotonic()
 
 
 class SolverMetrics:
@@ -129,9 +119,7 @@ class SolverMetrics:
         self._log, self._phase = log, phase
         self._start_s = time.monotonic()
         self._last_record_s = -math.inf
-        self._evaluations, self._best_s = 0, math.inf
-        self._step = 0
-        self._pending: tuple[dict[str, Any], float] | None = None
+        self._record: dict[str, Any] = {"step": 0, "evaluations": 0, "best_s": math.inf}
 
     def observe(
         self,
@@ -139,32 +127,26 @@ class SolverMetrics:
         best_s: float,
         placement: np.ndarray | None = None,
         numbers: Mapping[str, float] = NO_METRICS,
+        *,
+        is_last: bool = False,
     ) -> None:
         """Records the progress; any thread may call it, but only one at a time."""
         del placement
         time_s = time.monotonic()
-        self._evaluations, self._best_s = evaluations, best_s
-        self._step += 1
         self._phase.update(evaluations, best_s)
-        record = {"step": self._step, "evaluations": evaluations, "best_s": best_s}
-        self._pending = record | dict(numbers), time_s - self._start_s
-        if time_s - self._last_record_s >= _SOLVER_INTERVAL_S:
+        step = self._record["step"] + 1
+        self._record = {"step": step, "evaluations": evaluations, "best_s": best_s, **numbers}
+        if is_last or time_s - self._last_record_s >= _RECORD_INTERVAL_S:
             self._last_record_s = time_s
-            self._write_pending()
+            self._log.add(self._record, time_s - self._start_s)
 
     def finish(self, solution: Solution) -> None:
         """Shows the result, and logs it if the solver has reported any progress."""
-        evaluations, value_s = solution.evaluations, min(solution.value_s, self._best_s)
-        if self._step == 0:
-            self._phase.update(evaluations, value_s)
-        elif (evaluations, value_s) != (self._evaluations, self._best_s):
-            self.observe(evaluations, value_s)
-        self._write_pending()
-
-    def _write_pending(self) -> None:
-        if self._pending is not None:
-            self._log.add(*self._pending)
-            self._pending = None
+        value_s = min(solution.value_s, self._record["best_s"])
+        if self._record["step"]:
+            self.observe(solution.evaluations, value_s, is_last=True)
+        else:
+            self._phase.update(solution.evaluations, value_s)
 
 
 def read_metrics(workdir: Path) -> list[dict[str, Any]]:

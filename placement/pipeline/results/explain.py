@@ -4,12 +4,13 @@ from pathlib import Path
 
 import numpy as np
 
+from placement import files
 from placement.analysis import timeline
 from placement.pipeline import loading
 from placement.pipeline import target as target_lib
 from placement.pipeline.results.rows import Row
 from placement.pipeline.settings import Settings
-from placement.reporting import details, runs
+from placement.reporting import details
 from placement.runtime.deployment import netron
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Candidate, SubmodelTimes, Timeline
@@ -86,7 +87,7 @@ def write(workdir: Path, explained: details.Details | None, target: target_lib.T
     if target.net.model is not None:
         names = (target.names[device] for device in explained.op_placement)
         affinity = dict(zip(explained.graph.op_names, names, strict=True))
-        runs.write_bytes(workdir / NETRON, netron.annotated_xml(target.net.model, affinity))
+        files.write_bytes(workdir / NETRON, netron.annotated_xml(target.net.model, affinity))
 
 
 def _measured(

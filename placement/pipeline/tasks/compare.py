@@ -266,7 +266,7 @@ def _pack(directory: Path) -> dict[str, bytes]:
 def _unpack(directory: Path, content: dict[str, bytes]) -> None:
     for name, data in content.items():
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
-        runs.write_bytes(directory / name, data)
+        files.write_bytes(directory / name, data)
 
 
 def _summarise(settings: Settings, cells: list[_Cell]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from placement import files
 from placement.errors import UserError
-from placement.pipeline import loading, target, workdirs
+from placement.pipeline import loading, workdirs
 from placement.pipeline.console import progress
 from placement.pipeline.settings import Settings
 from placement.reporting import printable, runs, summaries, verdict, wrapped_text
@@ -27,6 +27,7 @@ from placement.runtime.deployment import preflight, shapes
 from placement.runtime.deployment.preflight import PlacementFile
 from placement.runtime.devices import Device
 from placement.runtime.errors import summarise_error
+from placement.runtime.measurement.local import LocalMeasurer
 from placement.runtime.models import fingerprint, outputs
 from placement.runtime.models.fingerprint import quote_names
 from placement.runtime.models.inputs import Inputs
@@ -87,7 +88,7 @@ def run(
     inputs = loading.inputs(settings, net.model)
     with (
         display.phase("measuring") as phase,
-        target.open_local_measurer(net.model, all_devices, settings, display) as measurer,
+        LocalMeasurer(net.model, all_devices, inputs=inputs) as measurer,
     ):
         rows = decision_lib.measure(placed, measurer, seconds=settings.measure_s, say=phase.note)
     decision = _decide(placed, rows)

@@ -14,7 +14,7 @@ from placement.errors import UserError
 from placement.methods import learned
 from placement.pipeline import loading, method_runs
 from placement.pipeline.console import columns, progress
-from placement.pipeline.settings import QUICKSTART, Settings
+from placement.pipeline.settings import Settings
 from placement.runtime import devices
 from placement.runtime.models import operations, support
 from placement.zoo import synthetic
@@ -86,8 +86,8 @@ def device_sections() -> dict[str, dict[str, str]]:
         resolved = devices.resolve(spec, backend=backend, objective=objective)
         return "; ".join(device.label for device in resolved)
 
-    quickstart = str(QUICKSTART["backend"]), str(QUICKSTART["objective"])
-    labels = {"auto": describe("auto", *quickstart)}
+    defaults = Settings().backend, Settings().objective
+    labels = {"auto": describe("auto", *defaults)}
     for backend, kind in loading.BACKENDS.items():
         for objective in kind.objectives:
             others = describe("auto", backend, objective)
@@ -96,7 +96,7 @@ def device_sections() -> dict[str, dict[str, str]]:
     made = "host", devices.PRECISIONS, devices.CORES
     for spec in (*made, *devices.describe_machine()["devices"]):
         with contextlib.suppress(UserError):  # a processor may have one precision or core only
-            labels[spec] = describe(spec, *quickstart)
+            labels[spec] = describe(spec, *defaults)
     return {
         "devices here (devices=)": labels,
         f"described devices (devices={roofline.PREFIX}KIND,KIND)": {

@@ -1,9 +1,9 @@
 """The `profile` task: the costs of a model on the devices, and their accuracy.
 
-Writes profile.json, which the setting `costs` reads, and fidelity.json, which compares predicted and
-measured latencies on placements that calibration did not use. Half of those are contiguous, half
-fine-grained; the last ones are the fastest that a search finds in the simulator. If calibration
-does not improve held-out predictions, the profiled costs are kept.
+Writes profile.json, which the setting `costs` reads, and fidelity.json, which compares predicted
+with measured latencies on placements that calibration did not use. Half of those are contiguous,
+half fine-grained; the last ones are the fastest that a search finds in the simulator. If
+calibration does not improve held-out predictions, the profiled costs are kept.
 """
 
 import time

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from placement import files
 from placement.errors import missing_extra
-from placement.reporting import runs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,7 +50,7 @@ def save(figure: "Figure", directory: Path, name: str, suffixes: Iterable[str]) 
         image = io.BytesIO()
         with matplotlib.rc_context({"svg.hashsalt": "placement", "svg.fonttype": "none"}):
             figure.savefig(image, dpi=150, format=suffix, metadata=_METADATA[suffix])
-        runs.write_bytes(directory / f"{name}.{suffix}", image.getvalue())
+        files.write_bytes(directory / f"{name}.{suffix}", image.getvalue())
 
 
 def arrange(figure: "Figure") -> None:

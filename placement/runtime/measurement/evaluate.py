@@ -80,14 +80,8 @@ class MeasurementCache:
             if not outcome.output_error <= outcome.tolerance:
                 record["wrong"] = True
         self._store(record)
-        if self._path is None:
-            return
-        try:
-            with files.open_regular(self._path, "ab+") as file:
-                files.drop_unfinished_line(file)
-                file.write(json.dumps(record).encode() + b"\n")
-        except OSError as error:  # the error of a full disk does not name the file
-            raise OSError(error.errno, error.strerror, str(self._path)) from error
+        if self._path is not None:
+            files.append_line(self._path, json.dumps(record).encode())
 
     def _store(self, record: dict[str, Any]) -> None:
         key = record["key"]

@@ -102,7 +102,6 @@ class LocalMeasurer(contextlib.AbstractContextManager["LocalMeasurer"]):
         chunk_size = _CHUNK_BYTES // max(1, 2 * weights_bytes) - 1
         self._chunk_size = max(1, min(MAX_CHUNK_SIZE, chunk_size))
         self._worker: WorkerProcess | None = None
-        self._num_candidates, self._is_timing = 0, False  # see `Progress`
         self._conditions: dict[str, Conditions] = {}
 
     def __exit__(self, *_: object) -> None:
@@ -116,9 +115,7 @@ class LocalMeasurer(contextlib.AbstractContextManager["LocalMeasurer"]):
     def progress(self) -> Progress | None:
         """Returns the state of the worker, None without one; other threads may call this."""
         worker = self._worker
-        if worker is None:
-            return None
-        return worker.progress()._replace(candidates=self._num_candidates, timing=self._is_timing)
+        return None if worker is None else worker.progress()
 
     def ask(self, request: Request[Answer]) -> Answer:
         """Answers a request; the baselines' outcomes are those of the first chunk.
@@ -146,21 +143,17 @@ class LocalMeasurer(contextlib.AbstractContextManager["LocalMeasurer"]):
         non_baselines = list(range(request.num_baselines, len(request.candidates)))
         size = max(1, self._chunk_size + 1 - request.num_baselines)
         chunks = [non_baselines[i : i + size] for i in range(0, len(non_baselines), size)] or [[]]
-        self._num_candidates = len(request.candidates)
-        try:
-            for chunk in chunks:
-                rounds = Rounds(
-                    {i: request.candidates[i] for i in (*baselines, *chunk)},
-                    request.min_rounds,
-                    request.time_limit_s / len(chunks),
-                    request.compile_s / len(chunks),
-                    request.accept_wrong,
-                )
-                outcomes = self._measure_chunk(rounds, request.num_baselines)
-                baselines = [i for i in baselines if isinstance(outcomes[i], Measurement)]
-                yield outcomes
-        finally:
-            self._num_candidates = 0
+        for chunk in chunks:
+            rounds = Rounds(
+                {i: request.candidates[i] for i in (*baselines, *chunk)},
+                request.min_rounds,
+                request.time_limit_s / len(chunks),
+                request.compile_s / len(chunks),
+                request.accept_wrong,
+            )
+            outcomes = self._measure_chunk(rounds, request.num_baselines)
+            baselines = [i for i in baselines if isinstance(outcomes[i], Measurement)]
+            yield outcomes
 
     def conditions(self) -> dict[str, Conditions]:
         """Returns the conditions of all measurements so far, by kind; see `Measurer`."""
@@ -175,7 +168,6 @@ class LocalMeasurer(contextlib.AbstractContextManager["LocalMeasurer"]):
         num_deaths = 0
         while remaining := {i: c for i, c in candidates.items() if i not in failures}:
             facts: dict[int, dict[str, Any]] = {}
-            self._is_timing = False
             try:
                 for kind, *content in self._exchange(rounds._replace(candidates=remaining)):
                     if kind == "failure":
@@ -188,8 +180,6 @@ class LocalMeasurer(contextlib.AbstractContextManager["LocalMeasurer"]):
                         return failures | self._summarize(
                             candidates, facts, content[0], num_baselines
                         )
-                    num_judged = len(failures.keys() | facts.keys())
-                    self._is_timing = num_judged == len(candidates)
             except WorkerDiedError as died:
                 if died.candidate in remaining:
                     failures[died.candidate] = died.failure

@@ -31,8 +31,6 @@ class Progress(NamedTuple):
     pid: int
     candidate: int  # index in the request; -1 if it works on no candidate
     stage: str  # one of `heartbeat.STAGES`
-    candidates: int = 0  # number in the request; 0 if the request measures none
-    timing: bool = False  # whether the current chunk is being timed: all compiled and checked
 
 
 class WorkerDiedError(Exception):
@@ -115,7 +113,7 @@ class WorkerProcess:
                 return
 
     def progress(self) -> Progress:
-        """Returns the state of the worker, without the fields about the request."""
+        """Returns the state of the worker."""
         candidate, stage, _ = self._heartbeat.read()
         return Progress(self.process.pid, candidate, stage)
 

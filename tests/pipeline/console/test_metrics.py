@@ -11,7 +11,7 @@ from tests.reporting import events
 @pytest.fixture(autouse=True)
 def everything(monkeypatch):
     """Events are skipped by the clock, which these tests must not depend on."""
-    monkeypatch.setattr(metrics, "_MAX_EVENTS_SHARE", float("inf"))
+    monkeypatch.setattr(metrics, "_EVENT_INTERVAL_S", 0.0)
 
 
 def record(step: int, **others: float) -> dict[str, float]:
@@ -34,7 +34,7 @@ def points(workdir, method: str, run: str) -> list[tuple[int, float]]:
     return events.scalars(workdir / metrics.EVENTS / run, f"{method}/best_s")
 
 
-def test_records_name_their_search_and_events_have_the_same_numbers(tmp_path):
+def test_records_and_events_agree(tmp_path):
     search(tmp_path, loss=0.5)
     first = metrics.read_metrics(tmp_path)[0]
     assert first == {"method": "hsdag:variant=paper", "seed": 0, "elapsed_s": 0.1} | record(
@@ -49,7 +49,7 @@ def test_records_name_their_search_and_events_have_the_same_numbers(tmp_path):
     assert points(tmp_path, "hsdag:variant=paper", run.name)[1] == (16, 0.5)
 
 
-def test_a_repeated_search_replaces_only_its_own_records(tmp_path):
+def test_repeated_search_replaces_its_records(tmp_path):
     for method in ("lns", "genetic", "lns"):
         search(tmp_path, method)
     assert steps(tmp_path, "lns") == steps(tmp_path, "genetic") == [1, 2, 3]
@@ -57,7 +57,7 @@ def test_a_repeated_search_replaces_only_its_own_records(tmp_path):
         assert [step for step, _ in points(tmp_path, method, f"{method}-seed-0")] == [8, 16, 24]
 
 
-def test_a_continued_search_logs_no_step_twice(tmp_path):
+def test_continued_search_repeats_no_step(tmp_path):
     search(tmp_path, last=5)
     search(tmp_path, first=4, last=6)
     assert steps(tmp_path, "hsdag:variant=paper") == [1, 2, 3, 4, 5, 6]
@@ -65,8 +65,8 @@ def test_a_continued_search_logs_no_step_twice(tmp_path):
     assert [step for step, _ in result] == [8, 16, 24, 32, 40, 48]
 
 
-def test_events_that_would_take_too_long_are_skipped_except_the_last(tmp_path, monkeypatch):
-    monkeypatch.setattr(metrics, "_MAX_EVENTS_SHARE", 0.0)
+def test_frequent_events_are_skipped(tmp_path, monkeypatch):
+    monkeypatch.setattr(metrics, "_EVENT_INTERVAL_S", 100.0)
     search(tmp_path, last=9)
     assert len(steps(tmp_path, "hsdag:variant=paper")) == 9
     written = events.read(tmp_path / metrics.EVENTS / "hsdag_variant=paper-seed-0")
@@ -74,7 +74,7 @@ def test_events_that_would_take_too_long_are_skipped_except_the_last(tmp_path, m
     assert written[-1].summary.value[-1].histo.num == 8
 
 
-def test_a_solvers_progress_is_logged_at_a_limited_rate_and_at_its_end(tmp_path, monkeypatch):
+def test_solvers_log_at_intervals(tmp_path, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(metrics.time, "monotonic", lambda: now[0])
     with (
@@ -97,7 +97,7 @@ def test_a_solvers_progress_is_logged_at_a_limited_rate_and_at_its_end(tmp_path,
     )
 
 
-def test_a_solver_without_progress_logs_nothing(tmp_path):
+def test_silent_solvers_log_nothing(tmp_path):
     with (
         progress.Display(progress.WARNING).phase("searching heft") as phase,
         metrics.Log(tmp_path, "heft", 0) as log,

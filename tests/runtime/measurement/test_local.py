@@ -167,29 +167,6 @@ def test_one_process_serves_many_calls_apart_from_ctrl_c(model):
         os.kill(pid, 0)
 
 
-def test_the_worker_is_followed_from_candidate_to_candidate(measurer, model):
-    seen, over = set(), threading.Event()
-    measurer.ask(Measure([on(model, A)], **ROUNDS))
-    assert measurer.progress().candidates == 0
-
-    def look() -> None:
-        while not over.wait(0.0005):
-            at = measurer.progress()
-            seen.add((at.candidates, at.timing, at.candidate))
-
-    watcher = threading.Thread(target=look)
-    watcher.start()
-    candidates = [on(model, A), on(model, B), on(model, A, conv_2=B)]
-    measurer.ask(Measure(candidates, min_rounds=6, time_limit_s=0.5))
-    over.set()
-    watcher.join()
-    assert measurer.progress().candidates == 0
-    while_busy = [(timing, number) for count, timing, number in seen if count]
-    assert {count for count, _, _ in seen} <= {0, 3}
-    assert {number for timing, number in while_busy if not timing} >= {1, 2}
-    assert {number for timing, number in while_busy if timing} >= {0, 1, 2}
-
-
 def test_a_placement_that_does_not_compile_is_told_and_the_rest_measured(measurer, model):
     outcomes = measurer.ask(
         Measure([on(model, A), on(model, A, nonsense=B), on(model, B)], **ROUNDS)
