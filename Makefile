@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # What computes: arrays in, arrays out, and quick to test.
 CORE := graphs costs simulators solvers policies learning
 
-.PHONY: run test check nightly fuzz clean
+.PHONY: run test check nightly clean
 
 run: $(VENV)/.installed
 	$(BIN)/python -m experiments.main --config=configs/quickstart.py --workdir=runs/quickstart
@@ -30,16 +30,12 @@ check: $(VENV)/.installed-test
 nightly: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -m nightly --numprocesses=2 --dist=worksteal
 
-# Thousands of inputs that are nearly right; `make test` runs some hundred of them.
-fuzz: $(VENV)/.installed-test
-	$(BIN)/python -m tests.robustness.fuzz
-
 # Removes what can be rebuilt; the results in runs/ stay.
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# A venv that was made by halves would be taken for a whole one by the next run.
+# Remove a half-built venv, so that the next run does not mistake it for a complete one.
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 

@@ -98,11 +98,9 @@ def place(
     model: Any,
     *,
     example_inputs: Any = None,
-    devices: "str | Sequence[str]" = "auto",
     input_shapes: "InputShapes" = "",
-    method: str = "search",
     workdir: Any = None,  # str or os.PathLike
-    **keys: bool | int | float | str,
+    **settings: Any,
 ) -> "Placed":
     """Places a model on this machine's devices: profiles, searches and measures.
 
@@ -110,24 +108,20 @@ def place(
       model: the path of a model file; a network of the zoo; an `openvino.Model`; what `graph_from`
         returns; or what it takes, such as a `torch.nn.Module`.
       example_inputs: the inputs of a module or function, as for `graph_from`.
-      devices: such as 'auto', 'host', 'CPU,GPU.0' or ['CPU', 'GPU.0'].
       input_shapes: the shapes of dynamic inputs, such as {'images': (1, 3, 224, 224)}.
-      method: such as 'lns' or 'hsdag:variant=paper'.
       workdir: the run directory; None makes a temporary one.
-      keys: other fields of `placement.pipeline.settings.Settings`, such as `time_limit_s`. Devices
-        run at the same time by default: backend='concurrent', objective='makespan'.
+      settings: fields of `placement.pipeline.settings.Settings`, such as devices=['CPU', 'GPU.0'],
+        method='hsdag:variant=paper' or time_limit_s=60.
 
     Raises:
-      UserError: the model, a device or a key is invalid: one line.
+      UserError: the model, a device or a setting is invalid: one line.
     """
     return _import_pipeline().place(
         model,
         example_inputs=example_inputs,
-        devices=devices,
         input_shapes=input_shapes,
-        method=method,
         workdir=workdir,
-        **keys,
+        **settings,
     )
 
 
@@ -135,10 +129,8 @@ def compare(
     graphs: Any,
     methods: "str | Sequence[str]",
     *,
-    seeds: int = 1,
-    devices: "str | Sequence[str]" = "auto",
     workdir: Any = None,  # str or os.PathLike
-    **keys: bool | int | float | str,
+    **settings: Any,
 ) -> "Comparison":
     """Runs methods on graphs with the same limits and several seeds, in one table.
 
@@ -147,22 +139,18 @@ def compare(
         `openvino.Model` or the result of `graph_from`.
       methods: such as ['hsdag', 'lns'], names of `list_methods`, registered ones included. The
         single devices are always in the table.
-      seeds: the number of seeds, counted from the setting `seed`.
-      devices: such as 'auto', 'host', 'roofline:cpu,gpu' or ['CPU', 'GPU.0'].
       workdir: the run directory; None makes a temporary one. With the same directory, an
         interrupted comparison continues and a finished one is not repeated.
-      keys: other fields of `placement.pipeline.settings.Settings`, such as `budget`,
-        `time_limit_s`, or evaluate='simulate', which measures nothing.
+      settings: fields of `placement.pipeline.settings.Settings`, such as seeds=5, budget=1000,
+        devices='roofline:cpu,gpu', or evaluate='simulate', which measures nothing.
 
     Returns:
       The rows, one for each graph, method and seed, with `to_pandas()`, `to_latex()` and `plot()`.
 
     Raises:
-      UserError: a graph, a method, a device or a key is invalid: one line.
+      UserError: a graph, a method, a device or a setting is invalid: one line.
     """
-    return _import_pipeline().compare(
-        graphs, methods, seeds=seeds, devices=devices, workdir=workdir, **keys
-    )
+    return _import_pipeline().compare(graphs, methods=methods, workdir=workdir, **settings)
 
 
 def _import_pipeline() -> Any:

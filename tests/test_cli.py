@@ -39,7 +39,7 @@ def command(*arguments: str, folder: Path) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-def test_a_model_is_placed_reported_and_deployed_from_a_folder_with_experiments(tmp_path):
+def test_model_is_placed_and_deployed(tmp_path):
     ov.serialize(small.convolutions(length=2), tmp_path / "chain.xml")
     code, _, err = command("place", "chain.xml", *_QUICK, folder=tmp_path)
     assert (code, err) == (0, ""), err
@@ -67,9 +67,7 @@ def test_a_model_is_placed_reported_and_deployed_from_a_folder_with_experiments(
         (("place", "x", "--budget=many"), ["--budget", "many"]),
     ],
 )
-def test_a_mistake_is_answered_in_the_syntax_of_the_command(
-    arguments, words, tmp_path, monkeypatch
-):
+def test_mistakes_are_one_line(arguments, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(cli.main, arguments)
     assert result.exit_code == 2
@@ -111,7 +109,7 @@ def test_unusable_models_exit_with_2(task, model, said, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", sorted(cli.main.commands))
-def test_help_lists_every_option_with_the_default_that_the_command_uses(name):
+def test_help_lists_all_options(name):
     result = CliRunner().invoke(cli.main, [name, "--help"], terminal_width=200)
     assert result.exit_code == 0
     defaults = Settings().to_dict()
@@ -122,7 +120,7 @@ def test_help_lists_every_option_with_the_default_that_the_command_uses(name):
             assert parameter.opts[0] in result.output
 
 
-def test_hyper_parameters_are_listed_with_the_values_of_the_variant():
+def test_hyper_parameters_are_listed():
     result = CliRunner().invoke(cli.main, ["methods", "hsdag:variant=paper"])
     assert result.exit_code == 0
     shown = dict(line.split(maxsplit=1) for line in result.output.splitlines()[1:])
@@ -142,5 +140,5 @@ def test_setup_installs_the_command():
     assert point.load() is cli.entry
 
 
-def test_the_version_is_that_of_the_package():
+def test_version_is_the_packages():
     assert placement.__version__ in CliRunner().invoke(cli.main, ["--version"]).output

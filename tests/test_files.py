@@ -59,19 +59,13 @@ def test_invalid_json_is_one_line(path, content):
     assert str(path) in str(raised.value)
 
 
-def test_a_number_that_is_too_large_is_refused(path):
-    path.write_text('{"a": 1e999}')
-    with pytest.raises(files.CorruptFileError, match="a is inf, not a number"):
-        files.read_json(path, {"a": float}, remedy="mend it")
-
-
-def test_a_failing_conversion_means_a_corrupt_file(path):
+def test_failing_conversions_mean_corruption(path):
     path.write_text("{}")
     with pytest.raises(files.CorruptFileError, match="there is no 'a'; mend it"):
         files.read_json(path, {}, lambda data: data["a"], remedy="mend it")
 
 
-def test_a_missing_file_is_a_mistake_and_a_directory_is_corrupt(path):
+def test_missing_files_and_directories(path):
     with pytest.raises(UserError, match="No such file or directory; give it") as raised:
         files.read_json(path, {}, remedy="give it")
     assert not isinstance(raised.value, files.CorruptFileError)
@@ -80,7 +74,7 @@ def test_a_missing_file_is_a_mistake_and_a_directory_is_corrupt(path):
         files.read_json(path, {}, remedy="give it")
 
 
-def test_the_valid_lines_of_a_log_are_kept(path):
+def test_valid_lines_are_kept(path):
     path.write_bytes(b'{"a": 1}\n{"a": "x"}\nnonsense\n{"a": 2}\n{"a": 3')
     with pytest.raises(files.CorruptFileError, match="line 2: a is 'x', not a number"):
         files.read_jsonl(path, {"a": float}, remedy="")
@@ -89,7 +83,7 @@ def test_the_valid_lines_of_a_log_are_kept(path):
 
 @pytest.mark.parametrize("mode", ["rb", "wb", "ab+"])
 @pytest.mark.parametrize("kind", ["link", "pipe", "device"])
-def test_only_regular_files_are_opened(tmp_path, path, kind, mode):
+def test_only_regular_files_open(tmp_path, path, kind, mode):
     """The target of a link stays unchanged."""
     target = tmp_path / "target"
     target.write_text("kept")
@@ -103,14 +97,7 @@ def test_only_regular_files_are_opened(tmp_path, path, kind, mode):
     assert target.read_text() == "kept"
 
 
-def test_a_named_pipe_is_refused_where_json_is_read(path):
-    os.mkfifo(path)
-    for read in (files.read_json, files.read_jsonl):
-        with pytest.raises(UserError, match="named pipe"):
-            read(path, SCHEMA, remedy="")
-
-
-def test_links_to_the_users_own_files_are_read(tmp_path, path):
+def test_users_links_are_read(tmp_path, path):
     (tmp_path / "target").write_text(json.dumps(GOOD))
     path.symlink_to("target")
     assert files.read_json(path, SCHEMA, remedy="") == GOOD

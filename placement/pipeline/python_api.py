@@ -13,7 +13,7 @@ from placement.errors import UserError, missing_extra
 from placement.methods import learned
 from placement.pipeline import workdirs
 from placement.pipeline.console import progress
-from placement.pipeline.settings import Settings, Value
+from placement.pipeline.settings import Settings
 from placement.pipeline.tasks import compare as compare_task
 from placement.pipeline.tasks import deploy as deploy_task
 from placement.pipeline.tasks import place as place_task
@@ -63,7 +63,7 @@ class Placed:
         """
         folder = Path(directory)
         if folder.exists():
-            raise UserError(f"{str(folder)!r} is there already; give a directory that is not")
+            raise UserError(f"{str(folder)!r} exists already; pass a new directory")
         with _run_directory(self.workdir) as display:
             deploy_task.run(self.settings, self.workdir, display)
         shutil.copytree(self.workdir / deploy_task.FOLDER, folder)
@@ -125,47 +125,31 @@ def place(
     model: Any,
     *,
     example_inputs: Any,
-    devices: str | Sequence[str],
     input_shapes: InputShapes,
     workdir: str | os.PathLike[str] | None,
-    **keys: Value,
+    **settings: Any,
 ) -> Placed:
     """Places a model; see `placement.place`."""
     folder = Path(workdir or tempfile.mkdtemp(prefix="placement-"))
     with _run_directory(folder) as display:
-        keys |= {
-            "graph": _graph(model, example_inputs, folder / "model.xml"),
-            "devices": devices if isinstance(devices, str) else ",".join(devices),
-            "input_shapes": _format_shapes(input_shapes),
-        }
-        settings = Settings.from_mapping(keys)
-        summary = place_task.run(settings, folder, display)
+        graph = _graph(model, example_inputs, folder / "model.xml")
+        settings |= {"graph": graph, "input_shapes": _format_shapes(input_shapes)}
+        checked = Settings.from_mapping(settings)
+        summary = place_task.run(checked, folder, display)
     if not (folder / runs.PLACEMENT).exists():
         raise UserError("no method found a placement that every device can run")
-    return Placed(preflight.read(folder / runs.PLACEMENT).affinity, summary, folder, settings)
+    return Placed(preflight.read(folder / runs.PLACEMENT).affinity, summary, folder, checked)
 
 
-def compare(
-    graphs: Any,
-    methods: str | Sequence[str],
-    *,
-    devices: str | Sequence[str],
-    workdir: str | os.PathLike[str] | None,
-    **keys: Value,
-) -> Comparison:
+def compare(graphs: Any, *, workdir: str | os.PathLike[str] | None, **settings: Any) -> Comparison:
     """Compares methods on graphs; see `placement.compare`."""
     folder = Path(workdir or tempfile.mkdtemp(prefix="placement-"))
     with _run_directory(folder) as display:
         models = graphs if isinstance(graphs, list | tuple) else [graphs]
-        files = [folder / f"model-{i}.xml" for i in range(1, len(models) + 1)]
-        names = [_graph(model, None, file) for model, file in zip(models, files, strict=True)]
-        keys |= {
-            "graphs": ",".join(names),
-            "methods": methods if isinstance(methods, str) else ",".join(methods),
-            "devices": devices if isinstance(devices, str) else ",".join(devices),
-        }
-        settings = Settings.from_mapping(keys)
-        summary = compare_task.run(settings, folder, display)
+        settings["graphs"] = [
+            _graph(model, None, folder / f"model-{i}.xml") for i, model in enumerate(models, 1)
+        ]
+        summary = compare_task.run(Settings.from_mapping(settings), folder, display)
     rows = tuple(comparison.records(summary["rows"]))
     return Comparison(rows, summary["statistics"], summary, folder)
 

@@ -91,6 +91,8 @@ class Settings:
     def from_mapping(cls, values: Mapping[str, Any]) -> Self:
         """Checks the keys and types of a mapping, such as a ConfigDict, and returns the settings.
 
+        Lists of texts are joined with commas.
+
         Raises:
           UserError: an unknown key, or a value of another type; an int is a valid float.
         """
@@ -100,6 +102,8 @@ class Settings:
             arguments.check_choice("key", key, types)
             if types[key] is float and type(value) is int:
                 value = float(value)
+            if types[key] is str and isinstance(value, list | tuple):
+                value = ",".join(map(str, value))
             if type(value) is not types[key]:
                 raise UserError(f"{key} must be of type {types[key].__name__}, not {value!r}")
             checked[key] = value

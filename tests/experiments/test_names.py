@@ -60,7 +60,7 @@ def check_what_people_see(workdir: Path, *streams: str) -> None:
     assert set(map(printable.text, NAMES)) <= set(shown_names)
 
 
-def test_a_model_is_placed_deployed_and_loaded(tmp_path: Path) -> None:
+def test_odd_names_are_deployed(tmp_path: Path) -> None:
     file, workdir = tmp_path / "model.xml", tmp_path / "run"
     odd_model(file)
     flags = [f"--config.graph={file}", "--config.devices=host", "--config.measure_s=0.2"]
@@ -91,7 +91,7 @@ def test_a_model_is_placed_deployed_and_loaded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("task", ["place", "compare"])
-def test_a_workload_is_placed_and_compared(tmp_path: Path, task: str) -> None:
+def test_odd_workloads_are_placed(tmp_path: Path, task: str) -> None:
     file, workdir = tmp_path / "w[red]|\x1b[31m$.json", tmp_path / "run"
     odd_workload(file)
     code, out, err = run(
@@ -115,14 +115,14 @@ def test_a_workload_is_placed_and_compared(tmp_path: Path, task: str) -> None:
             assert not UNPRINTABLE.search((workdir / name).read_text("utf-8"))
 
 
-def test_an_error_message_has_no_control_characters(tmp_path: Path) -> None:
+def test_messages_are_printable(tmp_path: Path) -> None:
     code, _, err = run(tmp_path / "run", "--config.graph=no\x1b[31mwhere.xml")
     assert code == 2
     assert len(err.strip().splitlines()) == 1
     assert not UNPRINTABLE.search(err)
 
 
-def test_names_that_are_not_text_are_refused_in_one_line(tmp_path: Path) -> None:
+def test_names_must_be_text(tmp_path: Path) -> None:
     file = tmp_path / "model.xml"
     odd_model(file)
     file.write_bytes(file.read_bytes().replace(b'name="p|q"', b'name="p\xff\xed\xa0\x80q"'))

@@ -112,7 +112,7 @@ def finished(tmp_path_factory) -> Path:
     return workdir
 
 
-def test_a_killed_search_continues_from_its_last_report(finished):
+def test_killed_searches_continue(finished):
     (row,) = [
         row
         for row in json.loads((finished / "summary.json").read_text())["rows"]
@@ -124,7 +124,7 @@ def test_a_killed_search_continues_from_its_last_report(finished):
     assert not unfinished(finished)  # what the kill left was cleared
 
 
-def test_a_killed_search_draws_no_point_twice(finished):
+def test_killed_searches_repeat_no_point(finished):
     (run_,) = (finished / "tensorboard").iterdir()
     assert len(list(run_.iterdir())) == 3  # a file a session
     points = events.scalars(run_, f"{log(finished)[0]['method']}/best_s")
@@ -139,7 +139,7 @@ def limit_files(size: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
-def test_a_file_that_cannot_grow_is_named_in_one_line_and_results_are_kept(finished):
+def test_files_that_cannot_grow(finished):
     before = contents(finished)
     limit = 2**15  # the log is larger, and so is the checkpoint
     assert len(before["metrics.jsonl"]) > limit
@@ -154,17 +154,6 @@ def test_a_file_that_cannot_grow_is_named_in_one_line_and_results_are_kept(finis
     check_whole(finished)
 
 
-def test_a_lost_device_does_not_change_results_of_the_last_run(finished):
-    before = contents(finished)
-    flags = (f"--config.graph={SQUEEZENET}", "--config.devices=CPU,GPU.9")
-    code, _, err = run(finished, *flags)
-    assert code == 2
-    (line,) = err.strip().splitlines()
-    assert "unknown device 'GPU.9'" in line
-    assert "CPU" in line
-    assert contents(finished) == before
-
-
 def can_mount() -> bool:
     probe = "mount -t tmpfs -o size=16k tmpfs /mnt"
     tried = shutil.which("unshare") and subprocess.run(
@@ -174,7 +163,7 @@ def can_mount() -> bool:
 
 
 @pytest.mark.skipif(not can_mount(), reason="needs unprivileged user namespaces")
-def test_a_full_disk_is_named_in_one_line_and_leaves_whole_files(tmp_path):
+def test_full_disks_leave_whole_files(tmp_path):
     """The file system of 16 KiB disappears with the process, so its files are copied."""
     disk, copy = tmp_path / "disk", tmp_path / "copy"
     disk.mkdir()
@@ -214,7 +203,7 @@ def workers(parent: int) -> list[int]:
     return result
 
 
-def test_a_worker_killed_before_any_result_is_one_line_and_exit_code_3(tmp_path):
+def test_killed_workers_are_failures(tmp_path):
     flags = (f"--config.graph={SQUEEZENET}", "--config.devices=host", "--config.method=random")
     process = start(tmp_path, *flags)
     deadline = time.monotonic() + 600

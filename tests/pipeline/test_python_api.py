@@ -17,7 +17,7 @@ SMALL = "synthetic:family=layered,ops=12,seed=1"
 QUICK = {"devices": "roofline:cpu,gpu", "method": "heft", "evaluate": "simulate"}
 
 
-def test_a_graph_is_placed_as_by_the_task(tmp_path):
+def test_graphs_are_placed(tmp_path):
     placed = placement.place(SMALL, workdir=tmp_path / "run", **QUICK)
     assert json.loads((tmp_path / "run/summary.json").read_text()) == placed.summary
     assert {row["method"] for row in placed.summary["rows"]} >= {"single:gpu", "random"}
@@ -25,7 +25,7 @@ def test_a_graph_is_placed_as_by_the_task(tmp_path):
     assert len(placed.placement) == 12
     assert {*placed.placement.values()} <= {*placed.summary["devices"], "cpu", "gpu"}
     (tmp_path / "there").mkdir()
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="exists already"):
         placed.deploy(tmp_path / "there")
 
 
@@ -33,22 +33,22 @@ def test_a_graph_is_placed_as_by_the_task(tmp_path):
     ("given", "said"),
     [
         ({"bugdet": 9}, "unknown key 'bugdet': did you mean 'budget'?"),
-        ({"budget": "many"}, "budget='many' is no int; give one"),
+        ({"budget": "many"}, "budget must be of type int, not 'many'"),
         ({"method": "anneal"}, "unknown method 'anneal': did you mean 'annealing'?"),
     ],
 )
-def test_mistakes_are_told_in_one_line(given, said, tmp_path):
+def test_mistakes_are_one_line(given, said, tmp_path):
     with pytest.raises(UserError, match=re.escape(said)) as caught:
         placement.place(SMALL, workdir=tmp_path, **(QUICK | given))
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_no_path_is_refused(tmp_path):
+def test_other_objects_are_refused(tmp_path):
     with pytest.raises(UserError, match="an object of type dict is no model"):
         placement.place({}, workdir=tmp_path, **QUICK)
 
 
-def test_a_model_devices_and_shapes_are_given_as_python_has_them(tmp_path):
+def test_models_devices_and_shapes(tmp_path):
     model = small.convolutions(length=2)
     (name,) = model.input(0).names
     shape = tuple(model.input(0).shape)
@@ -74,17 +74,17 @@ def test_shapes_by_any_name_are_json():
     assert python_api._format_shapes({"a;b": (1, 3)}) == '{"a;b": [1, 3]}'
 
 
-@pytest.mark.parametrize("shapes", [{"x": None}, {"x": "1,3"}, {"x": (1.5,)}, [1, 2], {1: (2,)}, 3])
+@pytest.mark.parametrize("shapes", [{"x": None}, {"x": (1.5,)}, [1, 2], {1: (2,)}])
 def test_wrong_input_shapes_are_refused(shapes):
     with pytest.raises(UserError, match="pass a shape for each input"):
         python_api._format_shapes(shapes)
 
 
-def test_settings_show_only_what_differs_from_the_defaults():
+def test_settings_show_changes():
     assert repr(Settings(seed=3)) == "Settings(seed=3)"
 
 
-def test_models_are_compared_by_their_files(tmp_path):
+def test_models_are_compared(tmp_path):
     compared = placement.compare(
         [small.convolutions(length=2), SMALL],
         "heft",
@@ -99,7 +99,7 @@ def test_models_are_compared_by_their_files(tmp_path):
 @pytest.mark.parametrize(
     ("package", "use"), [("pandas", "to_pandas"), ("matplotlib.figure", "plot")]
 )
-def test_a_missing_extra_is_told_in_one_line(package, use, tmp_path, monkeypatch):
+def test_missing_extras_are_named(package, use, tmp_path, monkeypatch):
     rows = [{"graph": "g", "method": "heft", "seed": 0, "predicted_s": 1.0, "measured_s": None}]
     rows[0] |= {"versus_best_single_device": 1.0, "bound_s": None}
     compared = python_api.Comparison(tuple(rows), {}, {"rows": rows, "best": "heft"}, tmp_path)
@@ -118,14 +118,8 @@ def test_a_missing_extra_is_told_in_one_line(package, use, tmp_path, monkeypatch
         ({"graphs": "nothing.onnx"}, "no file 'nothing.onnx'"),
     ],
 )
-def test_mistakes_in_a_comparison_are_told_in_one_line(given, said, tmp_path):
+def test_mistakes_of_comparisons(given, said, tmp_path):
     call = {"graphs": SMALL, "methods": "heft", "devices": "roofline:cpu,gpu"} | given
     with pytest.raises(UserError, match=re.escape(said)) as caught:
         placement.compare(**call, workdir=tmp_path)
     assert "\n" not in str(caught.value)
-
-
-def test_mistakes_name_python_arguments():
-    with pytest.raises(UserError, match=re.escape("devices='roofline:")) as caught:
-        placement.place(SMALL, devices="host")
-    assert "--config" not in str(caught.value)

@@ -36,8 +36,6 @@ ENDLESS = "--config.budget=2000000000"
 TORN = b'{"method": "hsdag", "seed": 0}\n'  # a complete record has more keys
 GARBAGE = {
     "cut short": lambda data: data[: len(data) // 2],
-    "empty": lambda data: b"",
-    "zeros": lambda data: bytes(len(data)),
     "another file": lambda data: b'["x", {"y": null}]\n',
     "nested": lambda data: b"[" * 200_000 + b"\n",
 }
@@ -72,14 +70,14 @@ def check_set_aside(workdir: Path, path: Path, broken: bytes, flags: tuple[str, 
 
 
 @pytest.mark.parametrize("garbage", GARBAGE)
-def test_bounds_that_a_task_cannot_read_are_set_aside_and_made_anew(copy, garbage):
+def test_unreadable_bounds_are_set_aside(copy, garbage):
     path = copy / bounds.FILE
     before = path.read_bytes()
     check_set_aside(copy, path, GARBAGE[garbage](before), FLAGS)
     assert path.read_bytes() == before
 
 
-def test_a_checkpoint_of_other_shapes_is_set_aside_and_made_anew(tmp_path):
+def test_checkpoints_of_other_shapes(tmp_path):
     code, _, err = run(tmp_path, *LEARNED)
     assert code == 0, err
     (path,) = tmp_path.glob("checkpoint/*.msgpack")
@@ -92,7 +90,7 @@ def test_a_checkpoint_of_other_shapes_is_set_aside_and_made_anew(tmp_path):
 
 
 @pytest.mark.parametrize("garbage", GARBAGE)
-def test_a_checkpoint_that_cannot_be_read_is_set_aside(tmp_path, garbage, capsys):
+def test_unreadable_checkpoints_are_set_aside(tmp_path, garbage, capsys):
     path, state = tmp_path / "checkpoint" / "state.msgpack", {"elite": np.arange(12)}
 
     def restore() -> dict[str, np.ndarray] | None:
@@ -110,8 +108,8 @@ def test_a_checkpoint_that_cannot_be_read_is_set_aside(tmp_path, garbage, capsys
     assert not path.exists()
 
 
-@pytest.mark.parametrize("line", [b"nonsense\n", TORN, b"\x00\xff\n", b"[1]\n"])
-def test_valid_lines_of_a_log_are_kept(copy, line):
+@pytest.mark.parametrize("line", [b"nonsense\n", TORN])
+def test_valid_lines_are_kept(copy, line):
     path = copy / "metrics.jsonl"
     sound = path.read_bytes()
     path.write_bytes(sound + line)
@@ -124,7 +122,7 @@ def test_valid_lines_of_a_log_are_kept(copy, line):
     assert (copy / "metrics.jsonl.corrupt").read_bytes() == sound + line
 
 
-def test_a_directory_in_the_place_of_a_file_is_set_aside_too(copy):
+def test_directories_are_set_aside(copy):
     for name in ("metrics.jsonl", bounds.FILE):
         (copy / name).unlink()
         (copy / name).mkdir()
@@ -134,21 +132,19 @@ def test_a_directory_in_the_place_of_a_file_is_set_aside_too(copy):
     assert (copy / bounds.FILE).is_file()
 
 
-@pytest.mark.parametrize("garbage", GARBAGE)
-def test_a_report_names_the_summary_that_it_cannot_read(copy, garbage):
+def test_reports_name_unreadable_summaries(copy):
     path = copy / "summary.json"
-    path.write_bytes(GARBAGE[garbage](path.read_bytes()))
+    path.write_bytes(GARBAGE["cut short"](path.read_bytes()))
     code, _, err = command.answer("--task=report", f"--workdir={copy}")
     assert code == 2, err
     (line,) = err.splitlines()
     assert line.startswith(f"error: {str(path)!r} cannot be read: ")
 
 
-@pytest.mark.parametrize("broken", [b"{\n", b"[1, 2]\n", b"\xff\n"])
-def test_a_report_names_the_files_that_it_cannot_read(copy, broken):
+def test_reports_name_unreadable_files(copy):
     names = ("details.json", "config.json", "environment.json", "metrics.jsonl")
     for name in names:
-        (copy / name).write_bytes(broken)
+        (copy / name).write_bytes(b"[1, 2]\n")
     code, out, err = command.answer("--task=report", f"--workdir={copy}", plots=True)
     assert code == 0, err
     assert (copy / "report.html").exists()
@@ -156,22 +152,8 @@ def test_a_report_names_the_files_that_it_cannot_read(copy, broken):
         assert f"{str(copy / name)!r} cannot be read" in out
 
 
-def test_details_that_do_not_fit_together_are_left_out(copy):
-    details = json.loads((copy / "details.json").read_text())
-    for change in (
-        {"placement": [7] * len(details["placement"])},
-        {"assignment": details["assignment"][:-1]},
-        {"devices": ["one"]},
-    ):
-        (copy / "details.json").write_text(json.dumps(details | change))
-        code, out, err = command.answer("--task=report", f"--workdir={copy}", plots=True)
-        assert code == 0, err
-        assert "left out: " in out
-
-
-@pytest.mark.parametrize("garbage", GARBAGE)
-def test_a_users_unreadable_file_is_refused_by_name(tmp_path, garbage):
-    broken = GARBAGE[garbage](b'{"profiles": [], "crossings": {}, "placement": {}}')
+def test_users_unreadable_files_are_named(tmp_path):
+    broken = GARBAGE["cut short"](b'{"profiles": [], "crossings": {}, "placement": {}}')
     given = tmp_path / "given.json"
     given.write_bytes(broken)
     (tmp_path / "run").mkdir()
@@ -191,7 +173,7 @@ def test_a_users_unreadable_file_is_refused_by_name(tmp_path, garbage):
     assert given.read_bytes() == broken
 
 
-def test_a_second_command_in_a_directory_is_refused(tmp_path):
+def test_second_commands_are_refused(tmp_path):
     first = start(tmp_path, *FLAGS, ENDLESS)
     try:
         deadline = time.monotonic() + 600
@@ -211,7 +193,7 @@ def test_a_second_command_in_a_directory_is_refused(tmp_path):
     assert code == 0, err
 
 
-def test_a_comparison_locks_its_directory_and_its_cells(tmp_path):
+def test_comparisons_lock_their_cells(tmp_path):
     flags = (*FLAGS, ENDLESS, "--task=compare", "--config.methods=random,annealing")
     first = start(tmp_path, *flags, "--config.time_limit_s=600.0")
     try:
@@ -228,20 +210,10 @@ def test_a_comparison_locks_its_directory_and_its_cells(tmp_path):
         first.communicate()
 
 
-def test_a_claimed_directory_is_released(tmp_path):
-    workdirs.claim(tmp_path, progress.Display(progress.WARNING))
-    code, _, err = run(tmp_path, *FLAGS)
-    assert code == 2
-    assert "is in use" in err
-    workdirs.release(tmp_path)
-    code, _, err = run(tmp_path, *FLAGS)
-    assert code == 0, err
-
-
 @pytest.mark.parametrize(
     "name", [workdirs.LOCK, "metrics.jsonl", "tensorboard", "checkpoint", "interrupted"]
 )
-def test_links_in_a_run_directory_are_refused_and_their_targets_kept(name, tmp_path):
+def test_links_are_refused(name, tmp_path):
     outside, workdir = tmp_path / "outside", tmp_path / "run"
     workdir.mkdir()
     if name not in (workdirs.LOCK, "metrics.jsonl"):
@@ -256,24 +228,16 @@ def test_links_in_a_run_directory_are_refused_and_their_targets_kept(name, tmp_p
     assert list(outside.iterdir()) == [] if outside.is_dir() else outside.read_text() == ""
 
 
-@pytest.mark.parametrize("name", ["profile.json", bounds.FILE])
-def test_a_named_pipe_in_a_run_directory_is_set_aside(name, tmp_path):
-    os.mkfifo(tmp_path / name)
+def test_named_pipes_do_not_block(tmp_path):
+    os.mkfifo(tmp_path / bounds.FILE)
     code, out, err = run(tmp_path, *FLAGS)
     assert code == 0, err
     assert "named pipe" in out
-    assert (tmp_path / f"{name}.corrupt").is_fifo()
-
-
-def test_a_named_pipe_in_the_place_of_a_log_is_refused(tmp_path):
-    os.mkfifo(tmp_path / "metrics.jsonl")
-    code, _, err = run(tmp_path, *FLAGS)
-    assert code == 2
-    assert "named pipe" in err
+    assert (tmp_path / f"{bounds.FILE}.corrupt").is_fifo()
 
 
 @pytest.mark.parametrize("name", ["placed.xml", "link.xml", "summary.json"])
-def test_a_model_that_the_task_would_overwrite_is_refused(name, tmp_path):
+def test_models_are_not_overwritten(name, tmp_path):
     workdir, path = tmp_path / "run", tmp_path / "run" / name
     workdir.mkdir()
     flags = [f"--config.graph={path}"]
@@ -295,14 +259,14 @@ def test_a_model_that_the_task_would_overwrite_is_refused(name, tmp_path):
     assert {path.name: path.read_bytes() for path in workdir.iterdir()} == before
 
 
-def test_outputs_that_a_graph_must_not_be_are_listed(finished):
+def test_outputs_are_listed(finished):
     """Only files that could be a graph count; other tasks write the rest of the list."""
     written = {path.name for path in finished.iterdir() if path.suffix in (".json", ".xml")}
     assert written
     assert written <= set(workdirs.OUTPUTS)
 
 
-def test_an_interrupted_run_is_removed_without_the_users_files(finished, tmp_path):
+def test_users_files_are_kept(finished, tmp_path):
     separate = tmp_path / outputs.INTERRUPTED
     shutil.copytree(finished, separate)
     for name in (".lock", "metrics.jsonl", "bounds.json", "advice.json"):  # of a claimed one alone
@@ -328,13 +292,11 @@ def kinds(tokens: list) -> set[str]:
     return {re.sub("_(open|close)$", "", token.type) for token in tokens}.union(*below)
 
 
-@pytest.mark.parametrize("is_comparison", [False, True])
-def test_markup_in_a_summary_is_text_in_the_report(copy, is_comparison):
+def test_markup_in_summaries_is_text(copy):
     summary = json.loads((copy / "summary.json").read_text())
-    evil = {"status": f"finished {EVIL}"} | ({"graph": EVIL, "seed": 0} if is_comparison else {})
+    evil = {"status": f"finished {EVIL}", "graph": EVIL, "seed": 0}
     rows = [row | evil | {"method": f"{row['method']}{EVIL}"} for row in summary["rows"]]
-    if is_comparison:
-        rows += [row | {"graph": f"b{EVIL}"} for row in rows]
+    rows += [row | {"graph": f"b{EVIL}"} for row in rows]
     summary |= {"rows": rows, "best": rows[-1]["method"], "devices": [EVIL], "objective": EVIL}
     summary["graph"]["name"] = EVIL
     (copy / "summary.json").write_text(json.dumps(summary))
@@ -358,12 +320,7 @@ def read_only() -> None:
     os.replace = os.rename = os.unlink = os.mkdir = refuse
 
 
-@pytest.mark.parametrize("is_comparison", [False, True])
-def test_a_report_on_a_directory_that_cannot_be_written_to_is_printed(copy, is_comparison):
-    if is_comparison:
-        summary = json.loads((copy / "summary.json").read_text())
-        rows = [row | {"graph": "some", "seed": 0} for row in summary["rows"]]
-        (copy / "summary.json").write_text(json.dumps(summary | {"rows": rows}))
+def test_unwritable_runs_are_printed(copy):
     (copy / "report.md").unlink()
     before = {path: path.stat().st_mtime_ns for path in copy.rglob("*")}
     code, out, err = command.answer("--task=report", f"--workdir={copy}", broken=read_only)

@@ -91,7 +91,7 @@ def test_solvers_log_at_intervals(tmp_path, monkeypatch):
     assert result[0] == {"method": "lns", "seed": 0, "elapsed_s": 0.01, **result[0]}
     assert (result[0]["step"], result[0]["evaluations"]) == (1, 64)
     assert (result[-1]["step"], result[-1]["evaluations"], result[-1]["best_s"]) == (
-        100,
+        101,
         6400,
         0.01,
     )
