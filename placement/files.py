@@ -292,12 +292,15 @@ def _find_mismatch(data: Any, schema: Schema, name: str = "") -> str:
         parts = ((item, schema[0], f"{name}[{i}]") for i, item in enumerate(data))
         return next(filter(None, (_find_mismatch(*part) for part in parts)), "")
     if isinstance(schema, dict) and isinstance(data, dict):
-        if str in schema:
+        has_any_keys = str in schema
+        if has_any_keys:
             schema = dict.fromkeys(data, schema[str])
         for key, field in schema.items():
             is_optional = isinstance(field, OptionalField)
             if key in data:
                 field_name = f"{name}.{key}" if name else key
+                if has_any_keys:
+                    field_name = f"{name}[{key!r}]"
                 field_schema = field.schema if is_optional else field
                 if problem := _find_mismatch(data[key], field_schema, field_name):
                     return problem

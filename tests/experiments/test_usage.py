@@ -42,7 +42,7 @@ def test_help_fits_a_terminal(monkeypatch):
     assert shown.keys() >= set(main.TASKS)
     defaults = {f"{name}={value}" for name, value in Settings().to_dict().items()}
     assert len(defaults & shown.keys()) == 10
-    assert shown["budget=4000000"] == SUMMARIES["budget"]
+    assert SUMMARIES["budget"].startswith(shown["budget=4000000"])
     assert {"0", "2", "3", "130"} <= shown.keys()
     assert text.count("\n  python -m experiments.main --config=") == 2
 
