@@ -11,7 +11,6 @@ import io
 import os
 import re
 import runpy
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,9 +39,6 @@ _CONFIG = config_flags.DEFINE_config_file(
 )
 _WORKDIR = flags.DEFINE_string("workdir", None, "The run directory.")
 _TASK = flags.DEFINE_string("task", "place", f"One of {', '.join(TASKS)}.")
-_COORDINATOR = flags.DEFINE_string("coordinator", None, "HOST:PORT of process 0, of several.")
-_NUM_PROCESSES = flags.DEFINE_integer("num_processes", None, "Processes that train together.")
-_PROCESS_ID = flags.DEFINE_integer("process_id", None, "The number of this process, from 0.")
 
 
 def main(argv: Sequence[str]) -> None:
@@ -60,56 +56,15 @@ def main(argv: Sequence[str]) -> None:
             names = f"; configurations: {', '.join(usage.configs())}" if "config" in missing else ""
             raise UserError(f"--task={task} needs {flag_names}, such as {example}{names}")
         keep_compiled()
-        if _has_process_flags():
-            _run_distributed()
-        else:
-            _run()
+        # Imported late, as these modules load JAX and OpenVINO: help and mistakes print at once.
+        module = importlib.import_module(f"placement.pipeline.tasks.{task}")
+        progress = importlib.import_module("placement.pipeline.console.progress")
+        settings = None if _CONFIG.value is None else Settings.from_mapping(_CONFIG.value)
+        module.run(settings, _workdir(), progress.Display(flags.FLAGS.verbosity))
 
 
 def _workdir() -> Path | None:
     return Path(_WORKDIR.value) if _WORKDIR.value else None
-
-
-def _run() -> None:
-    # Imported late, as these modules load JAX and OpenVINO: help and mistakes print at once.
-    task = importlib.import_module(f"placement.pipeline.tasks.{_TASK.value}")
-    progress = importlib.import_module("placement.pipeline.console.progress")
-    workdir = _workdir()
-    settings = None if _CONFIG.value is None else Settings.from_mapping(_CONFIG.value)
-    display = progress.Display(flags.FLAGS.verbosity)
-    task.run(settings, workdir, display)
-
-
-def _has_process_flags() -> bool:
-    """Returns whether the flags make this process one of several.
-
-    Raises:
-      UserError: some of the three flags are missing.
-    """
-    values = {flag.name: flag.value for flag in (_COORDINATOR, _NUM_PROCESSES, _PROCESS_ID)}
-    missing = [name for name, value in values.items() if value is None]
-    if len(missing) == len(values):
-        return False
-    if missing:
-        raise UserError(
-            f"--{' and --'.join(missing)} missing; give each of several processes "
-            "--coordinator=HOST:PORT --num_processes=N --process_id=I"
-        )
-    return True
-
-
-def _run_distributed() -> None:
-    # `follower` comes first: it loads OpenVINO, which forks, and JAX may not have threads by then.
-    follower = importlib.import_module("placement.pipeline.distributed.follower")
-    processes = importlib.import_module("placement.pipeline.distributed.processes")
-    processes.join(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value)
-    if _PROCESS_ID.value:
-        # Ctrl-C often reaches all processes of a terminal: process 0 decides when all stop.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        follower.run()
-        return
-    with processes.stopping():
-        _run()
 
 
 def parse(argv: list[str]) -> list[str]:

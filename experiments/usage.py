@@ -22,10 +22,6 @@ _MOST_USED = (
 )
 _FLAGS = {
     "--verbosity=0": "-1 prints results and warnings alone, 1 details too",
-    "--coordinator=HOST:PORT": "process 0's address, to train in several processes "
-    "(docs/DISTRIBUTED.md)",
-    "--num_processes=N": "the number of these processes",
-    "--process_id=I": "the number of this process, from 0",
 }
 COMMAND = "python -m experiments.main"
 

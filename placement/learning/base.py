@@ -9,7 +9,6 @@ of each, graph after graph. Episodes are compared only with those of their own g
 
 import dataclasses
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import chex
@@ -24,7 +23,7 @@ from jax.interpreters import partial_eval
 
 from placement import arguments
 from placement.errors import UserError
-from placement.learning import advantages, mesh
+from placement.learning import advantages
 from placement.types import Array, LogProb, Params, Policy, Sample
 
 # Baselines that compare an episode with the other episodes of its graph.
@@ -82,14 +81,11 @@ class Learner(NamedTuple):
     - `update(state, graph, sample, latency_s, reference_s, feasible) -> (State, metrics)` learns
       from latencies [B, T], which are penalised for infeasible placements. The reference is [], or
       [G] for G graphs. `feasible` [B, T] marks feasible placements; None: the finite latencies.
-    - `place(state) -> State` puts a state, such as one from a checkpoint, on the JAX devices where
-      `update` leaves it: on one, or on all that share the samples.
     """
 
     init: Callable[[chex.PRNGKey, jraph.GraphsTuple], State]
     sample: Callable[[State, jraph.GraphsTuple], tuple[State, Sample]]
     update: Callable[..., tuple[State, dict[str, Array]]]
-    place: Callable[[State], State]
 
 
 class Batch(NamedTuple):
@@ -132,7 +128,6 @@ def make_learner(
     settings: Settings,
     loss: Loss,
     take_steps: Callable[[Descend, State, Batch], tuple[State, Metrics]] | None = None,
-    num_minibatches: int = 1,
     give_credit: GiveCredit | None = None,
 ) -> Learner:
     """Makes the learner that minimises a loss; `sample` and `update` are jitted.
@@ -142,12 +137,10 @@ def make_learner(
       settings: the hyper-parameters.
       loss: the loss of a batch.
       take_steps: takes the gradient steps of an update; None: one on the whole batch.
-      num_minibatches: number of equal parts that `take_steps` cuts a batch into.
       give_credit: computes the advantages; None: `compute_advantages`.
 
     Raises:
-      UserError: a setting is unknown, or there are too few samples for the baseline. `init` raises
-        it if the JAX devices cannot share the samples equally.
+      UserError: a setting is unknown, or there are too few samples for the baseline.
     """
     for setting, value, valid in (
         ("reward", settings.reward, advantages.REWARDS),
@@ -175,7 +168,6 @@ def make_learner(
         return policy.sample(params, key, graph, settings.num_samples)
 
     def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> State:
-        mesh.check_num_samples(settings.num_samples, num_minibatches)
         key, init_key = jax.random.split(key)
         params = initial_params(policy.init, init_key, graph)
         num_steps = jax.eval_shape(draw, params, init_key, graph).log_prob.shape[1]
@@ -222,12 +214,10 @@ def make_learner(
         give = give_credit or compute_advantages
         advantage, baseline = give(settings, state, latency_s, reference_s)
         state = state._replace(baseline=baseline, updates=state.updates + 1)
-        batch = Batch(samples, mesh.replicate(advantage))
+        batch = Batch(samples, advantage)
         return descend(state, batch) if take_steps is None else take_steps(descend, state, batch)
 
-    return Learner(
-        init, sample, update, partial(mesh.replicate_to_mesh, num_samples=settings.num_samples)
-    )
+    return Learner(init, sample, update)
 
 
 def initial_params(

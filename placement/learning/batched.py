@@ -133,7 +133,7 @@ def train_step(learner: Learner, state: State, batch: Stack) -> tuple[State, Met
         return jax.tree.map(lambda leaf: leaf.reshape(placement.shape[:2]), outcome)
 
     outcome: simulators.Outcome = jax.lax.map(  # [G, num_samples, T] each
-        lambda graph: mesh.replicate(mesh.shard_map(simulate, *graph)), (batch.tables, placements)
+        lambda graph: mesh.shard_map(simulate, *graph), (batch.tables, placements)
     )
     latency_s = outcome.penalised_s()
     ratio = jnp.exp(jnp.log(latency_s.min(axis=(1, 2)) / batch.reference_s).mean())
@@ -169,7 +169,7 @@ def train_by_local_search(learner: Learner, state: State, batch: Stack) -> tuple
         )
         state, samples = learner.sample(state._replace(local_search=search), graph)
         placements = samples.placement[:, 0]
-        outcome = mesh.replicate(mesh.shard_map(batch.simulate, tables, placements))
+        outcome = mesh.shard_map(batch.simulate, tables, placements)
         latency_s, is_feasible = outcome.penalised_s()[:, None], outcome.feasible[:, None]
         reference_s = jnp.asarray(batch.reference_s)[index]
         state, metrics = learner.update(state, graph, samples, latency_s, reference_s, is_feasible)

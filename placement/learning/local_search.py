@@ -124,7 +124,7 @@ def make_learner(policy: Policy, settings: base.Settings) -> base.Learner:
         )
         return state._replace(local_search=chain), metrics
 
-    return base.Learner(init, sample, update, learner.place)
+    return base.Learner(init, sample, update)
 
 
 def subtract_other_draws(reward: Array, draw: Array) -> Array:

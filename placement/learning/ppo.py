@@ -76,7 +76,7 @@ def make_learner(
         state, metrics = jax.lax.scan(epoch, state, length=epochs)
         return state, jax.tree.map(jnp.mean, metrics)  # means over the gradient steps
 
-    return base.make_learner(policy, settings, loss, take_steps, num_minibatches)
+    return base.make_learner(policy, settings, loss, take_steps)
 
 
 def surrogate(log_ratio: Array, advantage: Array, *, clip: float) -> tuple[Array, Array]:

@@ -142,11 +142,10 @@ def search(
         memory, such as `Instance.evaluate_penalised`. None: those of `evaluate`, as on devices.
     """
     num_ops = progress.elite.shape[1]
-    progress = progress._replace(state=learner.place(progress.state))
     while progress.evaluations < budget:
         state, samples = learner.sample(progress.state, graph)
         batch, steps = samples.log_prob.shape
-        placements = _flatten_and_lift(mesh.fetch(samples), assignment, num_ops)
+        placements = _flatten_and_lift(jax.device_get(samples), assignment, num_ops)
         remaining = budget - progress.evaluations
         latency_s = np.asarray(evaluate(placements[:remaining]), np.float32)
         evaluated = len(latency_s)
@@ -174,7 +173,7 @@ def search(
 
 def compile_search(learner: Learner, graph: jraph.GraphsTuple, progress: Progress) -> None:
     """Compiles the steps of `search` for such arguments, without changing anything."""
-    state, samples = learner.sample(learner.place(progress.state), graph)
+    state, samples = learner.sample(progress.state, graph)
     latency_s = jnp.ones(samples.log_prob.shape, jnp.float32)
     reference_s = jnp.float32(progress.reference_s)
     is_feasible = jnp.isfinite(latency_s)
@@ -191,7 +190,7 @@ def compile_search_simulated(
     chunk: int = 16,
 ) -> None:
     """Compiles the steps of `search_simulated` for such arguments, without taking any."""
-    inputs, state = _make_inputs(graph, simulator, progress), learner.place(progress.state)
+    inputs, state = _make_inputs(graph, simulator, progress), progress.state
     sizes, no_steps = (simulator.num_ops, chunk), np.int32(0)
     jax.block_until_ready(
         _run_steps(learner, simulator.simulate, *sizes, inputs, state, no_steps, no_steps)
@@ -223,7 +222,6 @@ def search_simulated(
     """
     inputs = _make_inputs(graph, simulator, progress)
     num_ops = progress.elite.shape[1]
-    progress = progress._replace(state=learner.place(progress.state))
     while progress.evaluations < budget:
         remaining = np.int32(min(budget - progress.evaluations, np.iinfo(np.int32).max))
         max_steps = np.int32(chunk if pace is None else min(chunk, max(1, pace())))
@@ -238,7 +236,7 @@ def search_simulated(
             max_steps,
         )
         records, latencies_s = [], []
-        results = mesh.fetch(results)
+        results = jax.device_get(results)
         # Steps that were not taken come last and evaluated nothing.
         for i in range(np.count_nonzero(results.evaluated)):
             result: _StepResult = jax.tree.map(lambda leaf, i=i: leaf[i], results)
@@ -306,7 +304,7 @@ def _run_steps(
     def take_step(state: State, remaining: Array) -> tuple[State, _StepResult]:
         sampled_state, samples = learner.sample(state, inputs.graph)
         placements = _flatten_and_lift(samples, inputs.assignment, num_ops)
-        outcome = mesh.replicate(mesh.shard_map(simulate, inputs.tables, placements))
+        outcome = mesh.shard_map(simulate, inputs.tables, placements)
         evaluated = jnp.minimum(remaining, len(placements))
         is_evaluated = jnp.arange(len(placements)) < evaluated
         latency_s = jnp.where(is_evaluated & outcome.feasible, outcome.latency_s, jnp.inf)

@@ -57,7 +57,7 @@ def place(
     """
     inputs = graph, simulator.tables, simulator.assignment, params
     shape = simulator.num_ops, num_samples, steps
-    placements, latency_s = mesh.fetch(_place(improve, simulator.simulate, shape, inputs, key))
+    placements, latency_s = jax.device_get(_place(improve, simulator.simulate, shape, inputs, key))
     best = int(np.argmin(latency_s))
     return Result(placements[best], np.minimum.accumulate(latency_s), steps * num_samples)
 
@@ -77,7 +77,7 @@ def _place(
     def step(current: Array | None, key: chex.PRNGKey) -> tuple[Array, tuple[Array, Array]]:
         improved = improve(params, key, graph, current, num_samples).placement[:, 0]
         lifted = lift_to_ops(improved, assignment, num_ops)
-        outcome = mesh.replicate(mesh.shard_map(simulate, tables, lifted))
+        outcome = mesh.shard_map(simulate, tables, lifted)
         latency_s = jnp.where(outcome.feasible, outcome.latency_s, jnp.inf)
         fastest = jnp.argsort(latency_s)[: num_samples // COPIES]
         best = fastest[0]

@@ -3,7 +3,6 @@
 The shipped policy is the result of the task `pretrain` with its configuration.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -109,18 +108,16 @@ def find(
     limits: SearchLimits,
     *,
     path: Path = SHIPPED,
-    run: Callable[[Pretrained], Solution] = place,
 ) -> Solution:
     """Places with a policy that has learned on other graphs, without learning on this one.
 
     Args:
       problem, seed, limits: as of every `placement.solvers.base.Find`.
       path: the file of the policy.
-      run: `place`, or a function that shares it with other processes.
 
     Raises:
       UserError: as `load` and `check_zero_shot`.
     """
-    solution = run(prepare(problem, path, seed))
+    solution = place(prepare(problem, path, seed))
     limits.report(solution.evaluations, solution.value_s, solution.placement)
     return solution

@@ -1,4 +1,4 @@
-"""Runs one search of a learned method: logged, shown, saved, and shared with other processes."""
+"""Runs one search of a learned method: logged, shown and saved."""
 
 import functools
 import hashlib
@@ -6,10 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import flax.serialization
-import jax
 import numpy as np
 
 from placement.learning import trainer
@@ -18,7 +15,6 @@ from placement.methods.checkpoints import restored
 from placement.pipeline import checkpoints, loading
 from placement.pipeline.console import metrics
 from placement.pipeline.console import progress as progress_lib
-from placement.pipeline.distributed import processes
 from placement.pipeline.settings import Settings
 from placement.solvers.limits import NO_METRICS, Observe, SearchLimits, ignore_progress
 from placement.types import Evaluate, Solution, Status
@@ -83,21 +79,7 @@ def train(
             observe(progress.evaluations, progress.best_s, progress.elite[0], NO_METRICS)
         single_s, params = float(progress.reference_s), progress.state.params
         pace = learned.make_pace(time.monotonic)
-        reports = search.steps(
-            progress,
-            settings.budget,
-            lambda placements: processes.broadcast(np.asarray(evaluate(placements), np.float32)),
-            lambda: int(processes.broadcast(pace())),
-        )
-
-        def job() -> dict[str, Any]:
-            return {
-                "method": method,
-                "measured": search.is_measured,
-                "problem": processes.pack_problem(search.problem),
-                "budget": int(settings.budget),
-                "progress": flax.serialization.to_bytes(jax.device_get(progress)),
-            }
+        reports = search.steps(progress, settings.budget, evaluate, pace)
 
         def keep(report: trainer.Report) -> None:
             nonlocal params
@@ -112,10 +94,7 @@ def train(
 
         resumed = {"step": int(progress.step), "evaluations": int(progress.evaluations)}
         solution = learned.to_solution(progress, Status.TIME_LIMIT)
-        with (
-            metrics.Log(workdir, method, settings.seed, **resumed) as log,
-            processes.lead_followers("search", job),
-        ):
+        with metrics.Log(workdir, method, settings.seed, **resumed) as log:
             search.compile(progress)
             compile_s = time.monotonic() - began_s
             phase.note("")  # logs the seconds of the note above
@@ -132,22 +111,6 @@ def train(
         solution = solution._replace(placement=nowhere[0], elite=nowhere, status=Status.INFEASIBLE)
     search_s = spent_s + time.monotonic() - began_s
     return solution._replace(search_s=search_s, compile_s=compile_s)
-
-
-def follow(job: dict[str, Any]) -> None:
-    """Takes the steps of a search that process 0 takes.
-
-    Raises:
-      processes.Stopped: process 0 has stopped before the budget was spent.
-    """
-    problem = processes.unpack_problem(job["problem"])
-    search = learned.Search.prepare(job["method"], problem, job["measured"])
-    fresh = search.start(0, problem.evaluate)
-    progress = flax.serialization.from_bytes(fresh, job["progress"])
-    receive = processes.broadcast
-    search.compile(progress)
-    for _ in search.steps(progress, job["budget"], lambda _: receive(), receive):
-        pass
 
 
 def _fingerprint(method: str, settings: Settings, problem: loading.SearchProblem) -> str:

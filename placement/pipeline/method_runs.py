@@ -7,10 +7,8 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import flax.serialization
-import jax
 import numpy as np
 
 from placement import arguments
@@ -23,7 +21,6 @@ from placement.methods import learned, pretrained
 from placement.pipeline import learned_search, loading
 from placement.pipeline import target as target_lib
 from placement.pipeline.console import faults, metrics, progress
-from placement.pipeline.distributed import processes
 from placement.pipeline.results.rows import Row
 from placement.pipeline.settings import Settings
 from placement.reporting import units
@@ -186,36 +183,14 @@ def _make_openvino_row(context: Context, method: str) -> Row:
 
 
 def _run_zero_shot(context: Context) -> Row:
-    def place(policy: pretrained.Pretrained) -> Solution:
-        def job() -> dict[str, Any]:
-            return {
-                "method": policy.method,
-                "problem": processes.pack_problem(policy.search.problem),
-                "params": flax.serialization.to_bytes(policy.params),
-                "key": np.asarray(policy.key),
-            }
-
-        with processes.lead_followers("zero_shot", job):
-            return pretrained.place(policy)
-
     settings = context.settings
     limits = SearchLimits(settings.time_limit_s, settings.budget, context.incumbent.observe)
     path = Path(settings.init_from or pretrained.SHIPPED)
     with context.display.phase("placing with zero_shot"):
-        solution = pretrained.find(
-            context.problem.coarse, settings.seed, limits, path=path, run=place
-        )
+        solution = pretrained.find(context.problem.coarse, settings.seed, limits, path=path)
     # `_make_row` computes its value in the simulator.
     solution = solution._replace(value_s=math.nan, search_s=limits.elapsed_s())
     return _make_row(context, "zero_shot", solution)
-
-
-def follow(job: dict[str, Any]) -> None:
-    """Places what process 0 places with `zero_shot`."""
-    search = learned.Search.prepare(job["method"], processes.unpack_problem(job["problem"]))
-    fresh = jax.jit(search.method.policy.init)(job["key"], search.policy_input.graph)
-    params = flax.serialization.from_bytes(fresh, job["params"])
-    pretrained.place(pretrained.Pretrained(job["method"], search, params, job["key"]))
 
 
 def _solve(name: str, context: Context) -> Row:

@@ -19,7 +19,6 @@ from tests.docs import pages
 KEYS = set(common.base())
 # Flags of absl and of the entry point; `--config.KEY` are checked by their key.
 FLAGS = {"--config", "--workdir", "--task", "--help", "--helpfull", "--verbosity"}
-FLAGS |= {"--coordinator", "--num_processes", "--process_id"}
 _EXTENSIONS = "py|md|json|jsonl|xml|bin|blob|csv|html|png|svg|cff|toml"
 _FILE = re.compile(rf"[\w.*/-]*\w\.({_EXTENSIONS})|[\w.-]+(/[\w.*-]+)*/")
 _DOTTED = re.compile(r"(?:placement|experiments|configs)(?:\.\w+)+")

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import flax.serialization
 import jax
 import jraph
 import numpy as np
@@ -27,7 +26,6 @@ from placement.methods import learned, pretrained
 from placement.methods.checkpoints import restored
 from placement.pipeline import checkpoints, loading, workdirs
 from placement.pipeline.console import metrics, progress
-from placement.pipeline.distributed import processes
 from placement.pipeline.settings import Settings
 from placement.reporting import runs
 from placement.simulators import OBJECTIVES
@@ -99,7 +97,7 @@ def run(
     }
     with display.phase("reading graphs"):
         batches = _make_batches(job, method, display)
-    record = _train(settings, workdir, method, batches, job, display)
+    record = _train(settings, workdir, method, batches, display)
     record |= {
         "objective": settings.objective,
         "families": settings.families,
@@ -177,7 +175,6 @@ def _train(
     workdir: Path,
     method: learned.Method,
     batches: list[batched.Stack],
-    job: dict[str, Any],
     display: progress.Display,
 ) -> dict[str, Any]:
     """Trains on all batches again and again, in a new order each time, until a limit.
@@ -209,14 +206,9 @@ def _train(
             evaluations=current.evaluations,
         ) as log,
         progress.stop_on_interrupt(display, stop),
-        processes.lead_followers(
-            "pretrain",
-            lambda: job | {"state": flax.serialization.to_bytes(jax.device_get(current.state))},
-        ),
     ):
         phase.goal = progress.Goal(settings.budget, settings.time_limit_s, spent_s=current.spent_s)
         start_s = time.monotonic() - current.spent_s
-        current = current._replace(state=method.learner.place(current.state))
         saved_s, ratios, status = time.monotonic(), list[float](), None
         order = _batch_order(settings.seed, len(batches), current.batches)
         while status is None:
@@ -230,7 +222,7 @@ def _train(
                 index = next(order)
                 size = np.shape(batches[index].graphs.nodes["mask"])[1]
                 phase.note(f"compiling for {_BATCH_SIZE} graphs of {size}" if not ratios else "")
-                batch = batches[processes.broadcast(index)]
+                batch = batches[index]
                 state, report = learn(method.learner, current.state, batch)
                 record = {name: float(value) for name, value in report.items()}
                 evaluations = current.evaluations + int(record.pop("evaluated"))
@@ -255,22 +247,6 @@ def _train(
         "elapsed_s": current.spent_s,
         "status": status,
     }
-
-
-def follow(job: dict[str, Any]) -> None:
-    """Repeats the training steps of process 0.
-
-    Raises:
-      processes.Stopped: process 0 has stopped.
-    """
-    text = job["method"]
-    method = _make_method(text, len(job["devices"][0]))
-    batches = _make_batches(job, method, progress.Display(progress.WARNING))
-    fresh = _initialise(text, method, batches, 0)
-    learn = _POLICIES[text.split(":")[0]].learn
-    state = method.learner.place(flax.serialization.from_bytes(fresh, job["state"]))
-    while True:
-        state, _ = learn(method.learner, state, batches[processes.broadcast()])
 
 
 def _batch_order(seed: int, count: int, num_done: int) -> Iterator[int]:

@@ -1,1 +1,0 @@
-"""Training in several processes."""
