@@ -95,9 +95,9 @@ def advise(model: str, workdir: Path | None, verbosity: int, **settings: Value) 
 @main.command()
 @click.argument("model")
 @_workdir("runs/MODEL")
-@_options(*_SEARCH, "calibration_placements")
+@_options(*_SEARCH)
 def profile(model: str, workdir: Path | None, verbosity: int, **settings: Value) -> None:
-    """Profiles MODEL, calibrates its costs and checks the predictions."""
+    """Profiles MODEL, and corrects its costs by measuring a few placements."""
     _run("profile", {"graph": model, **settings}, workdir, verbosity)
 
 

@@ -44,24 +44,6 @@ def _drop_columns(lines: Sequence[str], dropped: Sequence[str]) -> Grid:
     return [header[i] for i in indices], [[row[i] for i in indices] for row in rows]
 
 
-def read_fidelity(names: Sequence[str]) -> Grid:
-    """Reads the accuracy of predictions from runs of `--task=profile`."""
-    header = ["graph", "predicted by", "costs", "placements", "Spearman", "median error"]
-    rows = []
-    for run in names:
-        record = stored.read_json(run, "fidelity.json")
-        rows += [
-            [
-                *(record["graph"], row["predicted by"], row["costs"], str(row["placements"])),
-                *(f"{row['spearman']:.3f}", f"{row['median_error']:.1%}"),
-                f"{row['p90_error']:.1%}",
-            ]
-            for row in record["rows"]
-            if row["kind"] == "all"
-        ]
-    return [*header, "90th percentile"], rows
-
-
 def _format_ms(seconds: float | None) -> str:
     """Formats seconds as milliseconds with four digits."""
     if seconds is None or not math.isfinite(seconds):
@@ -257,7 +239,6 @@ _SERIAL_METHODS = ("hsdag", "hierarchical", "local_search")
 TABLES: dict[str, Callable[[], Grid]] = {
     "quickstart": partial(read_report, "quickstart", "status"),
     "tutorial": partial(read_report, "tutorial", "status"),
-    "concurrent_fidelity": partial(read_fidelity, stored.find("fidelity-*")),
     "verdicts": partial(read_verdicts, stored.find("advice-*"), ("serial", "makespan", "max_load")),
     "streams": partial(read_gains, stored.find("stream-*"), "ideals_dp"),
     "concurrent_gains": partial(read_gains, stored.find("gains-*"), "search"),

@@ -25,7 +25,7 @@ FOLDER = ROOT / "runs" / "tables"
 COMMANDS: dict[str, str] = json.loads(Path(__file__).with_name("commands.json").read_text("utf-8"))
 ARCHIVE = Path(__file__).with_name("runs.zip")
 PRINTED = "printed.json"  # the last line that a module other than experiments.main printed
-_FILES = "advice.json", "config.json", "fidelity.json", PRINTED, "report.md", runs.SUMMARY
+_FILES = "advice.json", "config.json", PRINTED, "report.md", runs.SUMMARY
 _DATE = (1980, 1, 1, 0, 0, 0)  # of every file, so that equal results make equal bytes
 
 

@@ -44,7 +44,6 @@ from typing import NamedTuple
 import chex
 import numpy as np
 
-from placement.costs import calibrate
 from placement.graphs import dag
 from placement.instance import Instance
 
@@ -63,10 +62,6 @@ class Schedule(NamedTuple):
     start_s: np.ndarray  # float64 [P]
     finish_s: np.ndarray  # float64 [P]
     stretch: np.ndarray  # float64 [P]: duration over the duration without other devices
-    # A longest path, from its last segment back: each is followed by the segment that it waited for
-    # the longest. `waited` has the graph's edges on the path; waiting for the device has none.
-    critical: tuple[int, ...]
-    waited: tuple[int, ...]
 
     @property
     def latency_s(self) -> float:
@@ -108,68 +103,16 @@ def schedule(problem: Instance, placement: np.ndarray, segments: Segments) -> Sc
     part[row.ops] = np.cumsum(begins[row.ops]) - 1
     part = part[first]
     run = row.run(begins[row.ops], shared=True)
-    path, waited = [int(np.argmax(run.finish_s))], []
-    while (link := run.last[path[-1]]) >= 0:
-        path.append(int(run.sources[link]))
-        waited.append(int(run.edges[link]))
     return Schedule(
         start_s=np.array(run.start_s)[part],
         finish_s=np.array(run.finish_s)[part],
         stretch=np.array(run.stretch)[part],
-        critical=tuple(np.argsort(part)[path].tolist()),
-        waited=tuple(edge for edge in waited if edge >= 0),
     )
 
 
 def latency_s(problem: Instance, placement: np.ndarray) -> float:
     """Computes the latency in seconds of a placement int32 [N] that runs in segments."""
     return schedule(problem, placement, cut(problem, placement)).latency_s
-
-
-def sum_terms(
-    problem: Instance,
-    placement: np.ndarray,
-    segments: Segments,
-    timing: Schedule,
-    kind: np.ndarray | None = None,
-) -> calibrate.Terms:
-    """Sums the costs on a schedule's longest path, at the problem's costs.
-
-    Args:
-      problem: N operations.
-      placement: int32 [N].
-      segments: as `cut` returns them.
-      timing: the schedule of the segments, at any costs.
-      kind: int [N]: the kind of each operation, for separate terms; or None.
-    """
-    row = _Row(problem, placement, np.concatenate(segments))
-    part = np.empty(problem.graph.num_ops, int)
-    for number, members in enumerate(segments):
-        part[members] = number
-    critical, stretch = np.isin(part, timing.critical), timing.stretch[part]
-    lost_s, is_full_loss = row.lost_s(part[row.ops])
-    weight = np.where(critical, stretch, 0.0)[row.ops]
-    compute_s = np.asarray(problem.costs.compute_s, float)
-    op_compute_s = compute_s[np.arange(len(part)), placement] * stretch
-    edges = np.array(timing.waited, int)
-    pair = placement[problem.graph.senders[edges]], placement[problem.graph.receivers[edges]]
-    fixed_s = np.asarray(problem.costs.transfer_fixed_s, float)[edges[pair[0] != pair[1]]]
-    transfers = np.zeros((compute_s.shape[1],) * 2)
-    num_bytes = np.zeros_like(transfers)
-    np.add.at(transfers, pair, 1)
-    np.add.at(num_bytes, pair, problem.graph.edge_bytes[edges])
-    return calibrate.Terms(
-        compute_s=calibrate.sum_by_device(
-            op_compute_s[critical],
-            placement[critical],
-            compute_s.shape[1],
-            None if kind is None else kind[critical],
-        ),
-        transfers=transfers,
-        transfer_bytes=num_bytes,
-        fusion_loss_s=float(lost_s @ weight + fixed_s.sum()),
-        num_lost_fusions=float(is_full_loss @ weight),
-    )
 
 
 def count_other_devices(problem: Instance) -> np.ndarray:

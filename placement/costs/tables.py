@@ -14,7 +14,7 @@ from placement.types import CostModel, OpGraph, SegmentCosts, TensorBytes
 _LAUNCH_QUANTILE = 0.1
 
 # A fused operation that runs alone reads and writes its tensor once more. One core streams 8 GB/s
-# through OpenVINO's element-wise kernels out of cache. Calibration corrects this estimate.
+# through OpenVINO's element-wise kernels out of cache.
 _STREAM_BYTES_PER_S = 8e9
 
 

@@ -6,8 +6,7 @@ few operations, or one kernel of an accelerator is faulty. `divide` finds these 
 1. Bisection measures the output error that parts of the model cause on the device, while the rest
    runs on the reference device (`placement.search.sensitivity`).
 2. Errors are assumed to add up. Under `serial` the candidates are the front of latency against
-   error (`placement.solvers.error_front`). A few of them are timed, which calibrates the costs of
-   transfers, and the front is computed again. Under other objectives the candidates keep the most
+   error (`placement.solvers.error_front`). Under other objectives the candidates keep the most
    sensitive units off the device, as many as needed.
 3. The fastest candidate that is accurate enough is found by measuring errors. Each measured error
    rescales the predicted ones. If it has nothing on the device, the candidates of other objectives
@@ -26,17 +25,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from placement.analysis import latency_terms
-from placement.costs.calibrate import Calibration, apply_calibration, fit_if_better
 from placement.graphs import coarsen
 from placement.pipeline import loading
 from placement.runtime.devices import Device, reference_device
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import (
-    MIN_SAMPLES,
     Candidate,
-    Measure,
-    Measurement,
     PlacementError,
 )
 from placement.runtime.models.outputs import OutputCheck
@@ -48,8 +42,6 @@ from placement.types import CostModel
 _NEGLIGIBLE = 0.1  # share of the accepted error: parts with less are not divided
 _MAX_TRIES = 10  # candidates whose errors are measured
 _NUM_NAMED = 5  # culprits in a message
-_NUM_TIMED = 6  # placements of the front that are timed
-_TIMING_S = 3.0  # for all of them together, at least `MIN_SAMPLES` rounds
 
 
 class Culprit(NamedTuple):
@@ -76,7 +68,6 @@ class Division(NamedTuple):
     num_failed: int  # of these, placements that did not run; they count as wrong
     sensitivity_s: float  # seconds for step 1
     seconds: float  # for all steps
-    calibration: Calibration | None  # of the costs, by timed placements; None: not better
 
     def describe(self) -> str:
         """Returns one line: the error, the operations that cause it, and the remaining error."""
@@ -97,7 +88,7 @@ class Division(NamedTuple):
           affinity: the device of every operation in the placement to report.
         """
         values = self._asdict()
-        del values["allowed"], values["calibration"]
+        del values["allowed"]
         return values | {
             "num_allowed": len(self.allowed),
             "culprits": [
@@ -237,19 +228,12 @@ def divide(
     parts = sensitivity.bisect(num_units, meter.measure_part, _NEGLIGIBLE * max_error, is_over)
     sensitivity_s = time.monotonic() - start_s
     errors = np.nan_to_num(sensitivity.share_errors(parts), nan=np.inf, posinf=np.inf)
-    calibration = None
     if problem.full.objective == "serial":
         op_errors = np.zeros((problem.coarse.graph.num_ops, len(problem.full.devices)))
         op_errors[units.coarse_op, column] = errors
         op_errors[:, [name in excluded_devices for name in problem.full.devices]] = np.inf
         limits = SearchLimits(time_limit_s, 1)
         front = error_front.error_front(problem.coarse, op_errors, limits)
-        note("timing placements")
-        calibration = _calibrate(problem, front, measurer)
-        if calibration is not None:
-            costs = apply_calibration(problem.coarse.costs, calibration)
-            calibrated = problem.coarse._replace(costs=costs)
-            front = error_front.error_front(calibrated, op_errors, limits)
         placements = np.array([point.placement[units.coarse_op] for point in front], int)
         is_kept_by_point = placements.reshape(len(front), num_units) == column
         candidates = _Candidates(is_kept_by_point, np.array([point.error for point in front]))
@@ -293,7 +277,6 @@ def divide(
         num_failed=meter.num_failed,
         sensitivity_s=sensitivity_s,
         seconds=time.monotonic() - start_s,
-        calibration=calibration,
     )
 
 
@@ -314,33 +297,6 @@ def _collect_units(
     return _Units(
         tuple(tuple(class_ops[number]) for number in numbers), coarse.classes.first_ops[numbers]
     )
-
-
-def _calibrate(
-    problem: loading.SearchProblem, front: Sequence[error_front.FrontPoint], measurer: Measurer
-) -> Calibration | None:
-    """Calibrates costs by the latencies of a few placements; None if that is no better.
-
-    A profile misses most of the cost of a cut, which depends on the operations beside it.
-    """
-    numbers = np.unique(np.linspace(0, max(0, len(front) - 1), _NUM_TIMED).round().astype(int))
-    singles = [np.full(problem.coarse.graph.num_ops, d) for d in range(len(measurer.devices))]
-    placements = [front[n].placement for n in numbers if front]
-    placements += [p.astype(np.int32) for p in singles if np.isfinite(problem.coarse.value_s(p))]
-    candidates = [
-        loading.make_candidate(problem, placement, measurer.devices, "hetero")
-        for placement in placements
-    ]
-    request = Measure(candidates, MIN_SAMPLES, _TIMING_S, accept_wrong=True)
-    measured = [
-        (latency_terms.prepare(problem.coarse, placement), outcome.latency.median)
-        for placement, outcome in zip(placements, measurer.ask(request), strict=True)
-        if isinstance(outcome, Measurement)
-    ]
-    if len(measured) < 2:
-        return None
-    terms, latencies_s = zip(*measured, strict=True)
-    return fit_if_better(problem.coarse.costs, terms, np.array(latencies_s))
 
 
 def _threshold_candidates(errors: np.ndarray) -> _Candidates:

@@ -18,18 +18,15 @@ from placement.errors import UserError
 from placement.instance import Instance
 from placement.learning import trainer
 from placement.methods import learned, pretrained
-from placement.pipeline import learned_search, loading
+from placement.pipeline import correction_loop, learned_search, loading
 from placement.pipeline import target as target_lib
 from placement.pipeline.console import faults, metrics, progress
 from placement.pipeline.results.rows import Row
 from placement.pipeline.settings import Settings
 from placement.reporting import units
 from placement.runtime.execution import mixed_precision
-from placement.runtime.measurement.evaluate import MeasuredEvaluate
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Candidate, HeteroChoice
-from placement.search import multistart
-from placement.search import thompson_sampling as measured_search
 from placement.solvers import base
 from placement.solvers.limits import Observe, SearchLimits
 from placement.types import OUT_OF_MEMORY, Evaluate, Solution, Status
@@ -40,8 +37,6 @@ _OPENVINO = (HETERO, HETERO_PIPELINE)  # OpenVINO's own choices, which need its 
 # `graph_cut` is exact and fast on all operations. Experts look at names; a coarse operation has
 # only that of one of its members.
 _ON_ALL_OPERATIONS = ("graph_cut", "human_expert")
-# A search on devices first searches in the simulator: so many placements, this share of its time.
-_SIMULATED_BUDGET, _SIMULATED_SHARE = 2_000_000, 0.25
 _MOVED = "operations moved to keep variables together"
 _NO_GAIN = (
     f"its best placement was predicted less than {group_changes.ERROR:.0%} faster, which is within "
@@ -243,40 +238,31 @@ def _require_gain(context: Context, problem: Instance, solution: Solution) -> So
 
 
 def _search_on_devices(name: str, context: Context) -> Row:
-    """Runs the search by few measurements, from the result of a search in the simulator."""
-    problem, settings, evaluate = context.problem.coarse, context.settings, context.evaluate
-    assert isinstance(evaluate, MeasuredEvaluate)
-    stop = context.stop.is_set
-    goal = progress.Goal(
-        min(settings.budget, measured_search.MAX_MEASUREMENTS), settings.time_limit_s
-    )
+    """Runs the search in rounds of measurements (`correction_loop`)."""
+    problem, settings = context.problem, context.settings
+    goal = progress.Goal(settings.budget, settings.time_limit_s)
     with _watch(name, context, goal) as (search_metrics, observe):
-        limits = SearchLimits(settings.time_limit_s, settings.budget, observe, stop)
-        # Measured placements are compared in one order.
-        simulated = methods_lib.run(
-            name,
-            multistart.search,
+        limits = SearchLimits(settings.time_limit_s, settings.budget, observe, context.stop.is_set)
+        result = correction_loop.correct(
+            context.target.net,
             problem,
+            context.evaluate,
             settings.seed,
-            SearchLimits(_SIMULATED_SHARE * settings.time_limit_s, _SIMULATED_BUDGET, stop=stop),
+            limits,
+            measure_singles=True,
         )
-        assert simulated.placement is not None
-        if stop() or math.isinf(simulated.value_s):
-            return _make_row(context, name, simulated)
-        result = measured_search.search_devices(
-            problem, simulated.placement, evaluate, settings.seed, limits
-        )
-        num_ran = max(1, int(np.isfinite(result.latency_s).sum()))
+        if result is None:
+            raise UserError("no two placements could be measured; give a longer time_limit_s")
         solution = Solution(
-            result.placement[0],
+            result.placements[0],
             value_s=float(result.latency_s[0]),
-            status=Status.INTERRUPTED if stop() else result.status,
+            status=Status.INTERRUPTED if context.stop.is_set() else Status.FINISHED,
             search_s=limits.elapsed_s(),
-            evaluations=len(result.placement),
-            scope=simulated.scope,
-            elite=result.placement[: min(num_ran, trainer.ELITE)],
+            evaluations=len(result.placements),
+            elite=result.placements[: trainer.ELITE],
         )
         search_metrics.finish(solution)
+    context.display.say(result.describe())
     return _make_row(context, name, solution)
 
 

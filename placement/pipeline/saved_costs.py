@@ -8,7 +8,7 @@ import numpy as np
 
 from placement import files
 from placement.analysis import group_changes
-from placement.costs import calibrate, tables
+from placement.costs import correction, tables
 from placement.runtime.devices import Device
 from placement.runtime.models import support
 from placement.types import CostModel, OpGraph
@@ -41,9 +41,7 @@ _SCHEMA = {
     # Of the memory of each device, where any has a limit.
     "capacity_bytes": files.OptionalField([files.NUMBER]),
     "conditions": files.OptionalField({"limit_s": float, "left_out": [str], "busy": (str, None)}),
-    "calibration": files.OptionalField(
-        {"compute": [float], "cut": float, "fusion_loss_s": float} | _TRANSFER_MATRICES
-    ),
+    "correction": files.OptionalField({"factors": [files.NUMBER]}),
 }
 
 
@@ -79,11 +77,9 @@ def _validate(saved: dict[str, Any]) -> dict[str, Any]:
         shapes += [("handovers.alone_s", submodels.alone_s, group_shape)]
         shapes += [("handovers.slowdown", submodels.slowdown, group_shape)]
         shapes += [("handovers.read_s", submodels.read_s, group_shape[:1])]
-    if "calibration" in saved:
-        calibration = calibrate.from_json(saved["calibration"])
-        shapes += [("calibration", calibration.latency_s, device_pairs)]
-        shapes += [("calibration", calibration.s_per_byte, device_pairs)]
-        shapes += [("calibration.compute", calibration.compute, (num_devices,))]
+    if "correction" in saved:
+        factors_shape = (correction.num_factors(num_devices),)
+        shapes += [("correction.factors", saved["correction"]["factors"], factors_shape)]
     if "changes" in saved:
         changes = group_changes.from_json(saved["changes"])
         shapes += [("changes.slowdown", changes.slowdown, (num_devices,))]
@@ -114,7 +110,7 @@ def with_capacities(saved: dict[str, Any], devices: Sequence[Device]) -> dict[st
 
 
 def cost_model(graph: OpGraph, saved: dict[str, Any]) -> CostModel:
-    """Makes the cost model of a profile, with its costs of changes and its calibration."""
+    """Makes the cost model of a profile, with its costs of changes and its correction."""
     profiles, crossings = tables.from_json(saved)
     costs = tables.cost_model(graph, profiles, crossings)
     overhead_bytes = [profile.overhead_bytes for profile in profiles]
@@ -127,6 +123,7 @@ def cost_model(graph: OpGraph, saved: dict[str, Any]) -> CostModel:
         costs = tables.make_concurrent(graph, costs, tables.submodels_from_json(saved["handovers"]))
     if "changes" in saved:
         costs = group_changes.apply(costs, group_changes.from_json(saved["changes"]))
-    if "calibration" not in saved:
+    if "correction" not in saved:
         return costs
-    return calibrate.apply_calibration(costs, calibrate.from_json(saved["calibration"]))
+    factors = np.array(saved["correction"]["factors"])
+    return correction.apply(costs, correction.classify_ops(graph, costs), factors)

@@ -68,9 +68,9 @@ class Settings:
     budget: int = _setting(4_000_000, "placements that each search evaluates")
     seed: int = _setting(0, "the seed of everything random")
     # Each step has this limit: profiling, each search, compiling the placements to measure (at
-    # least 5 s each), calibrating, checking and explaining. After it, a step only does what the run
-    # needs to continue, such as one inference on each device. The limit of a learned search counts
-    # from its first step: compiling takes the time that it takes.
+    # least 5 s each), correcting costs, checking and explaining. After it, a step only does what
+    # the run needs to continue, such as one inference on each device. The limit of a learned search
+    # counts from its first step: compiling takes the time that it takes.
     time_limit_s: float = _setting(60.0, "seconds for each search, and for every other step")
     # Compilation is not included. Every placement is timed at least six times, and choosing among
     # several placements of a method takes a third of this in addition. Profiling the operations
@@ -83,9 +83,6 @@ class Settings:
     init_from: str = _setting("", "a policy of pretrain or of an earlier search to start from")
     families: str = _setting("layered,series_parallel", "graph families of pretrain")
     members: int = _setting(8, "the number of graphs of each family of pretrain")
-    calibration_placements: int = _setting(
-        60, "placements that profile measures to calibrate the costs, and as many to check them"
-    )
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Self:

@@ -17,7 +17,6 @@ import numpy as np
 
 import placement
 from placement.costs import roofline, tables, transfers
-from placement.costs.calibrate import apply_calibration
 from placement.errors import UserError
 from placement.graphs import coarsen
 from placement.pipeline import accuracy, change_costs, loading, saved_costs
@@ -211,8 +210,6 @@ def open_target(
         if divisions:
             net = loading.coarsen_kernels(opened.net, costs)
             opened = opened._replace(net=net, divisions=divisions)
-            for calibration in filter(None, (division.calibration for division in divisions)):
-                costs = apply_calibration(costs, calibration)
             costs = accuracy.restrict(costs, opened.net.graph.op_names, opened.names, divisions)
         opened = opened._replace(unsupported=tuple(saved.get("reasons", ())))
         _report_overheads(saved, opened, display)

@@ -28,14 +28,14 @@ LOCK = ".lock"
 _FOLDERS = ("cells", "checkpoint", "figures", "interrupted", "policies", "tensorboard")
 OUTPUTS = (
     *("advice.json", "asked.json", "bounds.json", "cells.json", "config.json", "details.json"),
-    *("environment.json", "fidelity.json", "placed.xml", "placement.json"),
+    *("environment.json", "placed.xml", "placement.json"),
     *("pretraining.json", "profile.json", "summary.json", "trace.json"),
 )
 # The errors of a file system without locks.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 _LOGS = {
     metrics.FILE: metrics.RECORD,
-    **dict.fromkeys(("measurements.jsonl", "calibration.jsonl"), evaluate.RECORD_SCHEMA),
+    "measurements.jsonl": evaluate.RECORD_SCHEMA,
 }
 _JSON: dict[str, Callable[[Path], Any]] = {
     bounds.FILE: bounds.read,

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from placement.analysis import segments
-from placement.costs import calibrate
 from placement.graphs import dag
 from placement.instance import Instance
 from placement.types import CostModel, OpGraph, SegmentCosts
@@ -148,8 +147,6 @@ def test_a_diamond_by_hand():
     assert run.start_s.tolist() == [0, 1, 3, 7]
     assert run.finish_s.tolist() == [1, 2, 5, 8]
     assert run.latency_s == segments.latency_s(problem, placement) == 8
-    assert run.critical == (3, 2, 0)
-    assert run.waited == (3, 1)
 
 
 def test_a_cut_that_costs_more_than_it_gains_is_taken_back():
@@ -167,7 +164,6 @@ def test_a_cut_that_costs_more_than_it_gains_is_taken_back():
     run = segments.schedule(problem, placement, found)
     assert run.start_s.tolist() == [0, 4, 8]
     assert run.finish_s.tolist() == [2, 6, 9]
-    assert run.critical == (2, 1, 0)
 
 
 def test_a_cut_that_delays_nobody_is_taken_back():
@@ -193,8 +189,6 @@ def test_on_one_device_all_is_one_segment():
     (only,) = segments.cut(problem, placement)
     assert only.tolist() == problem.priority_order.tolist()
     assert segments.latency_s(problem, placement) == problem.costs.compute_s[:, 1].sum()
-    run = segments.schedule(problem, placement, (only,))
-    assert (run.critical, run.waited) == ((0,), ())
 
 
 @few
@@ -296,67 +290,14 @@ def test_an_operation_that_its_device_cannot_run_makes_it_infinite_and_leaves_it
     assert found.index([2]) > next(i for i, ops in enumerate(found) if 0 in ops)
 
 
-@few
-@hypothesis.given(seed=SEEDS)
-def test_terms_sum_to_the_latency(seed):
-    problem, placement = _random(seed)
-    for found in (segments.cut(problem, placement), _uncut(problem, placement)):
-        run = segments.schedule(problem, placement, found)
-        assert _value_s(problem.costs, segments.sum_terms(problem, placement, found, run)) == (
-            run.latency_s
-        )
-
-
-@few
-@hypothesis.given(seed=SEEDS)
-def test_terms_at_other_costs_sum_to_the_latency_there(seed):
-    """What the calibration's coefficients multiply, so that it can be fitted."""
-    problem, placement = _random(seed)
-    num_devices = problem.costs.compute_s.shape[1]
-    apart = 1 - np.eye(num_devices)
-    calibration = calibrate.Calibration(
-        compute=np.full(num_devices, 2.0),
-        latency_s=7 * apart,
-        s_per_byte=3 * apart,
-        cut=4.0,
-        fusion_loss_s=5.0,
-    )
-    calibrated = problem._replace(costs=calibrate.apply_calibration(problem.costs, calibration))
-    found = segments.cut(problem, placement)
-    run = segments.schedule(calibrated, placement, found)
-    terms = segments.sum_terms(problem, placement, found, run)
-    assert run.latency_s == (
-        2.0 * terms.compute_s.sum()
-        + 7 * (terms.transfers * apart).sum()
-        + 3 * (terms.transfer_bytes * apart).sum()
-        + 4.0 * terms.fusion_loss_s
-        + 5.0 * terms.num_lost_fusions
-    )
-
-
-def _value_s(costs: CostModel, terms: calibrate.Terms) -> float:
-    return (
-        terms.compute_s.sum()
-        + (terms.transfers * costs.transfer_latency_s).sum()
-        + (terms.transfer_bytes * costs.transfer_s_per_byte).sum()
-        + terms.fusion_loss_s
-    )
-
-
-def test_the_terms_of_a_diamond_by_hand():
+def test_latency_of_diamond():
     graph = helpers.diamond()
     costs = unit_costs(graph, fusion_loss_s=np.array([0, 5, 0, 6], np.float32))
     problem, placement = _problem(graph, costs), np.array([0, 0, 1, 0], np.int32)
-    found = segments.cut(problem, placement)
-    run = segments.schedule(problem, placement, found)
-    terms = segments.sum_terms(problem, placement, found, run)
+    run = segments.schedule(problem, placement, segments.cut(problem, placement))
     # 10 bytes to the second device and 40 back; 2 there takes 2 + 5, 3 takes 1 + 6. As 1 is done
     # long before 3 can begin, it waits there in its own segment.
     assert run.latency_s == 1 + (100 + 10) + (2 + 5) + (100 + 40) + (1 + 6)
-    assert terms.compute_s.tolist() == [2, 2]
-    assert terms.transfers.tolist() == [[0, 1], [1, 0]]
-    assert terms.transfer_bytes.tolist() == [[0, 10], [40, 0]]
-    assert (terms.fusion_loss_s, terms.num_lost_fusions) == (11, 2)
 
 
 def test_priority_decides_between_segments_that_are_ready():
@@ -490,8 +431,6 @@ def test_sharing_delays_no_more_than_if_all_computed_all_the_time(seed):
     run = segments.schedule(sharing, placement, found)
     assert alone.latency_s <= run.latency_s * (1 + 1e-12)
     assert ((run.stretch >= 1 - 1e-9) & (run.stretch <= 3 + 1e-9)).all()
-    terms = segments.sum_terms(sharing, placement, found, run)
-    assert _value_s(problem.costs, terms) == pytest.approx(run.latency_s)
     none = _sharing(problem, np.zeros(problem.costs.compute_s.shape))
     assert segments.schedule(none, placement, found).finish_s.tolist() == alone.finish_s.tolist()
 
@@ -520,13 +459,6 @@ def test_a_launch_counts_once_in_a_segment():
         found = (np.array([0, 1]), np.array([2, 3]))
         run = segments.schedule(problem, placement, found)
         assert run.latency_s == 2 + 2 + (2 + 2 + sum_s)
-        terms = segments.sum_terms(problem, placement, found, run)
-        assert (terms.fusion_loss_s, terms.num_lost_fusions) == (sum_s, 1)
-        # As the calibration's coefficients have it: all twice, and 1 for a cut.
-        calibration = calibrate.Calibration(np.ones(2), 2 * (1 - np.eye(2)), np.zeros((2, 2)), 2, 1)
-        changed = problem._replace(costs=calibrate.apply_calibration(costs, calibration))
-        after_s = segments.schedule(changed, placement, found).latency_s
-        assert after_s == run.latency_s + sum_s + 1
 
 
 def test_cutting_a_large_graph_schedules_a_bounded_number_of_operations(monkeypatch):

@@ -20,7 +20,7 @@ from tests.docs.reader import Reader
 # Appended to every command that has a configuration, so that all of them together take seconds.
 SMALLER = (
     *("--config.budget=64", "--config.time_limit_s=1"),
-    *("--config.measure_s=0.2", "--config.calibration_placements=4"),
+    "--config.measure_s=0.2",
 )
 _TINY = "synthetic:family=layered,ops=12,seed=1"
 _PROFILED = "--config.costs=runs/mine/profile.json"

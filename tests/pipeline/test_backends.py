@@ -1,4 +1,4 @@
-"""Devices measured through the command line, in both backends: calibration, and overlap."""
+"""Devices measured through the command line, in both backends: correction and overlap."""
 
 import json
 from pathlib import Path
@@ -82,51 +82,24 @@ def test_a_search_on_devices_measures_placements_and_continues_from_them(
     assert again[: len(records)] == records
 
 
-def test_a_profile_of_concurrent_devices_reports_its_accuracy(
-    branches: Path, tmp_path: Path
-) -> None:
-    flags = [f"--config.graph={branches}", *CONCURRENT, "--config.calibration_placements=6", QUICK]
-    flags += ["--config.budget=2"]  # without a step of learning, which takes seconds to compile
-    code, _, err = run(tmp_path, *flags, "--config.devices=host", "--task=profile")
-    assert code == 0, err
-    fidelity = json.loads((tmp_path / "fidelity.json").read_text())
-    assert {(row["predicted by"], row["costs"]) for row in fidelity["rows"]} == {
-        *(("makespan", "profiled"), ("makespan", "calibrated")),
-        *(("segments", "profiled"), ("segments", "calibrated")),
-    }
-    costs = f"--config.costs={tmp_path / 'profile.json'}"
-    code, _, err = run(tmp_path / "hetero", flags[0], costs, "--config.devices=host")
-    assert code == 2
-    assert "backend='hetero'" in err
-
-
-def test_a_calibrated_profile_reports_its_accuracy_and_works_without_devices(
-    branches: Path, tmp_path: Path
-) -> None:
-    model = f"--config.graph={branches}"
-    flags = [model, "--config.devices=host", "--config.calibration_placements=6", QUICK]
-    flags += ["--config.budget=2"]  # without a step of learning, which takes seconds to compile
+@pytest.mark.parametrize("flags", [CONCURRENT, ()])
+def test_profile_corrects_costs(branches: Path, tmp_path: Path, flags: tuple[str, ...]) -> None:
+    flags = (f"--config.graph={branches}", "--config.devices=host", QUICK, *flags)
     code, out, err = run(tmp_path, *flags, "--task=profile")
     assert code == 0, err
-    fidelity = json.loads((tmp_path / "fidelity.json").read_text())
-    assert "fine-grained" in out
-    assert {row["kind"] for row in fidelity["rows"]} == {
-        *("all", "contiguous", "fine-grained", "best found")
-    }
-    for row in fidelity["rows"]:
-        if row["kind"] == "all":
-            assert row["placements"] + row["failed"] == 6
-            assert 0 <= row["median_error"] <= row["p90_error"]
-    for placement in fidelity["placements"]:
-        assert placement["predicted_s"] > 0
+    correction = json.loads((tmp_path / "profile.json").read_text())["correction"]
+    assert correction["placements"] >= 2
+    assert f"predictions are off by {correction['error_before']:.1%}" in " ".join(out.split())
+    assert correction["error_after"] < correction["error_before"] or not any(correction["factors"])
 
-    elsewhere = tmp_path / "elsewhere"
     costs = f"--config.costs={tmp_path / 'profile.json'}"
-    flags = [model, costs, "--config.evaluate=simulate", "--config.method=local_search"]
-    code, _, err = run(elsewhere, *flags)
+    simulated = ("--config.evaluate=simulate", "--config.method=local_search")
+    code, _, err = run(tmp_path / "elsewhere", *flags, costs, *simulated)
     assert code == 0, err
-    rows = check_summary(elsewhere)["rows"]
-    assert [row["method"] for row in rows if row["method"].startswith("single:")] == [
-        f"single:{label.split(' [')[0]}" for label in fidelity["devices"]
-    ]
-    assert not (elsewhere / "profile.json").exists()
+    check_summary(tmp_path / "elsewhere")
+    assert not (tmp_path / "elsewhere" / "profile.json").exists()
+    other = ("--config.backend=hetero", "--config.objective=serial")
+    if CONCURRENT[0] in flags:
+        code, _, err = run(tmp_path / "hetero", *flags, *other, costs)
+        assert code == 2
+        assert "backend='hetero'" in err

@@ -1,26 +1,13 @@
-"""Candidates for measuring, and the placements that calibration draws."""
+"""Candidates for measuring."""
 
 import numpy as np
-import pytest
 
 from placement.graphs import coarsen, dag
 from placement.pipeline import loading
-from placement.pipeline.tasks import profile
 from placement.runtime import devices
 from placement.runtime.measurement.request import Candidate
 from tests import helpers
 from tests.search import test_schedule_search
-
-
-@pytest.mark.parametrize("num_ops", [1, 2, 40])
-def test_calibration_draws_both_kinds_of_placements(num_ops):
-    drawn = profile._draw(np.random.default_rng(0), (num_ops, 3), 20)
-    assert [kind for kind, _ in drawn] == ["contiguous", "fine-grained"] * 10
-    for kind, placement in drawn:
-        assert placement.shape == (num_ops,)
-        assert set(placement) <= {0, 1, 2}
-        if kind == "contiguous" and num_ops > 1:
-            assert 1 <= np.count_nonzero(np.diff(placement)) <= 8
 
 
 def test_a_concurrent_candidate_has_every_operation_in_one_segment():

@@ -6,7 +6,6 @@
 import os
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +15,14 @@ from placement import arguments
 from placement import methods as methods_lib
 from placement.errors import UserError
 from placement.methods import pretrained
-from placement.pipeline import learned_limits, loading, method_runs, workdirs
+from placement.pipeline import (
+    correction_loop,
+    learned_limits,
+    loading,
+    method_runs,
+    saved_costs,
+    workdirs,
+)
 from placement.pipeline import target as target_lib
 from placement.pipeline.console import faults, progress
 from placement.pipeline.results import advice, bounds, explain, outputs, verify
@@ -29,12 +35,13 @@ from placement.runtime import devices
 from placement.runtime.measurement import evaluate as evaluate_lib
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Measurement
-from placement.types import Evaluate
+from placement.solvers.limits import SearchLimits
 
 _TRIVIAL = ("single", "hetero", "random")  # every table has them, and they search nothing
 _MAX_REPEATS = 8  # of searches after a device ran out of memory
 # Every table of devices with limits of memory has the usual ways to split a model, too.
 _MEMORY_BASELINES = ("fill_in_order", "split_by_memory", method_runs.HETERO_PIPELINE)
+_BASELINES = frozenset((*_TRIVIAL, *_MEMORY_BASELINES))
 
 
 def run(
@@ -102,7 +109,16 @@ def run_methods(
     with target_lib.open_target(target, settings, workdir, display) as opened:
         target, costs, measurer, conditions = opened
         problem = loading.make_search_problem(target.net, costs, target.names, settings.objective)
-        evaluate, count_measured = _make_evaluate(settings, problem, measurer, workdir, display)
+        evaluate, measured = problem.simulate, None
+        if measurer is not None and settings.evaluate == "measure":
+            measured = make_measured_evaluate(settings, problem, measurer, workdir)
+            if measured is None:
+                raise UserError(
+                    "evaluate='measure' compares placements with everything on the first device, "
+                    "or with fill_in_order where that needs too much memory, and neither fits; "
+                    "give the devices more memory, or set evaluate='simulate+verify'"
+                )
+            evaluate = measured
         context = method_runs.Context(
             settings, workdir, target, measurer, problem, evaluate, display,
             threading.Event(), fault_log, method_runs.Incumbent(),
@@ -112,11 +128,14 @@ def run_methods(
                 order = _advise(context, order)
         rows: list[Row] = []
         with progress.stop_on_interrupt(display, context.stop):
+            if settings.evaluate == "simulate+verify" and not _BASELINES.issuperset(order):
+                with fault_log.during("correcting the costs"):
+                    context = _correct_costs(context)
             for number, method in enumerate(order, 1):
-                measured_before = count_measured()
+                before = 0 if measured is None else measured.num_measurements
                 new_rows = method_runs.run(method, context, is_only_method=methods == (method,))
-                measured = count_measured() - measured_before
-                rows += [row._replace(measurements=measured) for row in new_rows]
+                after = 0 if measured is None else measured.num_measurements
+                rows += [row._replace(measurements=after - before) for row in new_rows]
                 if context.stop.is_set():
                     rest = ", ".join(order[number:]) or "no method"
                     display.warn(f"interrupted in {method}; left out: {rest}")
@@ -194,42 +213,63 @@ def _prepare(
     return target, order
 
 
-def _make_evaluate(
-    settings: Settings,
-    problem: loading.SearchProblem,
-    measurer: Measurer | None,
-    workdir: Path,
-    display: progress.Display,
-) -> tuple[Evaluate, Callable[[], int]]:
-    """Returns the function that searches evaluate with, and one that counts its measurements."""
-    if settings.evaluate != "measure":
-        return problem.simulate, lambda: 0
-    assert measurer is not None
-    cache = evaluate_lib.MeasurementCache(workdir / "measurements.jsonl")
-    display.detail(f"placements measured before: {len(cache)}")
+def make_measured_evaluate(
+    settings: Settings, problem: loading.SearchProblem, measurer: Measurer, workdir: Path
+) -> evaluate_lib.MeasuredEvaluate | None:
+    """Returns the function that measures coarse placements; None if no baseline fits.
+
+    Placements are compared with everything on the first device, or with `fill_in_order` where that
+    needs too much memory.
+    """
     coarse = problem.coarse
-    baseline = np.zeros(coarse.graph.num_ops, np.int32)  # everything on the first device
+    baseline = np.zeros(coarse.graph.num_ops, np.int32)
     if coarse.exceeds_memory(baseline):
         solution = methods_lib.solve(coarse, "fill_in_order")
         if not np.isfinite(solution.value_s):
-            raise UserError(
-                "evaluate='measure' compares placements with everything on the first device, or "
-                "with fill_in_order where that needs too much memory, and neither fits "
-                f"({solution.status_text}); give the devices more memory, or "
-                "set evaluate='simulate+verify'"
-            )
+            return None
         assert solution.placement is not None
         baseline = solution.placement
-    measured = evaluate_lib.MeasuredEvaluate(
+    return evaluate_lib.MeasuredEvaluate(
         measurer,
         baseline,
         lambda placement: loading.make_candidate(
             problem, placement, measurer.devices, settings.backend
         ),
-        cache,
+        evaluate_lib.MeasurementCache(workdir / "measurements.jsonl"),
         compile_s=settings.time_limit_s,
     )
-    return measured, lambda: measured.num_measurements
+
+
+def _correct_costs(context: method_runs.Context) -> method_runs.Context:
+    """Returns the context with costs that a few measured placements have corrected.
+
+    The correction is kept in profile.json; costs that are corrected already stay.
+    """
+    settings, workdir, display = context.settings, context.workdir, context.display
+    path = Path(settings.costs) if settings.costs else workdir / saved_costs.FILE
+    saved = saved_costs.read(path)
+    if context.measurer is None or "correction" in saved:
+        return context
+    evaluate = make_measured_evaluate(settings, context.problem, context.measurer, workdir)
+    if evaluate is None:
+        return context
+    with display.phase("correcting the costs by measured placements"):
+        result = correction_loop.correct(
+            context.target.net,
+            context.problem,
+            evaluate,
+            settings.seed,
+            SearchLimits(settings.time_limit_s, settings.budget, stop=context.stop.is_set),
+            measure_singles=False,
+        )
+    if result is None or context.stop.is_set():
+        return context
+    display.say(result.describe())
+    if not settings.costs:
+        runs.write_json(path, saved | {"correction": result.to_json()})
+    net, full = context.target.net, context.problem.full
+    problem = loading.make_search_problem(net, result.costs, full.devices, full.objective)
+    return context._replace(problem=problem, evaluate=problem.simulate)
 
 
 def _advise(context: method_runs.Context, order: tuple[str, ...]) -> tuple[str, ...]:
@@ -240,15 +280,14 @@ def _advise(context: method_runs.Context, order: tuple[str, ...]) -> tuple[str, 
     for line in advised.lines():
         display.say(line)
     runs.write_json(context.workdir / advice.FILE, advised.to_json())
-    trivial = (*_TRIVIAL, *_MEMORY_BASELINES)
-    searches = [method for method in order if method not in trivial]
+    searches = [method for method in order if method not in _BASELINES]
     if not (advised.is_hopeless and searches):
         return order
     if settings.search_anyway:
         display.say(f"{searches[0]} runs anyway, because search_anyway is set.")
         return order
     display.say(f"{searches[0]} is not run. To run it anyway, set search_anyway=True")
-    return tuple(method for method in order if method in trivial)
+    return tuple(method for method in order if method in _BASELINES)
 
 
 def _finish_rows(

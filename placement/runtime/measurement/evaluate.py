@@ -32,16 +32,13 @@ _MIN_COMPILE_S = 15.0  # least limit on compiling the new placements of a call
 
 # The schemas of a candidate that was timed, and of one that failed.
 RECORD_SCHEMA = (
-    {"key": str, "ratio": float, "latency_s": float, "wrong": files.OptionalField(bool)},
+    {"key": str, "ratio": float, "latency_s": float},
     {"key": str, "stage": str, "cause": str},
 )
 
 
 class MeasurementCache:
-    """Outcomes of candidates, in memory and in an append-only file of JSON lines.
-
-    A candidate that was timed several times has one line for each time; its ratio is the median.
-    """
+    """Outcomes of candidates, in memory and in an append-only file of JSON lines."""
 
     def __init__(self, path: str | os.PathLike[str] | None = None):
         """Reads the file if it exists, without an unfinished last line that a crash may leave.
@@ -51,12 +48,11 @@ class MeasurementCache:
         """
         self._path = None if path is None else Path(path)
         self._records: dict[str, dict[str, Any]] = {}
-        self._ratios: dict[str, list[float]] = {}
         remedy = "remove it, and placements are measured again"
         for record in (
             files.read_jsonl(self._path, RECORD_SCHEMA, remedy=remedy) if self._path else ()
         ):
-            self._store(record)
+            self._records.setdefault(record["key"], record)
 
     def __len__(self) -> int:
         return len(self._records)
@@ -66,7 +62,7 @@ class MeasurementCache:
         return self._records.get(key)
 
     def add(self, key: str, outcome: Measurement | Failure) -> None:
-        """Stores an outcome. For a known key only its ratio counts.
+        """Stores an outcome, unless the key is known.
 
         Raises:
           OSError: the file cannot be written; the error names it.
@@ -76,20 +72,9 @@ class MeasurementCache:
             record |= {"stage": outcome.stage, "cause": outcome.cause}
         else:
             record |= {"ratio": outcome.ratio.median, "latency_s": outcome.latency.median}
-            # Written so that a nan error counts as wrong.
-            if not outcome.output_error <= outcome.tolerance:
-                record["wrong"] = True
-        self._store(record)
+        self._records.setdefault(key, record)
         if self._path is not None:
             files.append_line(self._path, json.dumps(record).encode())
-
-    def _store(self, record: dict[str, Any]) -> None:
-        key = record["key"]
-        first_record = self._records.setdefault(key, record)
-        if "ratio" in first_record and "ratio" in record:
-            ratios = self._ratios.setdefault(key, [])
-            ratios.append(record["ratio"])
-            self._records[key] = first_record | {"ratio": float(np.median(ratios))}
 
 
 class MeasuredEvaluate:
@@ -110,7 +95,6 @@ class MeasuredEvaluate:
         min_rounds: int = 2 * MIN_SAMPLES,
         time_limit_s: float = 0.5,
         compile_s: float = math.inf,
-        accept_wrong: bool = False,
     ):
         """Prepares measurements; the first call starts them.
 
@@ -124,8 +108,6 @@ class MeasuredEvaluate:
           time_limit_s: timing for each new placement; `min_rounds` may take longer.
           compile_s: time for compiling the new placements of a call, at least 15 s. Placements for
             which no time is left cost inf and are not added to the cache.
-          accept_wrong: whether to time placements with wrong outputs too. Such measurements need a
-            cache of their own.
         """
         self.num_measurements = 0
         self._measurer = measurer
@@ -135,16 +117,12 @@ class MeasuredEvaluate:
         self._min_rounds = min_rounds
         self._time_limit_s = time_limit_s
         self._compile_s = max(compile_s, _MIN_COMPILE_S)
-        self._accept_wrong = accept_wrong
         self._baseline = candidate(baseline)
         # The records of ratios to everything on the first device have the plain key.
         self._key_suffix = "@" + cache_key(measurer, self._baseline) if baseline.any() else ""
 
-    def __call__(self, placements: Array, repeats: Array | None = None) -> np.ndarray:
-        """Returns the seconds of placements [B, N] and of `repeats` [K, N], float32 [B + K].
-
-        The repeats are known placements. If any placement is new, they are measured once more
-        beside it.
+    def __call__(self, placements: Array) -> np.ndarray:
+        """Returns the seconds of placements [B, N], float32 [B].
 
         Raises:
           ChildProcessError: the baseline cannot be measured.
@@ -153,12 +131,9 @@ class MeasuredEvaluate:
         placements = np.asarray(placements)
         assert placements.ndim == 2
         assert placements.shape[1] == self._num_ops
-
-        def with_keys(rows: Array) -> list[tuple[str, Candidate]]:
-            return [(self._key(candidate), candidate) for candidate in map(self._candidate, rows)]
-
-        requested = with_keys(placements)
-        repeated = [] if repeats is None else with_keys(repeats)
+        requested = [
+            (self._key(candidate), candidate) for candidate in map(self._candidate, placements)
+        ]
         baseline_key = self._key(self._baseline)
         new = {
             k: candidate
@@ -166,7 +141,6 @@ class MeasuredEvaluate:
             if self._cache.get(k) is None and k != baseline_key
         }
         if new or self._cache.get(baseline_key) is None:
-            new |= {k: candidate for k, candidate in repeated if k != baseline_key}
             self._measure(baseline_key, new)
         baseline = self._cache.get(baseline_key)
         assert baseline is not None
@@ -177,16 +151,7 @@ class MeasuredEvaluate:
                 return math.inf
             return record["ratio"] * baseline["latency_s"]
 
-        return np.array([seconds(k) for k, _ in (*requested, *repeated)], np.float32)
-
-    def outputs_wrong(self, placement: np.ndarray) -> bool:
-        """Returns whether the outputs of a timed placement int32 [N] differ from the reference."""
-        record = self._cache.get(self._key(self._candidate(placement)))
-        return record is not None and record.get("wrong", False)
-
-    def is_known(self, placement: np.ndarray) -> bool:
-        """Returns whether a placement int32 [N] was timed or failed, so that the cache has it."""
-        return self._cache.get(self._key(self._candidate(placement))) is not None
+        return np.array([seconds(k) for k, _ in requested], np.float32)
 
     def _key(self, candidate: Candidate) -> str:
         return cache_key(self._measurer, candidate) + self._key_suffix
@@ -198,7 +163,6 @@ class MeasuredEvaluate:
             min_rounds=self._min_rounds,
             time_limit_s=self._time_limit_s * len(candidates),
             compile_s=self._compile_s,
-            accept_wrong=self._accept_wrong,
         )
         for outcomes in self._measurer.measure_chunks(request):
             self.num_measurements += len(outcomes.keys() - {0})

@@ -1,0 +1,124 @@
+"""The loop that corrects the costs of a profile by measuring the best few placements.
+
+A round searches the simulator, measures the placements that it finds, and fits the costs to all
+measured placements (`placement.costs.correction`). The next round searches with these costs. The
+first round also measures the single devices. The loop ends after three rounds, or earlier if the
+searches find nothing new.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from placement import methods
+from placement.costs import correction, tables
+from placement.instance import Instance
+from placement.pipeline import loading
+from placement.search import multistart
+from placement.solvers.limits import SearchLimits
+from placement.types import CostModel, Evaluate, Status
+
+_ROUNDS = 3
+_SEARCHES = 3  # of a round, with different seeds
+_SEARCH_BUDGET = 16_384
+_SEARCH_SHARE = 0.05  # of the remaining time, for each search
+
+
+class Correction(NamedTuple):
+    """M measured placements, and the costs that explain their latencies."""
+
+    placements: np.ndarray  # int32 [M, N] of coarse operations, fastest first
+    latency_s: np.ndarray  # float64 [M]
+    costs: CostModel  # of all operations; the profile's if a correction predicts no better
+    factors: np.ndarray  # float64 [J], see `placement.costs.correction`; zero for the profile's
+    error_before: float  # mean relative error of predictions by the profile
+    error_after: float  # of predictions by a fit to the other placements
+
+    def describe(self) -> str:
+        """Says how far predictions are off."""
+        text = f"{len(self.latency_s)} measured placements: predictions are off by "
+        text += f"{self.error_before:.1%} on average; with corrected costs {self.error_after:.1%}"
+        return text if self.factors.any() else f"{text}, so the costs stay as profiled"
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the part of profile.json that `saved_costs` applies."""
+        errors = {"error_before": self.error_before, "error_after": self.error_after}
+        return {"factors": self.factors.tolist(), "placements": len(self.latency_s)} | errors
+
+
+def correct(
+    net: loading.Network,
+    problem: loading.SearchProblem,
+    evaluate: Evaluate,
+    seed: int,
+    limits: SearchLimits,
+    *,
+    measure_singles: bool,
+) -> Correction | None:
+    """Measures placements and corrects the costs of a problem.
+
+    Args:
+      net: the network of the problem.
+      problem: at profiled costs.
+      evaluate: measures coarse placements; inf for a placement that did not run.
+      seed: of the searches.
+      limits: their evaluations are measured placements. A round that has begun is completed.
+      measure_singles: False measures nothing if no placement is predicted to be faster than every
+        single device.
+
+    Returns:
+      None if fewer than two placements were measured.
+    """
+    full, coarse = problem.full, problem.coarse
+    kinds = correction.classify_ops(full.graph, full.costs)
+    singles = methods.single_device_placements(coarse)
+    singles = [single for single in singles if np.isfinite(coarse.value_s(single))]
+    num_rows = len(singles) + _ROUNDS * _SEARCHES
+    placements, latency_s = np.empty((0, coarse.graph.num_ops), np.int32), np.empty(0)
+    repriced, fitted = coarse, None
+
+    def reprice(factors: np.ndarray) -> Instance:
+        costs = correction.apply(full.costs, kinds, factors)
+        if coarse is not full:
+            costs = tables.coarse_costs(costs, problem.assignment, net.coarsening.edges)
+        # Placements are measured in the profile's order of priority.
+        return coarse._replace(costs=costs, order=coarse.priority_order)
+
+    def predict(factors: np.ndarray) -> np.ndarray:
+        rows = np.resize(placements, (num_rows, coarse.graph.num_ops))  # compiles once
+        return np.asarray(reprice(factors).evaluate(rows))[: len(placements)]
+
+    for number in range(_ROUNDS):
+        found = []
+        for search_seed in range(seed, seed + _SEARCHES):
+            search_s = _SEARCH_SHARE * limits.remaining_s()
+            search_limits = SearchLimits(search_s, _SEARCH_BUDGET, stop=limits.is_stopped)
+            result = multistart.search(repriced, search_seed, search_limits)
+            if result.placement is not None:
+                found.append(np.asarray(result.placement, np.int32))
+            if result.status == Status.OPTIMAL:
+                break
+        known = {placement.tobytes() for placement in (*singles, *placements)}
+        new = list({p.tobytes(): p for p in found if p.tobytes() not in known}.values())
+        if number == 0 and (new or measure_singles):
+            new = [*singles, *new]
+        new = new[: max(0, limits.budget - len(placements))]
+        if not new or limits.is_over():
+            break
+        seconds = np.asarray(evaluate(np.array(new)), np.float64)
+        ran = np.isfinite(seconds)
+        placements = np.concatenate([placements, np.array(new)[ran]])
+        latency_s = np.concatenate([latency_s, seconds[ran]])
+        if len(placements) < 2:
+            break
+        best = int(latency_s.argmin())
+        limits.report(len(placements), float(latency_s[best]), placements[best])
+        fitted = correction.fit(predict, latency_s, len(coarse.devices))
+        repriced = reprice(fitted.factors)
+    if fitted is None:
+        return None
+    before, after = float(fitted.errors_before.mean()), float(fitted.errors_after.mean())
+    factors = fitted.factors if after < before else np.zeros_like(fitted.factors)
+    costs = correction.apply(full.costs, kinds, factors) if after < before else full.costs
+    order = latency_s.argsort(kind="stable")
+    return Correction(placements[order], latency_s[order], costs, factors, before, after)

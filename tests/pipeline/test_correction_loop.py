@@ -1,0 +1,59 @@
+"""The correction of costs by measurements, on devices that are not what the profile says."""
+
+import numpy as np
+import pytest
+
+from placement.graphs import coarsen
+from placement.pipeline import correction_loop, loading
+from placement.solvers.limits import SearchLimits
+from tests.costs import test_correction
+
+LIMITS = {"time_limit_s": 600.0, "budget": 50}
+
+
+def _correct(seed: int, objective: str, **limits):
+    """Returns the correction, the profiled problem and the true one, of nine operations."""
+    profiled = test_correction.make_problem(np.random.default_rng(seed), objective, num_ops=9)
+    net = loading.Network(None, profiled.graph, coarsen.coarsen(profiled.graph), {})
+    problem = loading.make_search_problem(net, profiled.costs, profiled.devices, objective)
+    truth = loading.make_search_problem(
+        net, test_correction.distort(profiled.costs), profiled.devices, objective
+    )
+    # Devices run operations in the profile's order of priority.
+    true = truth.coarse._replace(order=problem.coarse.priority_order)
+    search_limits = SearchLimits(**(LIMITS | limits))
+    result = correction_loop.correct(
+        net, problem, true.evaluate, 0, search_limits, measure_singles=True
+    )
+    return result, problem.coarse, true
+
+
+@pytest.mark.parametrize("objective", ["serial", "makespan"])
+def test_loop_finds_what_profile_hides(objective):
+    gains = []
+    for seed in range(3):
+        result, profiled, true = _correct(seed, objective)
+        assert result.error_after < result.error_before
+        assert result.error_before > 0.1
+        best_s = float(np.asarray(true.evaluate(result.placements[:1]))[0])
+        assert best_s == pytest.approx(result.latency_s[0])
+        assert (np.diff(result.latency_s) >= 0).all()
+        placements = np.array(np.meshgrid(*[[0, 1]] * profiled.graph.num_ops)).reshape(
+            profiled.graph.num_ops, -1
+        )
+        placements = placements.T.astype(np.int32)
+        true_s = np.asarray(true.evaluate(placements))
+        profile_choice = np.asarray(profiled.evaluate(placements)).argmin()
+        assert best_s <= true_s[profile_choice] * (1 + 1e-6)
+        assert best_s <= 1.05 * true_s.min()
+        gains.append(best_s / true_s[profile_choice])
+    assert min(gains) < 0.99
+
+
+def test_budget_limits_measurements():
+    result, *_ = _correct(0, "serial", budget=2)
+    assert len(result.latency_s) == 2
+
+
+def test_loop_needs_time():
+    assert _correct(0, "serial", time_limit_s=0.0)[0] is None
