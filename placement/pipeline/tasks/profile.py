@@ -1,7 +1,7 @@
 """The `profile` task: the costs of a model on the devices, corrected by measured placements.
 
-Writes profile.json, which the setting `costs` reads, and says how far predictions are off before and
-after the correction (`placement.pipeline.correction_loop`).
+Writes profile.json, which the setting `costs` reads, and says how far predictions are off before
+and after the correction (`placement.pipeline.correction_loop`).
 """
 
 from pathlib import Path
