@@ -36,18 +36,15 @@ CORE = [
     "scipy>=1.17",
     "tensorboardX>=2.6.5",
 ]
-PANDAS = ["pandas>=3.0"]
 PLOTS = ["matplotlib>=3.11"]
 SOLVERS = ["kahip>=3.25", "ortools>=9.15", "pymetis>=2025.2"]
 EXTRAS = {
     "solvers": SOLVERS,
     "plots": PLOTS,
-    "pandas": PANDAS,
     "torch": ["torch>=2.13"],
     "gpu": ["jax[cuda12]"],
     "distributed": ["ray>=2.60"],
     "test": [
-        *PANDAS,
         *PLOTS,
         *SOLVERS,
         "axe-playwright-python>=0.1.8",

@@ -145,7 +145,7 @@ def compare(
         devices='roofline:cpu,gpu', or evaluate='simulate', which measures nothing.
 
     Returns:
-      The rows, one for each graph, method and seed, with `to_pandas()`, `to_latex()` and `plot()`.
+      The rows, one for each graph, method and seed, with `plot()`.
 
     Raises:
       UserError: a graph, a method, a device or a setting is invalid: one line.

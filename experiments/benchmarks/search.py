@@ -18,7 +18,6 @@ from collections.abc import Iterator
 import jax
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from experiments.benchmarks import cells as cells_lib
 from experiments.benchmarks import unseen
@@ -136,7 +135,7 @@ def compute_ratio(cell: Cell) -> float:
     return cell.values["search_s"] / cell.values["lns_s"]
 
 
-def _make_summary(cells: list[Cell]) -> Table:
+def _make_summary(cells: list[Cell]) -> grids.Grid:
     table = grids.new_table(
         "together", ("cells",), ("number", "geometric mean", "worst", "at most 1", "best")
     )

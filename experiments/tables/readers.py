@@ -35,7 +35,7 @@ def read_report(run: str, column: str, dropped: Sequence[str] = ()) -> Grid:
 def read_comparison(names: Sequence[str], dropped: Sequence[str] = ()) -> Grid:
     """Reads the comparisons of several runs as one, and leaves some columns out."""
     compared = comparison.compare(stored.read_rows(names), methods_lib.of_kind("learned"))
-    return _drop_columns(comparison.markdown(compared).splitlines(), dropped)
+    return _drop_columns(comparison.grid(compared).markdown().splitlines(), dropped)
 
 
 def _drop_columns(lines: Sequence[str], dropped: Sequence[str]) -> Grid:

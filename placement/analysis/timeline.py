@@ -52,24 +52,6 @@ def predict_segments(problem: Instance, placement: np.ndarray) -> tuple[Span, ..
     return tuple(sorted(spans, key=lambda span: span.start_s))
 
 
-def compute_loads(problem: Instance, placement: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the compute and the communication seconds of each device for one request.
-
-    Their sum is the device's load under `max_load`.
-
-    Returns:
-      Two arrays float64 [D].
-    """
-    chex.assert_rank(placement, 1)
-    chex.assert_type(placement, int)
-    columns = np.asarray(placement, np.int32)[:, None]
-    total_s = np.asarray(_loads(problem.load_tables, columns), np.float64)[:, 0]
-    compute_s = np.asarray(problem.costs.compute_s, np.float64)
-    op_compute_s = compute_s[np.arange(len(placement)), placement]
-    computed_s = np.bincount(placement, op_compute_s, minlength=compute_s.shape[1])
-    return computed_s, np.maximum(0.0, total_s - computed_s)
-
-
 def _serial(problem: Instance, placement: np.ndarray) -> list[Span]:
     compute_s = np.asarray(problem.costs.compute_s, np.float64)
     submodels = _submodels(problem.graph, placement)
@@ -157,7 +139,9 @@ def _subgraph(problem: Instance, placement: np.ndarray) -> list[Span]:
     ]
     members += [[] if part else [op] for op, part in enumerate(is_accelerated)]
     op_compute_s = np.asarray(problem.costs.compute_s, float)[np.arange(graph.num_ops), placement]
-    load_s = np.where(accelerator >= 0, np.add(*compute_loads(problem, placement)), 0.0)
+    columns = np.asarray(placement, np.int32)[:, None]
+    load_s = np.asarray(_loads(problem.load_tables, columns), np.float64)[:, 0]
+    load_s = np.where(accelerator >= 0, load_s, 0.0)
     busy_s = np.concatenate([load_s, np.where(is_accelerated, 0.0, op_compute_s)])
     node = np.where(is_accelerated, placement, num_devices + np.arange(graph.num_ops))
     turns = [

@@ -7,26 +7,21 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from placement.errors import UserError, missing_extra
-from placement.methods import learned
+from placement.errors import UserError
 from placement.pipeline import workdirs
 from placement.pipeline.console import progress
 from placement.pipeline.settings import Settings
 from placement.pipeline.tasks import compare as compare_task
 from placement.pipeline.tasks import deploy as deploy_task
 from placement.pipeline.tasks import place as place_task
-from placement.pipeline.tasks import report
 from placement.reporting import runs
 from placement.reporting import verdict as verdict_lib
-from placement.reporting.figures import plots, scatter_plots
+from placement.reporting.figures import method_plot, plots
 from placement.reporting.tables import comparison
 from placement.runtime.deployment import preflight
 from placement.runtime.models import from_python, frontend
-
-if TYPE_CHECKING:
-    import pandas
 
 InputShapes = str | Mapping[str, Sequence[int]]  # the setting's text, or a shape for each input
 
@@ -86,37 +81,14 @@ class Comparison:
         counts = [f"{len({row[key] for row in self.rows})} {key}s" for key in ("graph", "method")]
         return f"Comparison({', '.join(counts)}, best={self.summary['best']!r})"
 
-    def to_pandas(self) -> "pandas.DataFrame":
-        """Returns the rows as a data frame.
-
-        Raises:
-          UserError: pandas is not installed.
-        """
-        try:
-            import pandas
-        except ImportError as error:
-            raise UserError(missing_extra("pandas", "pandas")) from error
-        return pandas.DataFrame(self.rows)
-
-    def to_latex(self) -> str:
-        """Returns graphs by methods as a LaTeX tabular for the package booktabs.
-
-        As comparison.tex: a cell is the mean over the seeds, from five seeds on with its 95%
-        interval and the best of a graph in bold.
-        """
-        return comparison.latex(report.compare_rows(self.summary["rows"])[0])
-
     def plot(self) -> Any:  # matplotlib.figure.Figure
         """Draws the latency of each method over that of the best single device, by graph.
 
         Raises:
           UserError: matplotlib is not installed, or there is no latency to draw.
         """
-        methods = {row["method"] for row in self.rows}
         try:
-            return scatter_plots.ratios(
-                self.summary["rows"], {m for m in methods if learned.is_learned(m)}
-            )
+            return method_plot.methods(self.summary["rows"])
         except plots.NothingToDrawError as error:
             raise UserError(str(error)) from error
 

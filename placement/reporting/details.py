@@ -22,20 +22,18 @@ FILE = "details.json"
 # No page or figure of a larger graph is readable, and writing the file takes longer than searching.
 MOST_OPS = 200_000
 _ROUNDING = 1e-9  # share of the latency by which successive spans of a lane may overlap
-_GRAPH_ARRAYS = (
-    *("senders", "receivers", "edge_bytes", "tensors"),
-    *("flops", "weight_bytes", "colocation", "backward"),
+_GRAPH_COLUMNS = (
+    *("name", "op_names", "op_types", "output_shapes", "senders", "receivers", "edge_bytes"),
+    *("tensors", "flops", "weight_bytes", "colocation", "backward"),
 )
 _TIMELINE = {"how": str, "spans": [[object]]}
-_GRAPH = {"name": str, "op_names": [str], "op_types": [str], "output_shapes": [[int]]}
-_GRAPH |= {key: [object] for key in _GRAPH_ARRAYS}
+_GRAPH = dict.fromkeys(_GRAPH_COLUMNS, object)
 _SCHEMA = {
     **dict.fromkeys(("method", "objective"), str),
     "devices": [str],
     "graph": _GRAPH,
     "coarse": (_GRAPH, None),
     **{key: [object] for key in ("assignment", "placement", "compute_s", "memory_bytes")},
-    **{key: [files.NUMBER] for key in ("capacity_bytes", "compute_load_s", "transfer_load_s")},
     "predicted": _TIMELINE,
     "measured": (_TIMELINE, None),
 }
@@ -98,9 +96,6 @@ class Details:
     placement: np.ndarray  # int32 [M]: the device of each coarse operation
     compute_s: np.ndarray  # float64 [N, D]; inf where the device does not support the operation
     memory_bytes: np.ndarray  # float64 [N]: memory of each operation on its device
-    capacity_bytes: np.ndarray  # float64 [D]; inf where unlimited
-    compute_load_s: np.ndarray  # float64 [D]: each device's computing time for one request
-    transfer_load_s: np.ndarray  # float64 [D]: its transfers, as `max_load` counts them
     predicted: Timeline
     measured: Timeline | None  # None where nothing was measured
 
@@ -122,11 +117,6 @@ class Details:
         pairs = np.stack([coarse.tensors, reads])[:, sends != reads]
         return np.unique(pairs, axis=1).shape[1]
 
-    @property
-    def load_bytes(self) -> np.ndarray:
-        """Memory that the operations of each device occupy, float64 [D]."""
-        return np.bincount(self.op_placement, self.memory_bytes, minlength=len(self.devices))
-
     def span_name(self, span: Span) -> str:
         """Names a span: 'conv1', or 'conv1 … fc (12)' for twelve coarse operations."""
         first, last = (self.coarse.op_names[span.ops[end]] for end in (0, -1))
@@ -139,7 +129,17 @@ def write(path: Path, details: Details) -> None:
     Raises:
       OSError: the file cannot be written; the error names it.
     """
-    runs.write_json(path, _to_json(details), indent=None)
+
+    def graph_to_json(graph: OpGraph) -> dict[str, Any]:
+        return {column: getattr(graph, column) for column in _GRAPH_COLUMNS}
+
+    data = {field.name: getattr(details, field.name) for field in dataclasses.fields(details)}
+    timelines = {"predicted": details.predicted, "measured": details.measured}
+    data["graph"] = graph_to_json(details.graph)
+    data["coarse"] = None if details.coarse is details.graph else graph_to_json(details.coarse)
+    for key, timeline in timelines.items():
+        data[key] = timeline and {"how": timeline.source, "spans": timeline.spans}
+    runs.write_json(path, data, indent=None)
 
 
 def read(path: Path) -> Details | None:
@@ -155,95 +155,62 @@ def read(path: Path) -> Details | None:
 
 def printable(details: Details) -> Details:
     """Returns the details with printable names."""
-    graph, coarse = map(_printable, (details.graph, details.coarse))
+    text = printable_lib.text
+    graph, coarse = (
+        dataclasses.replace(
+            graph,
+            name=text(graph.name),
+            op_names=tuple(map(text, graph.op_names)),
+            op_types=tuple(map(text, graph.op_types)),
+        )
+        for graph in (details.graph, details.coarse)
+    )
     return dataclasses.replace(
         details, graph=graph, coarse=coarse if details.coarse is not details.graph else graph
     )
 
 
-def _printable(graph: OpGraph) -> OpGraph:
-    return dataclasses.replace(
-        graph,
-        name=printable_lib.text(graph.name),
-        op_names=tuple(map(printable_lib.text, graph.op_names)),
-        op_types=tuple(map(printable_lib.text, graph.op_types)),
-    )
-
-
-def _to_json(details: Details) -> dict[str, Any]:
-    data = {field.name: getattr(details, field.name) for field in dataclasses.fields(details)}
-    merged = details.coarse is not details.graph
-    return data | {
-        "graph": _graph_to_json(details.graph),
-        "coarse": _graph_to_json(details.coarse) if merged else None,
-        "predicted": _timeline_to_json(details.predicted),
-        "measured": details.measured and _timeline_to_json(details.measured),
-    }
-
-
 def _from_json(data: Mapping[str, Any]) -> Details:
-    graph = opgraph.make_graph(**data["graph"])
+    """Returns the details; raises an error of the data's shape if they do not fit together."""
+
+    def timeline(lines: Mapping[str, Any]) -> Timeline:
+        spans = (Span(device, tuple(ops), *times) for device, ops, *times in lines["spans"])
+        return Timeline(tuple(spans), lines["how"])
+
+    graph = opgraph.make_graph(**{column: data["graph"][column] for column in _GRAPH_COLUMNS})
+    coarse = data["coarse"]
+    if coarse is not None:
+        coarse = opgraph.make_graph(**{column: coarse[column] for column in _GRAPH_COLUMNS})
+    compute_s = np.array(data["compute_s"], np.float64)  # null becomes nan
     details = Details(
         method=data["method"],
         objective=data["objective"],
         devices=tuple(data["devices"]),
         graph=graph,
-        coarse=opgraph.make_graph(**data["coarse"]) if data["coarse"] else graph,
+        coarse=graph if coarse is None else coarse,
         assignment=np.array(data["assignment"], np.int32),
         placement=np.array(data["placement"], np.int32),
-        compute_s=_numbers(data["compute_s"]).reshape(-1, len(data["devices"])),
-        memory_bytes=_numbers(data["memory_bytes"]),
-        capacity_bytes=_numbers(data["capacity_bytes"]),
-        compute_load_s=_numbers(data["compute_load_s"]),
-        transfer_load_s=_numbers(data["transfer_load_s"]),
-        predicted=_timeline_from_json(data["predicted"]),
-        measured=data["measured"] and _timeline_from_json(data["measured"]),
+        compute_s=np.where(np.isnan(compute_s), math.inf, compute_s),
+        memory_bytes=np.array(data["memory_bytes"], np.float64),
+        predicted=timeline(data["predicted"]),
+        measured=data["measured"] and timeline(data["measured"]),
     )
-    _check_sizes(details)
-    return details
-
-
-def _check_sizes(details: Details) -> None:
-    """Raises ValueError for arrays of wrong length and for indices that are out of range."""
-    num_ops, num_coarse = details.graph.num_ops, details.coarse.num_ops
-    num_devices = len(details.devices)
-    for name, length in (
-        *(("assignment", num_ops), ("compute_s", num_ops), ("memory_bytes", num_ops)),
-        *(("placement", num_coarse), ("capacity_bytes", num_devices)),
-        *(("compute_load_s", num_devices), ("transfer_load_s", num_devices)),
-    ):
-        if len(getattr(details, name)) != length:
-            raise ValueError(f"{name} has {len(getattr(details, name))} entries, not {length}")
-    timelines = filter(None, (details.predicted, details.measured))
-    spans = [span for timeline in timelines for span in timeline.spans]
-    for name, indices, count in (
-        ("assignment", details.assignment, num_coarse),
-        ("placement", details.placement, num_devices),
-        ("device of a span", [span.device for span in spans], num_devices),
-        ("operations of spans", [op for span in spans for op in span.ops], num_coarse),
-    ):
-        array = np.asarray(indices)
-        if array.size and not (array.min() >= 0 and array.max() < count):
+    num_ops, num_coarse = graph.num_ops, details.coarse.num_ops
+    shapes = {
+        **{"assignment": (num_ops,), "compute_s": (num_ops, len(details.devices))},
+        **{"placement": (num_coarse,), "memory_bytes": (num_ops,)},
+    }
+    for name, shape in shapes.items():
+        if getattr(details, name).shape != shape:
+            raise ValueError(f"{name} does not have the shape {shape}")
+    spans = [span for line in (details.predicted, details.measured) if line for span in line.spans]
+    indices = {
+        "assignment": (details.assignment, num_coarse),
+        "placement": (details.placement, len(details.devices)),
+        "device of a span": ([span.device for span in spans], len(details.devices)),
+        "operations of spans": ([op for span in spans for op in span.ops], num_coarse),
+    }
+    for name, (values, count) in indices.items():
+        if any(not 0 <= value < count for value in values):
             raise ValueError(f"{name} has an index that is not from 0 to {count - 1}")
-
-
-def _graph_to_json(graph: OpGraph) -> dict[str, Any]:
-    columns = ("name", "op_names", "op_types", "member_types", "output_shapes", *_GRAPH_ARRAYS)
-    return {column: getattr(graph, column) for column in columns}
-
-
-def _timeline_to_json(timeline: Timeline) -> dict[str, Any]:
-    return {"how": timeline.source, "spans": timeline.spans}
-
-
-def _timeline_from_json(data: Mapping[str, Any]) -> Timeline:
-    spans = (
-        Span(device, tuple(ops), start, finish) for device, ops, start, finish in data["spans"]
-    )
-    return Timeline(tuple(spans), data["how"])
-
-
-def _numbers(values: Any) -> np.ndarray:
-    """Returns a float64 array, with inf for null."""
-    array = np.array(values, np.float64)  # null becomes nan
-    return np.where(np.isnan(array), math.inf, array)
+    return details

@@ -1,20 +1,21 @@
 """Statistics of few runs on several graphs, after Agarwal et al. (NeurIPS 2021, rliable).
 
 "Deep Reinforcement Learning at the Edge of the Statistical Precipice": interquartile means,
-stratified bootstrap intervals, probabilities of improvement and performance profiles, defined as
-there with graphs in place of tasks. Departure: scores here are costs, such as a latency over the
-best known one. Lower is better, so an improvement is a lower score, and a profile counts the runs
-with a score of at most a threshold, where the paper counts those above one. Graphs may have
-different numbers of runs, because a deterministic method has one.
+stratified bootstrap intervals and probabilities of improvement, defined as there with graphs in
+place of tasks. Departure: scores here are costs, such as a latency over the best known one. Lower
+is better, so an improvement is a lower score. Graphs may have different numbers of runs, because a
+deterministic method has one.
 
 Scores are a sequence with one array float64 [K] for the K runs of each graph. A run without a
 feasible placement has the score inf.
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy import special
 
 from placement.reporting import units
 
@@ -101,17 +102,25 @@ def probability_of_improvement(ours: Scores, theirs: Scores) -> Interval:
     return _interval(value, np.mean(resampled, axis=0))
 
 
-def performance_profile(scores: Scores, thresholds: np.ndarray) -> np.ndarray:
-    """Computes the share of runs with a score of at most each threshold, averaged over graphs.
+class Estimate(NamedTuple):
+    """A mean over seeds."""
 
-    Args:
-      scores: a method's scores.
-      thresholds: float64 [T].
+    mean: float  # not finite where a seed's number is not
+    half_width: float  # half the width of the 95% interval; nan for fewer than `MIN_RUNS` seeds
 
-    Returns:
-      float64 [T], from 0 to 1, never falling where the thresholds rise.
-    """
-    return np.mean([(runs[:, None] <= thresholds).mean(axis=0) for runs in scores], axis=0)
+    def write(self, unit: units.Unit) -> str:
+        """Returns '1.500 ± 0.020', without the unit's name; the mean alone without an interval."""
+        text = unit.write(self.mean)
+        return text if math.isnan(self.half_width) else f"{text} ± {unit.write(self.half_width)}"
+
+
+def estimate(values: Sequence[float] | np.ndarray) -> Estimate:
+    """Returns the mean of [K] values and half the width of its 95% interval, by Student's t."""
+    half_width = math.nan
+    if len(values) >= MIN_RUNS and np.isfinite(values).all():
+        standard_error = np.std(values, ddof=1) / math.sqrt(len(values))
+        half_width = float(special.stdtrit(len(values) - 1, 0.975) * standard_error)
+    return Estimate(float(np.mean(values)), half_width)
 
 
 def _repeated(scores: Scores) -> bool:

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from placement.analysis import segments, timeline
-from placement.simulators import max_load
 from tests import helpers
 from tests.simulators import reference
 
@@ -87,18 +86,6 @@ def test_segments_are_spans_and_end_when_they_are_predicted_to():
             ends = max(span.finish_s for span in spans)
             assert ends == pytest.approx(segments.latency_s(problem, placement))
             assert sorted(op for span in spans for op in span.ops) == list(range(SIZE[0]))
-
-
-def test_loads_are_those_of_the_pipeline_and_of_the_operations():
-    for problem, placements in _problems("max_load", shared=True):
-        placements, _ = _finite(problem, placements)
-        for placement in placements[:4]:
-            compute_s, transfer_s = timeline.compute_loads(problem, placement)
-            tables = problem.load_tables
-            load_s = np.asarray(max_load.compute_loads(tables, placement[:, None]))[:, 0]
-            np.testing.assert_allclose(compute_s + transfer_s, load_s, rtol=1e-5, atol=1e-6)
-            chosen_s = np.asarray(problem.costs.compute_s)[np.arange(SIZE[0]), placement]
-            assert compute_s.sum() == pytest.approx(chosen_s.sum(), rel=1e-6)
 
 
 def test_spans_of_a_stream_are_those_of_one_request():

@@ -111,7 +111,7 @@ def test_odd_workloads_are_placed(tmp_path: Path, task: str) -> None:
         assert set(placed) == {*NAMES, "lone\ud800"}
         assert json.dumps("lone\\ud800").strip('"') in (workdir / "trace.json").read_text()
     else:
-        for name in ("report.md", "comparison.csv", "comparison.tex"):
+        for name in ("report.md", "comparison.csv"):
             assert not UNPRINTABLE.search((workdir / name).read_text("utf-8"))
 
 

@@ -99,7 +99,7 @@ def while_printing() -> None:
     def table(summary: Any) -> Any:
         raise KeyboardInterrupt
 
-    results.rich_table = table
+    results.terminal_table = table
 
 
 def while_measuring() -> None:

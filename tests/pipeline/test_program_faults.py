@@ -64,9 +64,9 @@ def tables_of_max_load() -> None:
 
 
 def figure() -> None:
-    from placement.reporting.figures import device_plots
+    from placement.reporting.figures import method_plot
 
-    device_plots.loads = lambda details: 1 / 0
+    method_plot.methods = lambda rows: 1 / 0
 
 
 def worker(folder: Path) -> None:
@@ -159,7 +159,7 @@ def test_reporting_faults_drop_files(workload: str, tmp_path: Path) -> None:
     assert "ideals_dp" in out
     check_summary(workdir)
     assert (workdir / "report.html").exists()
-    assert not (workdir / "figures/loads.svg").exists()
+    assert not (workdir / "figures/methods.svg").exists()
     assert (workdir / "figures/placement.svg").exists()
 
 

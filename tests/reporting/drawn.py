@@ -32,9 +32,6 @@ def diamond(*, measured: bool = True) -> Details:
         placement=np.array([0, 1, 0, 0], np.int32),
         compute_s=seconds,
         memory_bytes=np.array([10.0, 20.0, 30.0, 40.0]),
-        capacity_bytes=np.array([np.inf, 64.0]),
-        compute_load_s=np.array([8e-3, 2e-3]),
-        transfer_load_s=np.array([0.0, 1e-3]),
         predicted=Timeline(spans, "simulated"),
         measured=Timeline(later, "measured, the median of 9 inferences") if measured else None,
     )
@@ -62,7 +59,6 @@ def placed(graph: OpGraph, coarsening: coarsen.Coarsening, num_devices: int) -> 
         finish = clock + whole[op, placement[op]]
         spans.append(Span(int(placement[op]), (op,), clock, finish))
         clock = finish
-    chosen = whole[np.arange(coarse.num_ops), placement]
     return Details(
         method="heft",
         objective="makespan",
@@ -73,9 +69,6 @@ def placed(graph: OpGraph, coarsening: coarsen.Coarsening, num_devices: int) -> 
         placement=placement,
         compute_s=seconds,
         memory_bytes=rng.uniform(1e3, 1e6, graph.num_ops),
-        capacity_bytes=np.full(num_devices, np.inf),
-        compute_load_s=np.bincount(placement, chosen, minlength=num_devices),
-        transfer_load_s=np.zeros(num_devices),
         predicted=Timeline(tuple(spans), "simulated"),
         measured=None,
     )

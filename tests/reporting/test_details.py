@@ -32,19 +32,19 @@ def _equal(one, other):
 
 
 @pytest.mark.parametrize("told", [drawn.diamond(), drawn.diamond(measured=False), drawn.large(60)])
-def test_details_are_read_as_they_were_written(tmp_path, told):
+def test_details_are_read_as_written(tmp_path, told):
     path = tmp_path / "details.json"
     details.write(path, told)
     assert _equal(details.read(path), told)
 
 
-def test_an_operation_that_is_not_supported_costs_null(tmp_path):
+def test_unsupported_operation_costs_null(tmp_path):
     path = tmp_path / "details.json"
     details.write(path, drawn.diamond())
     assert json.loads(path.read_text())["compute_s"][2] == [3e-3, None]
 
 
-def test_no_file_is_no_details_and_another_file_is_refused(tmp_path):
+def test_other_files_are_refused(tmp_path):
     path = tmp_path / "details.json"
     assert details.read(path) is None
     path.write_text('{"method": "lns"}')
@@ -54,14 +54,8 @@ def test_no_file_is_no_details_and_another_file_is_refused(tmp_path):
         details.read(path)
 
 
-def test_every_operation_is_where_its_coarse_one_is():
-    told = drawn.large(60)
-    by_device = [told.memory_bytes[told.op_placement == d].sum() for d in range(3)]
-    np.testing.assert_allclose(told.load_bytes, by_device)
-
-
 @given(_SPANS)
-def test_spans_of_a_lane_do_not_overlap_and_lanes_are_as_few_as_can_be(spans):
+def test_lanes_are_few(spans):
     lanes = Timeline(tuple(spans), "").lanes()
     for device in range(3):
         own = [(lane, s) for lane, s in zip(lanes, spans, strict=True) if s.device == device]
@@ -75,13 +69,13 @@ def test_spans_of_a_lane_do_not_overlap_and_lanes_are_as_few_as_can_be(spans):
                     assert one.finish_s <= other.start_s or other.finish_s <= one.start_s
 
 
-def test_spans_that_follow_one_another_but_for_rounding_share_a_lane():
+def test_rounding_needs_no_lane():
     spans = (Span(0, (0,), 0.0, 0.1 + 0.2), Span(0, (1,), 0.3, 0.6))
     assert Timeline(spans, "").lanes() == [0, 0]
 
 
 @given(_SPANS)
-def test_busy_is_the_time_in_which_any_span_runs(spans):
+def test_busy_time_counts_overlaps_once(spans):
     steps = np.arange(50) / 8
     expected = [
         sum(any(s.device == d and s.start_s <= t < s.finish_s for s in spans) for t in steps) / 8
@@ -90,18 +84,18 @@ def test_busy_is_the_time_in_which_any_span_runs(spans):
     np.testing.assert_allclose(Timeline(tuple(spans), "").busy_s(3), expected)
 
 
-def test_latency_is_when_the_last_span_ends():
+def test_latency_ends_last_span():
     assert drawn.diamond().predicted.latency_s == pytest.approx(8e-3)
     assert Timeline((), "").latency_s == 0
 
 
-def test_a_span_is_named_after_its_first_and_last_operation():
+def test_span_names_first_and_last():
     drawing = drawn.diamond()
     assert drawing.span_name(Span(0, (2,), 0, 1)) == "op2"
     assert drawing.span_name(Span(0, (0, 2, 3), 0, 1)) == "op0 … op3 (3)"
 
 
-def test_a_heading_says_once_what_it_is():
+def test_heading_does_not_repeat():
     drawing = drawn.diamond()
     assert drawing.predicted.heading("predicted") == "predicted (simulated)"
     assert drawing.measured.heading("measured") == drawing.measured.source

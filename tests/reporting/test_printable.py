@@ -17,11 +17,11 @@ from placement.reporting.tables import grids
         ("\ud800 \u202e \u2028 \x85", "\\ud800 \\u202e \\u2028 \\x85"),
     ],
 )
-def test_what_is_none_to_print_is_written_as_in_python(given, shown):
+def test_unprintable_characters_are_escaped(given, shown):
     assert printable.text(given) == shown
 
 
-def test_every_text_of_data_is_printable_and_keeps_its_lines():
+def test_data_keeps_its_lines():
     given = {"rows": [{"status": "a\nb\x07", "n": 1}], "none": None, "pair": ("\x00", 0.5)}
     shown = {"rows": [{"status": "a\nb\\x07", "n": 1}], "none": None, "pair": ["\\x00", 0.5]}
     assert printable.data(given) == shown
@@ -30,24 +30,23 @@ def test_every_text_of_data_is_printable_and_keeps_its_lines():
 @pytest.mark.parametrize(
     "name", ["[a](b)", "![a][b]", "*a*", "<b>a</b>", "a|b", "a\\*b", "\\<b>", "C:\\<", "# a", "> a"]
 )
-def test_a_name_means_nothing_in_markdown(name):
+def test_markdown_shows_names_literally(name):
     *around, inline, _ = MarkdownIt().parse(printable.markdown(name))
     assert [token.type for token in around] == ["paragraph_open"]
     assert {token.type for token in inline.children} <= {"text", "text_special"}
     assert "".join(token.content for token in inline.children) == name
 
 
-def test_a_name_stays_within_its_backquotes_and_its_line():
+def test_names_stay_in_backquotes():
     assert printable.markdown({"a": ["`x`\n# y", 1]}) == {"a": ["'x' # y", 1]}
 
 
-def test_a_grid_takes_all_but_its_own_marks_literally():
-    header, row = ["[red]graph[/red]", "[x]"], ["[/bold]a", grids.BOLD_RICH.format("[1]")]
-    table = grids.rich_table(header, [row], title="[green]title")
-    assert table.title.plain == "[green]title"
+def test_grid_shows_texts_literally():
+    table = grids.Grid(["[red]graph[/red]", "[x]"], title="[green]title")
+    table.add_row("[/bold]a", grids.bold("[1]"))
     console = Console(file=io.StringIO(), force_terminal=True, color_system="standard", width=80)
     console.print(table)
     printed = console.file.getvalue()
-    assert all(text in printed for text in (*header, "[/bold]a"))
+    assert all(text in printed for text in ("[red]graph[/red]", "[x]", "[green]title", "[/bold]a"))
     assert "\x1b[1m[1]" in printed
-    assert grids.markdown(["a|b", "c"], []).splitlines()[0] == "| a\\|b | c |"
+    assert grids.Grid(["a|b", "c"]).markdown().splitlines()[0] == "| a\\|b | c |"

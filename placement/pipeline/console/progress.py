@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 from rich.live import Live
 from rich.text import Text
 
-from placement.reporting import printable, units, wrapped_text
+from placement.reporting import printable, units
+from placement.reporting.tables import grids
 
 WARNING, INFO, DEBUG = -1, 0, 1  # absl's numbers
 _LINE_INTERVAL_S = 10.0
@@ -106,7 +107,7 @@ class Display:
     """Prints messages and phases; results go to `console`, whatever the verbosity."""
 
     def __init__(self, verbosity: int = INFO):
-        self.console = wrapped_text.standard_console()
+        self.console = grids.standard_console()
         self._verbosity = verbosity
 
     def result(self, text: str) -> None:

@@ -42,7 +42,6 @@ def best(
     placed, placement = row.placed_problem(full_problem), row.placements[0]
     problem, assignment = placed.coarse, placed.assignment
     costs = full_problem.full.costs
-    compute_load_s, transfer_load_s = timeline.compute_loads(problem, placement)
     candidate, measured = row.candidates[0], None
     if candidate.segments is None:
         spans = timeline.predict(problem, placement)
@@ -63,9 +62,6 @@ def best(
         placement=placement,
         compute_s=np.asarray(costs.compute_s, np.float64),
         memory_bytes=np.asarray(costs.memory_bytes, np.float64),
-        capacity_bytes=np.asarray(costs.capacity_bytes, np.float64),
-        compute_load_s=compute_load_s,
-        transfer_load_s=transfer_load_s,
         predicted=predicted,
         measured=measured,
     )

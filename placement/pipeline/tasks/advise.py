@@ -5,8 +5,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from placement import simulators
 from placement.errors import UserError
 from placement.pipeline import loading, workdirs
@@ -14,7 +12,7 @@ from placement.pipeline import target as target_lib
 from placement.pipeline.console import progress
 from placement.pipeline.results import advice, outputs
 from placement.pipeline.settings import Settings
-from placement.reporting import runs, units, wrapped_text
+from placement.reporting import runs, units
 from placement.reporting.tables import grids
 from placement.runtime import devices
 
@@ -70,7 +68,7 @@ def run(
                     )
     record = {"graph": settings.graph, "rows": [result.to_json() for result in results]}
     runs.write_json(workdir / advice.FILE, record)
-    wrapped_text.print_table(_make_table(results), display.console)
+    display.console.print(_make_table(results))
     # The objective with the most to gain comes first.
     for result in sorted(results, key=lambda result: (math.isnan(result.ratio), result.ratio)):
         backend = f", backend={result.backend!r}" if result.backend else ""
@@ -79,13 +77,13 @@ def run(
     return record
 
 
-def _make_table(results: list[advice.Advice]) -> Table:
+def _make_table(results: list[advice.Advice]) -> grids.Grid:
     texts = ("objective", "backend", "fastest device")
     numbers = ("without placing", "best possible", "ratio", "sequential")
     table = grids.new_table("", texts, numbers)
     for row in results:
         table.add_row(
-            *(row.objective, row.backend or units.NONE, wrapped_text.WrappedText(row.fastest)),
+            *(row.objective, row.backend or units.NONE, row.fastest),
             units.duration(row.fastest_s) if math.isfinite(row.fastest_s) else units.NONE,
             units.duration(row.bound_s) if math.isfinite(row.bound_s) else units.NONE,
             units.NONE if math.isnan(row.ratio) else f"{row.ratio:.3f}",

@@ -18,7 +18,7 @@ from placement.errors import UserError
 from placement.pipeline import loading, workdirs
 from placement.pipeline.console import progress
 from placement.pipeline.settings import Settings
-from placement.reporting import printable, runs, summaries, verdict, wrapped_text
+from placement.reporting import printable, runs, summaries, verdict
 from placement.reporting.tables import deployment
 from placement.runtime import devices
 from placement.runtime.deployment import artifact as artifact_lib
@@ -106,7 +106,7 @@ def run(
     if nan := record["checks"].get("NaN"):
         display.warn(nan)
     shown = printable.data(record)
-    wrapped_text.print_table(deployment.rich_table(shown), display.console)
+    display.console.print(deployment.grid(shown))
     instead = " instead of the placement" if decision.is_fallback else ""
     for line in (
         shown["decision"],

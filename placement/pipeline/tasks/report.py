@@ -2,9 +2,10 @@
 
 import contextlib
 import functools
+import json
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,22 +15,16 @@ from placement import files
 from placement.errors import UserError
 from placement.methods import learned
 from placement.pipeline.console import faults, metrics, progress
-from placement.pipeline.results import figures
 from placement.pipeline.settings import Settings
-from placement.reporting import details, printable, runs, summaries, verdict, wrapped_text
+from placement.reporting import details as details_lib
+from placement.reporting import printable, runs, summaries, traces, verdict
+from placement.reporting.figures import graph_plot, method_plot, plots, search_plot, timeline_plot
 from placement.reporting.page import html
-from placement.reporting.tables import (
-    aggregates,
-    comparison,
-    divisions,
-    learning_curves,
-    results,
-    unsupported,
-)
+from placement.reporting.tables import aggregates, comparison, learning_curves, results
 
 CELLS = "cells.json"  # the run directories that a comparison consists of, and their graphs
-# An earlier version wrote the directories alone: each graph then had a unique name.
-_CELLS_SCHEMA = [({"directory": str, "graph": str}, str)]
+_CELLS_SCHEMA = [{"directory": str, "graph": str}]
+_SUFFIXES = ("png", "svg")  # of the figures' files
 T = TypeVar("T")
 
 
@@ -79,30 +74,42 @@ def write_report(
     After a fault, which `task_faults` collects, the parts that do not depend on it are still
     written. Only the table is printed where the directory is not `writable`.
     """
+    text = results.report(printable.markdown(summary))
     summary = printable.data(summary)
     with task_faults.during("writing the table"):
         if writable:
-            text = results.report_markdown(printable.markdown(summary))
             runs.write_text(workdir / "report.md", text)
-        wrapped_text.print_table(results.rich_table(summary), console)
-    placement_file = workdir / runs.PLACEMENT
-    if placement_file.exists():
-        console.print(f"placement: {placement_file}", markup=False, soft_wrap=True)
+        console.print(results.terminal_table(summary))
+    if (workdir / runs.PLACEMENT).exists():
+        _print(console, f"placement: {workdir / runs.PLACEMENT}")
     if not writable:
         return
-    run_details = _read_or_print(lambda: details.read(workdir / details.FILE), console)
-    if run_details is not None:
-        run_details = details.printable(run_details)
-    figure_files = figures.draw_run(summary, workdir, run_details, console, task_faults)
-    with task_faults.during("writing report.html"):
-        notes = {}
-        if summary.get("unsupported"):
-            notes[unsupported.TITLE] = unsupported.markdown(
-                printable.markdown(summary["unsupported"])
+    details = _read_or_print(lambda: details_lib.read(workdir / details_lib.FILE), console)
+    if details is not None:
+        details = details_lib.printable(details)
+
+    def required_details() -> details_lib.Details:
+        if details is None:
+            raise plots.NothingToDrawError(
+                "no details.json: the run found no placement, or one of more than "
+                f"{details_lib.MOST_OPS:,} operations"
             )
-        if summary.get("divisions"):
-            notes[divisions.TITLE] = divisions.markdown(printable.markdown(summary["divisions"]))
-        _write_page(summary, workdir, figure_files, console, notes, run_details)
+        return details
+
+    drawings: dict[str, Callable[[], Any]] = {
+        "placement": lambda: graph_plot.placement(required_details()),
+        "timeline": lambda: timeline_plot.timeline(required_details()),
+        "methods": lambda: method_plot.methods(summary["rows"]),
+        "search": lambda: search_plot.search(metrics.read_metrics(workdir), summary["rows"]),
+    }
+    trace = workdir / "trace.json"
+    trace.unlink(missing_ok=True)  # of an earlier run
+    if details is not None:
+        with task_faults.during("writing the trace"):
+            runs.write_json(trace, traces.trace(details), indent=None)
+    figures = _draw(drawings, workdir, console, task_faults)
+    with task_faults.during("writing report.html"):
+        _write_page(text, workdir, figures, console, details)
 
 
 def write_comparison(
@@ -113,14 +120,13 @@ def write_comparison(
     *,
     writable: bool = True,
 ) -> None:
-    """Prints the tables of a comparison, and writes its report, comparison.csv and comparison.tex.
+    """Prints the tables of a comparison, and writes its report and comparison.csv.
 
     The arguments are those of `write_report`.
     """
-    plain = printable.data(summary)
-    summary = printable.markdown(summary)  # also for the terminal: few names change
+    plain, summary = printable.data(summary), printable.markdown(summary)
     rows = summary["rows"]
-    compared_rows, aggregated = compare_rows(rows)
+    compared, aggregated = compare_rows(rows)
     logs = _read_or_print(lambda: _read_logs(workdir), console)
     singles_s: dict[str, float] = {}  # the best single device of each graph, as predicted
     for row in rows:
@@ -128,33 +134,24 @@ def write_comparison(
             best_s = singles_s.get(row["graph"], math.inf)
             singles_s[row["graph"]] = min(best_s, row["predicted_s"])
     curves = learning_curves.summarise(logs or {}, singles_s)
-    closing = verdict.closing_sentence(rows, summary["objective"])
-    sections = [comparison.markdown(compared_rows), aggregates.markdown(aggregated)]
+    sections = [comparison.grid(compared).markdown(), aggregates.markdown(aggregated)]
     sections += [learning_curves.markdown(curves)] if curves.learned else []
+    text = results.report(summary, {"Comparison": "\n\n".join(sections)})
     if writable:
-        title = f"# Comparison, objective {summary['objective']}"
-        parts = [title, closing, *sections, results.report_markdown(summary)]
         runs.write_text(workdir / "comparison.csv", comparison.to_csv(plain["rows"]))
-        runs.write_text(
-            workdir / "comparison.tex", comparison.latex(compare_rows(plain["rows"])[0])
-        )
-        runs.write_text(workdir / "report.md", "\n\n".join(parts))
-    wrapped_text.print_table(
-        comparison.rich_table(compared_rows, f"objective {summary['objective']}"), console
-    )
-    if curves.learned:
-        console.print(learning_curves.verdict(curves), markup=False)
-    plain_closing = verdict.closing_sentence(plain["rows"], summary["objective"])
-    console.print(plain_closing.replace("`", ""), markup=False)
+        runs.write_text(workdir / "report.md", text)
+    table, objective = compare_rows(plain["rows"])[0], summary["objective"]
+    console.print(comparison.terminal_table(table, f"objective {objective}"))
+    closing = verdict.closing_sentence(plain["rows"], objective)
+    console.print(closing.replace("`", ""), markup=False)
     if not writable:
         return
-    figure_files = figures.draw_comparison(
-        rows, aggregated, _learners(rows), workdir, console, task_faults
-    )
-    for name in ("report.md", "comparison.csv", "comparison.tex"):
-        console.print(str(workdir / name), markup=False, soft_wrap=True)
+    drawings = {"methods": lambda: method_plot.methods(plain["rows"])}
+    figures = _draw(drawings, workdir, console, task_faults)
+    for name in ("report.md", "comparison.csv"):
+        _print(console, str(workdir / name))
     with task_faults.during("writing report.html"):
-        _write_page(summary, workdir, figure_files, console, {"Comparison": "\n\n".join(sections)})
+        _write_page(text, workdir, figures, console)
 
 
 def compare_rows(
@@ -170,39 +167,57 @@ def _learners(rows: list[dict[str, Any]]) -> tuple[str, ...]:
     return tuple(filter(learned.is_learned, dict.fromkeys(row["method"] for row in rows)))
 
 
-def _write_page(
-    summary: dict[str, Any],
+def _draw(
+    drawings: Mapping[str, Callable[[], Any]],
     workdir: Path,
-    figure_files: list[Path],
     console: Console,
-    notes: dict[str, str] | None = None,
-    run_details: details.Details | None = None,
+    task_faults: faults.Faults,
+) -> list[Path]:
+    """Saves the figures that can be drawn; says for each reason which ones cannot.
+
+    Returns:
+      The SVG files.
+    """
+    directory = runs.make_folder(workdir / "figures")
+    saved, left_out = [], dict[str, list[str]]()
+    for name, draw in drawings.items():
+        for suffix in _SUFFIXES:  # of an earlier run
+            (directory / f"{name}.{suffix}").unlink(missing_ok=True)
+        with task_faults.during(f"drawing {name}"):
+            try:
+                plots.save(draw(), directory, name, _SUFFIXES)
+                saved.append(directory / f"{name}.svg")
+            except (plots.NothingToDrawError, UserError) as error:
+                left_out.setdefault(str(error), []).append(name)
+    for reason, names in left_out.items():
+        _print(console, f"no figure of {', '.join(names)}: {reason}")
+    return saved
+
+
+def _write_page(
+    text: str,
+    workdir: Path,
+    figures: list[Path],
+    console: Console,
+    details: details_lib.Details | None = None,
 ) -> None:
-    """Writes report.html from the results, the figures' files and the provenance."""
+    """Writes report.html from the report, the figures' files and the provenance."""
     provenance = {}
-    for name in ("config", "environment"):
-        path = workdir / f"{name}.json"
-        if path.exists():
-            read = functools.partial(
-                files.read_json,
-                *(path, {str: object}),
-                remedy="run the task with this workdir again",
-            )
-            if data := _read_or_print(read, console):
-                provenance[name.capitalize()] = printable.data(data)
-    page = workdir / "report.html"
-    text = html.page(
-        summary,
-        details=run_details,
-        figures={
-            path.stem.replace("-", " ").capitalize(): path.read_text("utf-8")
-            for path in figure_files
-        },
-        notes=notes,
-        provenance=provenance,
-    )
-    runs.write_text(page, text)
-    console.print(f"report: {page}", markup=False, soft_wrap=True)
+    for name in ("config.json", "environment.json"):
+        if (workdir / name).exists():
+            record = _read_or_print(functools.partial(_read_object, workdir / name), console)
+            provenance[name] = json.dumps(printable.data(record or {}), indent=2)
+    svgs = {path.stem.capitalize(): path.read_text("utf-8") for path in figures}
+    runs.write_text(workdir / "report.html", html.page(text, svgs, details, provenance))
+    _print(console, f"report: {workdir / 'report.html'}")
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    return files.read_json(path, {str: object}, remedy="run the task with this workdir again")
+
+
+def _print(console: Console, line: str) -> None:
+    console.print(line, markup=False, soft_wrap=True)
 
 
 def _read_or_print(read: Callable[[], T], console: Console) -> T | None:
@@ -210,7 +225,7 @@ def _read_or_print(read: Callable[[], T], console: Console) -> T | None:
     try:
         return read()
     except UserError as error:
-        console.print(f"left out: {error}", markup=False, soft_wrap=True)
+        _print(console, f"left out: {error}")
         return None
 
 
@@ -223,10 +238,9 @@ def _read_logs(workdir: Path) -> dict[str, list[dict[str, Any]]]:
     logs: dict[str, list[dict[str, Any]]] = {}
     remedy = "compare with this workdir again"
     for cell in files.read_json(workdir / CELLS, _CELLS_SCHEMA, remedy=remedy):
-        cell = cell if isinstance(cell, dict) else {"directory": cell}
         directory = workdir / cell["directory"]
         summary, records = runs.read_summary(directory), metrics.read_metrics(directory)
         learners = set(_learners(summary["rows"]))
-        name = printable.markdown(cell.get("graph", summary["graph"]["name"]))
+        name = printable.markdown(cell["graph"])
         logs.setdefault(name, []).extend(r for r in records if r["method"] in learners)
     return logs

@@ -19,7 +19,6 @@ leave few enough blocks. Where even a single band leaves too many, the component
 band stay one block.
 """
 
-import math
 from collections import Counter
 
 import numpy as np
@@ -27,9 +26,8 @@ import numpy as np
 from placement.graphs import dag
 from placement.reporting.details import Details
 from placement.reporting.figures import layout
-from placement.types import OpGraph
 
-_WIDENING = 1.2  # ratio of successive widths of bands that are tried
+_MOST_COMPONENTS = 6
 
 
 def blocks(details: Details, max_blocks: int) -> np.ndarray:
@@ -43,88 +41,56 @@ def blocks(details: Details, max_blocks: int) -> np.ndarray:
       the devices alternate so often that there are more than `max_blocks` stages, the stages are
       the blocks.
     """
-    coarse = details.coarse
+    coarse, num_devices = details.coarse, len(details.devices)
     if coarse.num_ops <= max_blocks:
         return np.arange(coarse.num_ops, dtype=np.int32)
-    stage = _stages(details)
+    starts, readers = dag.successors(coarse.num_ops, coarse.senders, coarse.receivers)
+    device, stages = details.placement.tolist(), details.placement.tolist()
+    for op in dag.topological_order(coarse).tolist():
+        for reader in readers[starts[op] : starts[op + 1]].tolist():
+            waits = (device[reader] - stages[op]) % num_devices
+            stages[reader] = max(stages[reader], stages[op] + waits)
+    stage = np.array(stages)
     layer = layout.layers(coarse.num_ops, coarse.senders, coarse.receivers)
-    if len(np.unique(stage)) >= max_blocks:
-        return _renumbered(stage)
-    for max_components in (6, 1):
-        for width in _widths(int(layer.max()) + 1):
-            parts = _components(coarse, _renumbered(stage, layer // width), max_components)
-            if parts.max() < max_blocks:
-                return parts
+    if len(np.unique(stage)) < max_blocks:
+        for max_components in (_MOST_COMPONENTS, 1):
+            width = 1
+            while width < 2 * (layer.max() + 1):
+                parts = _renumbered(stage, layer // width)
+                inside = parts[coarse.senders] == parts[coarse.receivers]
+                edges = coarse.senders[inside], coarse.receivers[inside]
+                joined = dag.weak_components(coarse.num_ops, *edges)
+                _, part_of_component = np.unique(np.stack([joined, parts]), axis=1)
+                is_split = np.bincount(part_of_component) <= max_components
+                parts = _renumbered(parts, np.where(is_split[parts], joined, 0))
+                if parts.max() < max_blocks:
+                    return parts
+                width = max(width + 1, int(1.2 * width))
     return _renumbered(stage)
-
-
-def names(details: Details, parts: np.ndarray) -> tuple[str, ...]:
-    """Names each block: its operation's name, or the number of its operations and their main types.
-
-    `parts`, int32 [M], is from `blocks`. Operations are counted as they were before merging.
-    """
-    counts = np.bincount(parts[details.assignment])
-    return tuple(
-        f"{head}: {', '.join(kinds)}" if count > 1 else head
-        for count, (head, *kinds) in zip(counts, summaries(details, parts), strict=True)
-    )
 
 
 def summaries(details: Details, parts: np.ndarray) -> list[list[str]]:
     """Describes each block, most important text first: 'conv1', 'Convolution'.
 
     A block of several operations: '12 ops', 'Convolution x5', 'Add x3', slowest types first.
+    Operations are counted as they were before merging. `parts`, int32 [M], is from `blocks`.
     """
     members: list[list[int]] = [[] for _ in range(int(parts.max()) + 1)]
     for op, block in enumerate(parts[details.assignment].tolist()):
         members[block].append(op)
-    seconds = details.op_compute_s
-    return [_summary(details.graph, ops, seconds) for ops in members]
-
-
-def _summary(graph: OpGraph, ops: list[int], seconds: np.ndarray) -> list[str]:
-    if len(ops) == 1:
-        return [graph.op_names[ops[0]], graph.op_types[ops[0]]]
-    counts, spent_s = Counter[str](), Counter[str]()
-    for op in ops:
-        counts[graph.op_types[op]] += 1
-        spent_s[graph.op_types[op]] += seconds[op]
-    longest = [kind for kind, _ in spent_s.most_common(2)]
-    kinds = [f"{kind} x{counts[kind]}" if counts[kind] > 1 else kind for kind in longest]
-    return [f"{len(ops)} ops", *kinds]
-
-
-def _stages(details: Details) -> np.ndarray:
-    """Returns int64 [M]: the stage of every coarse operation."""
-    coarse, num_devices = details.coarse, len(details.devices)
-    starts, readers = dag.successors(coarse.num_ops, coarse.senders, coarse.receivers)
-    device, stage = details.placement.tolist(), details.placement.tolist()
-    for op in dag.topological_order(coarse).tolist():
-        for reader in readers[starts[op] : starts[op + 1]].tolist():
-            waits = (device[reader] - stage[op]) % num_devices
-            stage[reader] = max(stage[reader], stage[op] + waits)
-    return np.array(stage)
-
-
-def _widths(num_layers: int) -> list[int]:
-    """Returns the widths of bands, ascending from one layer to all."""
-    count = math.ceil(math.log(num_layers, _WIDENING)) + 1
-    return (
-        np.unique(np.ceil(_WIDENING ** np.arange(count)).clip(max=num_layers)).astype(int).tolist()
-    )
-
-
-def _components(coarse: OpGraph, parts: np.ndarray, max_components: int) -> np.ndarray:
-    """Splits each part into its connected components if there are at most `max_components`.
-
-    Returns int32 [M], numbered in the order of the parts.
-    """
-    inside = parts[coarse.senders] == parts[coarse.receivers]
-    edges = coarse.senders[inside], coarse.receivers[inside]
-    joined = dag.weak_components(coarse.num_ops, *edges)
-    _, part_of_component = np.unique(np.stack([joined, parts]), axis=1)
-    is_split = np.bincount(part_of_component) <= max_components
-    return _renumbered(parts, np.where(is_split[parts], joined, 0))
+    graph, seconds, texts = details.graph, details.op_compute_s, []
+    for ops in members:
+        if len(ops) == 1:
+            texts.append([graph.op_names[ops[0]], graph.op_types[ops[0]]])
+            continue
+        counts, spent_s = Counter[str](), Counter[str]()
+        for op in ops:
+            counts[graph.op_types[op]] += 1
+            spent_s[graph.op_types[op]] += seconds[op]
+        slowest = [kind for kind, _ in spent_s.most_common(2)]
+        kinds = [f"{kind} x{counts[kind]}" if counts[kind] > 1 else kind for kind in slowest]
+        texts.append([f"{len(ops)} ops", *kinds])
+    return texts
 
 
 def _renumbered(*keys: np.ndarray) -> np.ndarray:

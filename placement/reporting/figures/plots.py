@@ -1,16 +1,16 @@
-"""Shared parts of all figures: style, labels, files.
+"""Shared parts of all figures: style, widths of texts, legends, files.
 
-A figure is a pure function of a run's files. It is saved as PNG and SVG, and that of a comparison
-also as PDF; equal data give equal files. matplotlib is an optional extra, imported only when a
-figure is drawn.
+A figure is a pure function of a run's files; equal data give equal files. matplotlib is an optional
+extra, imported only when a figure is drawn.
 
 The colours are Okabe and Ito's, which colour-blind readers can distinguish (https://jfly.uni-koeln.de/color/);
 hatches distinguish devices in grey print.
 """
 
+import functools
 import io
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#f0e442")
 HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "----", "++++")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 ALARM = "#d55e00"  # emphasises
 GREY, PALE = "#767676", "#ececec"
 SMALLEST = 6.0  # points: the smallest readable text in print
-# By suffix of a figure's file: what differs from run to run is left out.
-_METADATA = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 BOUND: dict[str, Any] = {"color": "black", "linestyle": ":", "linewidth": 1.5}
+# By suffix of a figure's file: what differs from run to run is left out.
+_METADATA = {"png": {"Software": None}, "svg": {"Date": None}}
+_LEGEND_SIZE = 10.0
 
 
 class NothingToDrawError(Exception):
@@ -38,14 +38,14 @@ class NothingToDrawError(Exception):
 
 
 def save(figure: "Figure", directory: Path, name: str, suffixes: Iterable[str]) -> None:
-    """Writes NAME.png, NAME.svg and NAME.pdf; equal figures make equal files.
+    """Writes NAME.png and NAME.svg; equal figures make equal files.
 
     Raises:
       OSError: a file cannot be written; the error names it.
     """
     import matplotlib
 
-    _take_literally(figure)
+    take_literally(figure)
     for suffix in suffixes:
         image = io.BytesIO()
         with matplotlib.rc_context({"svg.hashsalt": "placement", "svg.fonttype": "none"}):
@@ -53,13 +53,7 @@ def save(figure: "Figure", directory: Path, name: str, suffixes: Iterable[str]) 
         files.write_bytes(directory / f"{name}.{suffix}", image.getvalue())
 
 
-def arrange(figure: "Figure") -> None:
-    """Fixes the positions of everything drawn so far."""
-    _take_literally(figure)
-    figure.draw_without_rendering()
-
-
-def _take_literally(figure: "Figure") -> None:
+def take_literally(figure: "Figure") -> None:
     """Shows dollar signs in names literally, not as formulas."""
     from matplotlib.text import Text
 
@@ -100,8 +94,31 @@ def luminance(colour: tuple[float, float, float]) -> float:
     return float(np.dot((0.2126, 0.7152, 0.0722), colour))
 
 
-def scale_axis(axes: Any, axis_name: str, values: Iterable[float]) -> None:
-    """Makes the 'x' or 'y' axis logarithmic if positive values span more than a factor of ten.
+def legend_below(figure: "Figure", handles: Sequence[Any]) -> None:
+    """Draws the legend below the axes, in as many columns as fit."""
+    if not handles:
+        return
+    available = (figure.get_figwidth() * 72 - _LEGEND_SIZE) / _LEGEND_SIZE  # in font sizes
+    widest = max(text_width(handle.get_label(), 1.0) for handle in handles) + 5.0  # with the symbol
+    columns = max(1, min(4, len(handles), int(available / widest)))
+    figure.legend(
+        handles=handles,
+        loc="outside lower left",
+        ncols=columns,
+        fontsize=_LEGEND_SIZE,
+        frameon=False,
+    )
+
+
+def line_key(label: str, style: dict[str, Any]) -> Any:
+    """Makes a legend's entry of a line or marker."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], **style, label=label)
+
+
+def scale_axis(axis: Any, values: Iterable[float]) -> None:
+    """Makes an axis logarithmic if positive values span more than a factor of ten.
 
     It then has several labelled ticks in a decade.
     """
@@ -110,15 +127,36 @@ def scale_axis(axes: Any, axis_name: str, values: Iterable[float]) -> None:
     finite = [value for value in values if value > 0 and math.isfinite(value)]
     if not finite or max(finite) <= 10 * min(finite):
         return
-    axes.set(**{f"{axis_name}scale": "log"})
-    axis = getattr(axes, f"{axis_name}axis")
+    axis.axes.set(**{f"{axis.axis_name}scale": "log"})
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(lambda value, _: f"{value:g}")
     axis.set_minor_formatter(NullFormatter())
 
 
-def line_key(label: str, style: Mapping[str, Any]) -> Any:
-    """Makes a legend's entry of a line or marker."""
-    from matplotlib.lines import Line2D
+def text_width(text: str, size: float) -> float:
+    """Returns the width of a line of text at a font size, in points."""
+    return size * sum(map(_advance, text))
 
-    return Line2D([], [], **style, label=label)
+
+def shortened(text: str, size: float, max_width: float) -> str:
+    """Returns the text, or its beginning and an ellipsis where it is wider than `max_width`."""
+    if text_width(text, size) <= max_width:
+        return text
+    ends = range(len(text) - 1, 0, -1)
+    fitting = (end for end in ends if text_width(f"{text[:end]}…", size) <= max_width)
+    end = next(fitting, None)
+    return "" if end is None else f"{text[:end]}…"
+
+
+@functools.cache
+def _advance(character: str) -> float:
+    """Returns the advance width of a character, in font sizes."""
+    from matplotlib.backends.backend_agg import RendererAgg
+    from matplotlib.font_manager import FontProperties
+
+    renderer, font = RendererAgg(1, 1, 72), FontProperties(size=100)
+    one, eleven = (
+        renderer.get_text_width_height_descent(character * count, font, False)[0]
+        for count in (1, 11)
+    )
+    return (eleven - one) / 1000

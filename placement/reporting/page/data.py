@@ -29,40 +29,12 @@ def columns(details: Details) -> Columns:
       `blocks`: whether some nodes are blocks. `nodes`: columns of length K; a block's `type` is
       null. `edges`: columns of the edges between nodes.
     """
-    parts = blocks.blocks(details, _MOST_NODES)
+    graph, coarse = details.graph, details.coarse
+    parts = blocks.blocks(details, _MOST_NODES)  # int32 [M]: the node of every coarse operation
     costs = units.latency_unit(value for value in details.compute_s.ravel())
     clock = units.latency_unit(span.finish_s for span in details.predicted.spans)
-    types, type_numbers = _indexed(details.graph.op_types)
-    shapes, shape_numbers = _indexed(
-        " x ".join(map(str, sizes)) for sizes in details.graph.output_shapes
-    )
-    timelines = filter(None, (details.predicted, details.measured))
-    return {
-        "devices": details.devices,
-        "how": [timeline.source for timeline in timelines],
-        "costs": _unit(costs),
-        "clock": _unit(clock),
-        "types": types,
-        "shapes": shapes,
-        "ops": {
-            "name": details.graph.op_names,
-            "type": type_numbers,
-            "shape": shape_numbers,
-            "coarse": details.assignment.tolist(),
-            "seconds": _converted(details.compute_s.T, costs),
-            "bytes": details.memory_bytes.round(2).tolist(),
-        },
-        "coarse": None if details.coarse is details.graph else details.coarse.op_names,
-        "crossings": details.num_crossings,
-        "deviceOf": details.placement.tolist(),
-        "nodeOf": parts.tolist(),
-        **_drawing(details, parts, costs, clock),
-    }
-
-
-def _drawing(details: Details, parts: np.ndarray, costs: units.Unit, clock: units.Unit) -> Columns:
-    """Lays out nodes and edges; `parts` int32 [M] maps every coarse operation to its node."""
-    coarse = details.coarse
+    types, type_numbers = _indexed(graph.op_types)
+    shapes, shape_numbers = _indexed(" x ".join(map(str, sizes)) for sizes in graph.output_shapes)
     _, first, sizes = np.unique(parts, return_index=True, return_counts=True)
     num_nodes, device = len(sizes), details.placement[first]
     merged = num_nodes < coarse.num_ops
@@ -72,14 +44,41 @@ def _drawing(details: Details, parts: np.ndarray, costs: units.Unit, clock: unit
     node = parts[details.assignment]
     seconds = np.zeros((num_nodes, len(details.devices)))
     np.add.at(seconds, node, details.compute_s)
+    names = coarse.op_names
+    if merged:
+        described = blocks.summaries(details, parts)
+        counts = np.bincount(node)
+        names = tuple(
+            f"{head}: {', '.join(kinds)}" if count > 1 else head
+            for count, (head, *kinds) in zip(counts, described, strict=True)
+        )
+    op_types = [
+        coarse.op_types[op] if size == 1 else None
+        for op, size in zip(first.tolist(), sizes.tolist(), strict=True)
+    ]
     return {
+        "devices": details.devices,
+        "how": [line.source for line in (details.predicted, details.measured) if line],
+        "costs": {"name": costs.name, "decimals": costs.decimals},
+        "clock": {"name": clock.name, "decimals": clock.decimals},
+        "types": types,
+        "shapes": shapes,
+        "ops": {
+            "name": graph.op_names,
+            "type": type_numbers,
+            "shape": shape_numbers,
+            "coarse": details.assignment.tolist(),
+            "seconds": _converted(details.compute_s.T, costs),
+            "bytes": details.memory_bytes.round(2).tolist(),
+        },
+        "coarse": None if coarse is graph else coarse.op_names,
+        "crossings": details.num_crossings,
+        "deviceOf": details.placement.tolist(),
+        "nodeOf": parts.tolist(),
         "blocks": merged,
         "nodes": {
-            "name": blocks.names(details, parts) if merged else coarse.op_names,
-            "type": [
-                coarse.op_types[op] if size == 1 else None
-                for op, size in zip(first.tolist(), sizes.tolist(), strict=True)
-            ],
+            "name": names,
+            "type": op_types,
             "count": np.bincount(node, minlength=num_nodes).tolist(),
             "device": device.tolist(),
             "seconds": _converted(seconds.T, costs),
@@ -113,10 +112,6 @@ def _indexed(texts: Any) -> tuple[list[str], list[int]]:
     numbers: dict[str, int] = {}
     indices = [numbers.setdefault(text, len(numbers)) for text in texts]
     return list(numbers), indices
-
-
-def _unit(unit: units.Unit) -> Columns:
-    return {"name": unit.name, "decimals": unit.decimals}
 
 
 def _converted(seconds: np.ndarray, unit: units.Unit) -> Any:

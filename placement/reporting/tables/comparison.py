@@ -1,4 +1,4 @@
-"""Table of many methods on many graphs, as in the Hierarchical Planner's paper, for any seeds.
+"""Many methods on many graphs, for any seeds: a table of graphs by methods, and comparison.csv.
 
 A cell is the mean over the seeds, from `MIN_RUNS` seeds on with its 95% interval (Student's t).
 Measured latencies count where a graph has them, else predicted ones. The column `reduction`
@@ -10,14 +10,12 @@ columns have the bound and the method's gap.
 import csv
 import io
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from rich.table import Table
 
-from placement.reporting import summaries, units
-from placement.reporting.statistics import MIN_RUNS
+from placement.reporting import statistics, summaries, units
 from placement.reporting.tables import grids
 from placement.types import OUT_OF_MEMORY, Status
 
@@ -34,7 +32,7 @@ OOM = "OOM"  # a placement that runs out of memory, as papers write it
 class Cell(NamedTuple):
     """A method on a graph."""
 
-    latency_s: grids.Estimate  # inf where any seed has no number
+    latency_s: statistics.Estimate  # inf where any seed has no number
     runs_s: tuple[float, ...]  # latency of each seed
     search_s: float  # mean
     bound_s: float  # the smallest bound of the seeds; nan where any is missing
@@ -44,7 +42,6 @@ class Cell(NamedTuple):
 class Comparison(NamedTuple):
     """All cells: `cells[graph][method]`; a method may be missing on a graph."""
 
-    graphs: tuple[str, ...]
     methods: tuple[str, ...]
     cells: dict[str, dict[str, Cell]]
     best: dict[str, str]  # graph -> method of the lowest mean
@@ -57,43 +54,65 @@ def compare(rows: Iterable[Row], learned: Collection[str]) -> Comparison:
 
     The single devices become one method, the best of them.
     """
-    placements = [row for row in rows if not row.get("reference")]
-    graphs = tuple(dict.fromkeys(row["graph"] for row in placements))
-    methods = tuple(dict.fromkeys(_method(row) for row in placements))
     cells: dict[str, dict[str, Cell]] = {}
-    for graph in graphs:
-        graph_rows = [row for row in placements if row["graph"] == graph]
-        measured = any(summaries.median_s(row) is not None for row in graph_rows)
-        seconds = summaries.median_s if measured else summaries.predicted_s
-        rows_by_method = {m: [row for row in graph_rows if _method(row) == m] for m in methods}
-        cells[graph] = {m: _cell(rows, seconds) for m, rows in rows_by_method.items() if rows}
-    best = {
-        graph: min(by_method, key=lambda method: by_method[method].latency_s.mean)
-        for graph, by_method in cells.items()
-    }
-    reduction = {g: _reduction(cells[g], learned) for g in graphs}
-    return Comparison(graphs, methods, cells, best, reduction)
+    best, reduction = {}, {}
+    placements = summaries.split_references(rows)[0]
+    for graph_rows in summaries.group_by_graph(placements):
+        graph = graph_rows[0]["graph"]
+        is_measured = any(summaries.median_s(row) is not None for row in graph_rows)
+        by_method: dict[str, list[Row]] = {}
+        for row in graph_rows:
+            by_method.setdefault(_method(row), []).append(row)
+        cells[graph] = {m: _cell(rows, is_measured) for m, rows in by_method.items()}
+        means_s = {method: cell.latency_s.mean for method, cell in cells[graph].items()}
+        best[graph] = min(means_s, key=means_s.__getitem__)
+        ours = min((s for m, s in means_s.items() if m in learned), default=math.inf)
+        theirs = min((s for m, s in means_s.items() if m not in learned), default=math.inf)
+        is_finite = math.isfinite(ours) and math.isfinite(theirs)
+        reduction[graph] = 1 - units.ratio(ours, theirs) if is_finite else math.nan
+    methods = tuple(dict.fromkeys(map(_method, placements)))
+    return Comparison(methods, cells, best, reduction)
 
 
-def rich_table(comparison: Comparison, title: str) -> Table:
-    """Makes the table for a terminal: graphs by methods, the best of a graph in bold.
+def grid(comparison: Comparison) -> grids.Grid:
+    """Makes the table of graphs by methods, the best of a graph in bold.
 
-    Methods are rows where they outnumber the graphs, because a terminal is narrow and scrolls.
+    Fewer than `MIN_RUNS` seeds do not show which method is best.
     """
-    header, rows = _grid(comparison, grids.BOLD_RICH)
-    if len(comparison.methods) > len(comparison.graphs):
-        header, *rows = map(list, zip(header, *rows, strict=True))
-    return grids.rich_table(header, rows, title=title)
+    fastest = {graph: comparison.cells[graph][method] for graph, method in comparison.best.items()}
+    has_bounds = not all(math.isnan(cell.bound_s) for cell in fastest.values())
+    header = ["graph", *comparison.methods, "reduction"]
+    header += ["bound", "gap of the best"] if has_bounds else []
+    table = grids.Grid(header)
+    for graph, cells in comparison.cells.items():
+        unit = units.latency_unit(cell.latency_s.mean for cell in cells.values())
+        row = [f"{graph}, {unit.name}"]
+        has_enough_runs = max(len(cell.runs_s) for cell in cells.values()) >= statistics.MIN_RUNS
+        for method in comparison.methods:
+            cell = cells.get(method)
+            if cell is None or not math.isfinite(cell.latency_s.mean):
+                row.append(OOM if cell and cell.out_of_memory else units.NONE)
+                continue
+            text = cell.latency_s.write(unit)
+            is_best = has_enough_runs and method == comparison.best[graph]
+            row.append(grids.bold(text) if is_best else text)
+        row.append(_percent(comparison.reduction[graph]))
+        if has_bounds:
+            bound_s = fastest[graph].bound_s
+            gap = units.ratio(fastest[graph].latency_s.mean, bound_s) - 1
+            row += [unit.write(bound_s), _percent(gap)]
+        table.add_row(*row)
+    return table
 
 
-def markdown(comparison: Comparison) -> str:
-    """Returns the table of `rich_table` in Markdown."""
-    return grids.markdown(*_grid(comparison, grids.BOLD_MARKDOWN))
-
-
-def latex(comparison: Comparison) -> str:
-    """Returns the table of `rich_table` in LaTeX, see `grids.latex`."""
-    return grids.latex(*_grid(comparison, grids.BOLD_LATEX))
+def terminal_table(comparison: Comparison, title: str) -> grids.Grid:
+    """Makes the table for a terminal, which is narrow and scrolls: the longer list goes down."""
+    table = grid(comparison)
+    if len(comparison.methods) > len(comparison.cells):
+        header, *rows = map(list, zip(table.header, *table.rows, strict=True))
+        table = grids.Grid(header, rows=[tuple(row) for row in rows])
+    table.title = title
+    return table
 
 
 def records(rows: Iterable[Row]) -> list[dict[str, Any]]:
@@ -122,8 +141,9 @@ def _method(row: Row) -> str:
     return SINGLE if summaries.is_single(row) else row["method"]
 
 
-def _cell(rows: list[Row], seconds: Callable[[Row], float | None]) -> Cell:
+def _cell(rows: list[Row], is_measured: bool) -> Cell:
     """Aggregates the fastest row of each seed; only single devices have several rows."""
+    seconds = summaries.median_s if is_measured else summaries.predicted_s
     seed_latencies_s: dict[Any, list[float]] = {}
     for row in rows:
         value = seconds(row)
@@ -135,47 +155,8 @@ def _cell(rows: list[Row], seconds: Callable[[Row], float | None]) -> Cell:
     exceeds = math.isinf(max(values)) and any(
         (row.get("status") or "").startswith(out_of_memory) for row in rows
     )
-    return Cell(grids.estimate(values), tuple(values), search_s, bound_s, exceeds)
-
-
-def _reduction(cells: Mapping[str, Cell], learned: Collection[str]) -> float:
-    ours = min((c.latency_s.mean for m, c in cells.items() if m in learned), default=math.inf)
-    theirs = min((c.latency_s.mean for m, c in cells.items() if m not in learned), default=math.inf)
-    return (
-        1 - units.ratio(ours, theirs) if math.isfinite(ours) and math.isfinite(theirs) else math.nan
-    )
-
-
-def _grid(comparison: Comparison, best: str) -> tuple[list[str], list[list[str]]]:
-    """Returns the header and the rows; `best` is the format of a graph's best value.
-
-    Fewer than `MIN_RUNS` seeds do not show which value is best.
-    """
-    fastest = {graph: comparison.cells[graph][method] for graph, method in comparison.best.items()}
-    has_bounds = not all(math.isnan(cell.bound_s) for cell in fastest.values())
-    header = ["graph", *comparison.methods, "reduction"]
-    header += ["bound", "gap of the best"] if has_bounds else []
-    rows = []
-    for graph, cells in comparison.cells.items():
-        unit = units.latency_unit(cell.latency_s.mean for cell in cells.values())
-        row = [f"{graph}, {unit.name}"]
-        has_enough_runs = max(len(cell.runs_s) for cell in cells.values()) >= MIN_RUNS
-        for method in comparison.methods:
-            cell = cells.get(method)
-            if cell is None or not math.isfinite(cell.latency_s.mean):
-                row.append(OOM if cell and cell.out_of_memory else "-")
-                continue
-            text = cell.latency_s.write(unit)
-            is_best = has_enough_runs and method == comparison.best[graph]
-            row.append(best.format(text) if is_best else text)
-        row.append(_percent(comparison.reduction[graph]))
-        if has_bounds:
-            bound_s = fastest[graph].bound_s
-            gap = units.ratio(fastest[graph].latency_s.mean, bound_s) - 1
-            row += [unit.write(bound_s), _percent(gap)]
-        rows.append(row)
-    return header, rows
+    return Cell(statistics.estimate(values), tuple(values), search_s, bound_s, exceeds)
 
 
 def _percent(value: float) -> str:
-    return f"{value:z.1%}" if math.isfinite(value) else "-"
+    return f"{value:z.1%}" if math.isfinite(value) else units.NONE

@@ -1,111 +1,116 @@
-"""Helpers of the tables over graphs and seeds: intervals, formatted means, and the grid.
+"""One table, for a terminal and in Markdown; the page of a run renders the Markdown as HTML.
 
-A grid is a header and rows of texts. Its first column is left-aligned, the others right-aligned.
-A text is emphasised as a whole by `BOLD_MARKDOWN` or `BOLD_RICH`. A terminal shows everything else
-in it literally.
+A grid has columns and rows of texts. `bold` marks a whole text; everything else in a text is shown
+literally by a terminal.
 """
 
-import math
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+import dataclasses
+import itertools
+import os
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
 
-import numpy as np
 from rich import box
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
-from scipy import special
 
-from placement.reporting import printable, units
-from placement.reporting.statistics import MIN_RUNS
-from placement.reporting.wrapped_text import WrappedText
+from placement.reporting import printable
 
 BOLD_MARKDOWN = "**{}**"
-BOLD_RICH = "[bold]{}[/bold]"
-BOLD_LATEX = r"\textbf{{{}}}"
+_WIDEST_HEADER = 20  # columns of a terminal
 
 
-class Estimate(NamedTuple):
-    """A mean over seeds."""
-
-    mean: float  # not finite where a seed's number is not
-    half_width: float  # half the width of the 95% interval; nan for fewer than `MIN_RUNS` seeds
-
-    def write(self, unit: units.Unit) -> str:
-        """Returns '1.500 ± 0.020', without the unit's name; the mean alone without an interval."""
-        text = unit.write(self.mean)
-        return text if math.isnan(self.half_width) else f"{text} ± {unit.write(self.half_width)}"
+def bold(text: str) -> str:
+    """Returns the text in bold."""
+    return BOLD_MARKDOWN.format(text)
 
 
-def estimate(values: Sequence[float] | np.ndarray) -> Estimate:
-    """Returns the mean of [K] values and half the width of its 95% interval, by Student's t."""
-    half_width = math.nan
-    if len(values) >= MIN_RUNS and np.isfinite(values).all():
-        standard_error = np.std(values, ddof=1) / math.sqrt(len(values))
-        half_width = float(special.stdtrit(len(values) - 1, 0.975) * standard_error)
-    return Estimate(float(np.mean(values)), half_width)
+@dataclasses.dataclass
+class Grid:
+    """A table; a console prints it."""
+
+    header: Sequence[str]  # line breaks, also within a word after '-', make narrow columns
+    numeric: Sequence[bool] = ()  # of each column; by default of all but the first
+    title: str = ""
+    notes: Sequence[str] = ()  # lines below the table in a terminal
+    rows: list[tuple[str, ...]] = dataclasses.field(default_factory=list)
+    references: list[tuple[str, ...]] = dataclasses.field(default_factory=list)  # the last rows
+
+    def __post_init__(self) -> None:
+        self.numeric = self.numeric or [False, *[True] * (len(self.header) - 1)]
+
+    def add_row(self, *cells: str) -> None:
+        """Adds a row, above the references."""
+        self.rows.append(cells)
+
+    def markdown(self) -> str:
+        """Returns the table in Markdown, without title, notes and final newline."""
+        header = [_join_lines(title) for title in self.header]
+        rule = ["---:" if right else "---" for right in self.numeric]
+        lines = [header, rule, *self.rows]
+        if self.references:
+            lines += [["*for reference:*", *[""] * (len(header) - 1)], *self.references]
+        return "\n".join(
+            "| " + " | ".join(" ".join(c.split()).replace("|", "\\|") for c in cells) + " |"
+            for cells in lines
+        )
+
+    def __rich_console__(self, _: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        """Yields title, table and notes; only a terminal wraps lines."""
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+        for title, numeric in zip(self.header, self.numeric, strict=True):
+            if options.is_terminal:
+                lines = [textwrap.wrap(line, _WIDEST_HEADER) for line in title.split("\n")]
+                header = "\n".join(itertools.chain.from_iterable(lines))
+            else:
+                header = _join_lines(title)
+            align = "right" if numeric else "left"
+            table.add_column(Text(header), justify=align, no_wrap=numeric, overflow="fold")
+        for rows in (self.rows, self.references):
+            for row in rows:
+                table.add_row(*map(_text, row))
+            table.add_section()
+        if self.title:
+            yield Text(printable.text(self.title), style="italic")
+        yield table
+        yield from map(Text, self.notes)
 
 
-def new_table(title: str, texts: Sequence[str], numbers: Sequence[str]) -> Table:
-    """Makes an empty table for a terminal: columns of texts, then right-aligned ones of numbers."""
-    table = Table(title=Text(printable.text(title)) if title else None, box=box.SIMPLE_HEAD)
-    for column in texts:
-        table.add_column(column)
-    for column in numbers:
-        table.add_column(column, justify="right")
-    return table
+def new_table(title: str, texts: Sequence[str], numbers: Sequence[str]) -> Grid:
+    """Makes an empty table: columns of texts, then right-aligned ones of numbers."""
+    numeric = [False] * len(texts) + [True] * len(numbers)
+    return Grid([*texts, *numbers], numeric, title=title)
 
 
-def markdown(
-    header: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    *,
-    numeric: Sequence[bool] | None = None,
-) -> str:
-    """Returns the grid in Markdown, without a final newline.
-
-    `numeric` says whether each column is right-aligned; by default all but the first are.
-    """
-    numeric = [False, *[True] * (len(header) - 1)] if numeric is None else numeric
-    rule = ["---:" if right else "---" for right in numeric]
-    return "\n".join(
-        "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-        for cells in [header, rule, *rows]
-    )
+def listed(names: Sequence[str], most: int = 10) -> str:
+    """Lists names as code, with the number of those beyond `most`."""
+    omitted = [f"{len(names) - most} more"] if len(names) > most else []
+    return ", ".join([*(f"`{name}`" for name in names[:most]), *omitted])
 
 
-def latex(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Returns the grid as a LaTeX tabular, which needs the package booktabs."""
-    start, end = BOLD_LATEX.format("|").split("|")
+class _LastingConsole(Console):
+    """A console whose program keeps running when its reader, such as `head`, has ended."""
 
-    def write(text: str) -> str:
-        if text.startswith(start) and text.endswith(end):
-            return BOLD_LATEX.format(write(text.removeprefix(start).removesuffix(end)))
-        escaped = "".join(f"\\{c}" if c in "&%$#_{}" else c for c in text)
-        return escaped.replace("±", r"$\pm$")
-
-    lines = [" & ".join(map(write, row)) + r" \\" for row in (header, *rows)]
-    columns = "l" + "r" * (len(header) - 1)
-    return "\n".join(
-        [
-            rf"\begin{{tabular}}{{{columns}}}",
-            *(r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule"),
-            r"\end{tabular}",
-        ]
-    )
+    def on_broken_pipe(self) -> None:
+        """Discards all further output; Rich would exit."""
+        self.quiet = True
+        discarded = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(discarded, sys.stdout.fileno())
+        os.close(discarded)
 
 
-def rich_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, title: str) -> Table:
-    """Makes the grid for a terminal; where that is too narrow, texts wrap but numbers do not."""
-    table = Table(title=Text(title), box=box.SIMPLE_HEAD)
-    for number, name in enumerate(header):
-        table.add_column(WrappedText(name), justify="right" if number else "left")
-    for row in rows:
-        table.add_row(*map(_cell, row))
-    return table
+def standard_console() -> Console:
+    """Returns the console of standard output; only a terminal limits the length of lines."""
+    standard = _LastingConsole()
+    return standard if standard.is_terminal else _LastingConsole(width=100_000)
 
 
-def _cell(text: str) -> WrappedText:
-    start, end = BOLD_RICH.split("{}")
-    if text.startswith(start) and text.endswith(end):
-        return WrappedText(text.removeprefix(start).removesuffix(end), style="bold")
-    return WrappedText(text)
+def _join_lines(title: str) -> str:
+    return title.replace("-\n", "").replace("\n", " ")
+
+
+def _text(cell: str) -> Text:
+    is_bold = len(cell) > 4 and cell.startswith("**") and cell.endswith("**")
+    return Text(cell[2:-2], style="bold") if is_bold else Text(cell)

@@ -1,131 +1,71 @@
-"""Tables of a summary (the content of `summary.json`): for the terminal, in Markdown, as a report.
+"""The table of a summary (the content of `summary.json`), and the report around it.
 
 A table has one unit of latency, chosen by the magnitude of its numbers. A number that is missing,
 null, NaN or infinite prints as a dash; the status of a failed row says why it failed. Rows marked
-`reference` (devices outside the placement) come last, behind a separator.
+`reference` (devices outside the placement) come last.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
-
-from rich import box
-from rich.table import Table
-from rich.text import Text
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from placement.reporting import summaries, units
 from placement.reporting import verdict as verdict_lib
 from placement.reporting.summaries import Row, Summary
-from placement.reporting.tables import divisions, grids, unsupported
-from placement.reporting.wrapped_text import WrappedText
+from placement.reporting.tables import grids
 
-_TEXT_WIDTH = 16  # columns of text in the terminal
 _LONGEST_CAUSE = 200  # characters in the terminal; Markdown has the whole cause
-LEGEND = (
+_LEGEND = (
     "Measured: the median and its 95% interval. `vs best single` is the ratio to the fastest "
     "single device: of measured latencies, paired by rounds, where there are any, else of "
     "predicted ones. Below 1 is faster. Bounds, gaps and `optimal in simulation` are about "
     "predicted latencies."
 )
-HOST_NOTE = (
-    "Devices labelled `host` are cores of one processor, each opened as an OpenVINO device of its "
-    "own: the numbers show that measuring works, and say nothing about GPUs."
+_HOST_NOTE = (
+    "Devices labelled `host` are cores of one processor, each opened as a separate OpenVINO "
+    "device: the numbers show that measuring works, and say nothing about GPUs."
 )
 
 
-class Column(NamedTuple):
-    """A column of a table."""
-
-    header: str  # with the line breaks that a terminal needs
-    cell: Callable[[Row], str]
-    numeric: bool = True
-
-    @property
-    def title(self) -> str:
-        """The header in one line."""
-        return self.header.replace("-\n", "").replace("\n", " ")
-
-
-def rich_table(summary: Summary) -> Table:
-    """Makes the table for a terminal of 80 columns or more, and for a file.
-
-    The best row of each graph is bold, reference rows stand below a line, and causes of failures
-    stand below the table.
-    """
-    shown = columns(summary["rows"])
-    table = Table(
-        title=Text(title(summary)),
-        caption=Text("\n".join(_notes(summary))),
-        title_justify="left",
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=0,
-        show_edge=False,
-    )
-    for column in shown:
-        table.add_column(
-            WrappedText(column.title, terminal_text=column.header),
-            justify="right" if column.numeric else "left",
-            no_wrap=column.numeric,
-        )
-    best = best_rows(summary)
-    for graph in summaries.group_by_graph(summary["rows"]):
-        for rows in summaries.split_references(graph):
-            for row in rows:
-                texts = (
-                    WrappedText(
-                        column.cell(_strip_cause(row)),
-                        widest=None if column.numeric else _TEXT_WIDTH,
-                    )
-                    for column in shown
-                )
-                table.add_row(*texts, style="bold" if row in best else None)
-            table.add_section()
+def terminal_table(summary: Summary) -> grids.Grid:
+    """Makes the table for a terminal of 100 columns, with the verdict and causes of failures."""
+    rows = [_strip_cause(row) for row in summary["rows"]]
+    table = _table(rows)
+    graphs = summaries.group_by_graph(rows)
+    graph = summary["graph"]
+    size = f"{graph['name']}: {graph['num_ops']} operations, {graph['num_edges']} edges"
+    table.title = f"{size if len(graphs) < 2 else f'{len(graphs)} graphs'}; objective "
+    table.title += summary["objective"]
+    sentences = [verdict_lib.closing_sentence(rows, summary["objective"])]
+    sentences += filter(None, [verdict_lib.misprediction(rows)] if len(graphs) == 1 else [])
+    table.notes = [line.replace("`", "") for line in sentences]
+    for row, stripped in zip(summary["rows"], rows, strict=True):
+        if stripped != row:
+            cause = " ".join(row["status"].split())
+            table.notes.append(f"{row['method']} {cause[:_LONGEST_CAUSE]}")
+    if summary.get("memory"):
+        table.notes.append(f"memory of the best placement: {_memory(summary)}")
+    if _has_host(summary):
+        table.notes.append(_HOST_NOTE.replace("`", ""))
     return table
 
 
-def markdown_table(summary: Summary) -> str:
-    """Writes the table in Markdown, with complete causes of failures, without a final newline."""
-    shown = columns(summary["rows"])
-    best = best_rows(summary)
-    placements, references = summaries.split_references(summary["rows"])
-    lines = []
-    for row in (*placements, *references):
-        if references and row is references[0]:
-            lines.append(["*for reference:*", *[""] * (len(shown) - 1)])
-        text = grids.BOLD_MARKDOWN if row in best else "{}"
-        lines.append([text.format(_one_line(column.cell(row))) for column in shown])
-    header, numeric = zip(*((column.title, column.numeric) for column in shown), strict=True)
-    return grids.markdown(header, lines, numeric=numeric)
-
-
-def compare_markdown(summary: Summary) -> str:
-    """Writes a Markdown table for each graph; several tables have names and verdicts above them."""
-    graphs = summaries.group_by_graph(summary["rows"])
-    if len(graphs) < 2:
-        return markdown_table(summary)
-    parts = []
-    for rows in graphs:
-        sentences = graph_sentences(rows, summary["objective"])
-        parts += [f"### {rows[0]['graph']}", *sentences, markdown_table({**summary, "rows": rows})]
-    return "\n\n".join(parts)
-
-
-def report_markdown(summary: Summary) -> str:
-    """Writes the whole report: the verdict, the facts about the run, and the table.
+def report(summary: Summary, sections: Mapping[str, str] | None = None) -> str:
+    """Writes the report in Markdown: the verdict, facts about the run, and a table for each graph.
 
     Args:
       summary: the content of `summary.json`, its texts escaped by `printable.markdown`.
+      sections: further sections, by title; they come before the results.
 
     Returns:
       Markdown that ends with a newline.
     """
     graph, is_comparison = summary["graph"], "graph" in summary["rows"][0]
-    facts = [
-        f"- operations: {graph['num_ops']}, edges: {graph['num_edges']}",
-        "- devices: " + ", ".join(f"`{label}`" for label in summary["devices"]),
-        f"- objective: `{summary['objective']}`",
-        f"- seed: {summary['seed']}",
-    ]
+    graphs = summaries.group_by_graph(summary["rows"])
+    name = graph["name"] if len(graphs) < 2 else f"{len(graphs)} graphs"
+    facts = [f"- operations: {graph['num_ops']}, edges: {graph['num_edges']}"]
+    facts.append("- devices: " + ", ".join(f"`{label}`" for label in summary["devices"]))
+    facts += [f"- objective: `{summary['objective']}`", f"- seed: {summary['seed']}"]
     if units.number(graph.get("optimum_s")) is not None:
         optimum = units.duration(graph["optimum_s"])
         facts.append(f"- optimum: {optimum}, known from the graph's generator; bounds are the same")
@@ -133,79 +73,117 @@ def report_markdown(summary: Summary) -> str:
         facts.append(f"- memory of the best placement: {_memory(summary)}")
     if units.number(summary.get("wall_s")) is not None:
         facts.append(f"- time taken: {summary['wall_s']:.1f} s")
-    parts = [
-        f"# Placement of {graph['name']}",
-        *([] if is_comparison else [verdict(summary)]),  # a comparison begins with it
-        *mispredictions(summary),
-        "\n".join(facts),
-        "## Result",
-        compare_markdown(summary),
-        LEGEND,
-    ]
+    parts = [f"# Placement of {name}"]
+    parts.append(verdict_lib.closing_sentence(summary["rows"], summary["objective"]))
+    parts += filter(None, [verdict_lib.misprediction(graphs[0])] if len(graphs) == 1 else [])
+    parts.append("\n".join(facts))
+    for title, text in (sections or {}).items():
+        parts += [f"## {title}", text]
+    parts.append("## Result")
+    for rows in graphs:
+        if len(graphs) > 1:
+            sentence = verdict_lib.sentence(verdict_lib.decide(rows), summary["objective"])
+            parts += [f"### {rows[0]['graph']}", sentence]
+            parts += filter(None, [verdict_lib.misprediction(rows)])
+        parts.append(_table(rows).markdown())
+    parts.append(_LEGEND)
     if summary.get("unsupported"):
-        parts += [f"## {unsupported.TITLE}", unsupported.markdown(summary["unsupported"])]
+        parts += ["## Operations that a device cannot run", unsupported(summary["unsupported"])]
     if summary.get("divisions"):
-        parts += [f"## {divisions.TITLE}", divisions.markdown(summary["divisions"])]
+        parts += ["## Operations kept off a device", divisions(summary["divisions"])]
     if not is_comparison:  # each cell of a comparison has its own placement.json
         parts.append(
-            "`placement.json` beside this file gives the device of every operation in the best "
+            "`placement.json` next to this file gives the device of every operation in the best "
             "placement, and says how it was obtained."
         )
-    if has_host(summary):
-        parts.append(HOST_NOTE)
+    if _has_host(summary):
+        parts.append(_HOST_NOTE)
     return "\n\n".join(parts) + "\n"
 
 
-def title(summary: Summary) -> str:
-    """Returns a title: the graph and its size, or the number of graphs, and the objective."""
-    graph, count = summary["graph"], len(summaries.group_by_graph(summary["rows"]))
-    sizes = f"{graph['name']}: {graph['num_ops']} operations, {graph['num_edges']} edges"
-    return f"{sizes if count < 2 else f'{count} graphs'}; objective {summary['objective']}"
+def unsupported(records: Sequence[dict[str, str]]) -> str:
+    """Lists operations that devices cannot run, in Markdown: counts, then a row for each reason.
+
+    The records are those of `placement.runtime.models.support.UnsupportedOp`.
+    """
+    names: dict[tuple[str, ...], list[str]] = {}
+    for record in records:
+        key = tuple(record[field] for field in ("device", "op_type", "inputs", "reason"))
+        names.setdefault(key, []).append(record["name"])
+    table = grids.new_table("", ("device", "operations", "type", "inputs", "reason"), ())
+    for (device, *others), ops in names.items():
+        table.add_row(device, grids.listed(ops), *others)
+    counts = Counter(record["device"] for record in records).items()
+    counted = ", ".join(f"{count} on {device}" for device, count in counts)
+    return f"Operations that cannot run: {counted}.\n\n{table.markdown()}"
 
 
-def best_rows(summary: Summary) -> list[Row]:
+def divisions(records: Sequence[dict[str, Any]]) -> str:
+    """Lists operations that are kept off a device because it computes them wrong, in Markdown.
+
+    The records are those of `placement.pipeline.accuracy.Division.to_json`.
+    """
+    sentences = []
+    table = grids.Grid(
+        ("device", "operations", "output error", "run on"), (False, False, True, False)
+    )
+    for record in records:
+        whole_error = record["whole_error"]
+        differ = "are not finite" if whole_error is None else f"differ by {whole_error:.3g}"
+        count = sum(len(culprit["ops"]) for culprit in record["culprits"])
+        addition = f", with {record['num_beside']} more" if record["num_beside"] else ""
+        sentences.append(
+            f"With the whole model on `{record['label']}`, outputs {differ}, relative to their "
+            f"spread on the plain f32 CPU; {record['max_error']:g} is accepted. Without the "
+            f"operations below ({count}{addition}), they differ by {record['error']:.3g}. "
+            f"Inputs: {record['num_inputs']}, of which {record['num_new_inputs']} served only "
+            "this check."
+        )
+        for culprit in record["culprits"]:
+            error = "not finite" if culprit["error"] is None else f"{culprit['error']:.2g}"
+            run_on = ", ".join(culprit["run_on"])
+            table.add_row(record["device"], grids.listed(culprit["ops"]), error, run_on)
+    legend = (
+        "An output error is that of the model with only the row's operations, and those next to "
+        "them if they were measured together, on the device."
+    )
+    return "\n\n".join([*sentences, table.markdown(), legend])
+
+
+def best_rows(rows: Sequence[Row]) -> list[Row]:
     """Returns the winning row of each graph: a placement, a single device or a reference."""
-    verdicts = map(verdict_lib.decide, summaries.group_by_graph(summary["rows"]))
+    verdicts = map(verdict_lib.decide, summaries.group_by_graph(rows))
     return [verdict.winner.row for verdict in verdicts if verdict.winner]
 
 
-def columns(rows: Iterable[Row]) -> list[Column]:
-    """Returns the columns in which some row has a value."""
-    rows = list(rows)
+def _table(rows: Sequence[Row]) -> grids.Grid:
+    """Makes the table of rows, with the columns in which some row has a value."""
     latency = summaries.unit(rows)
-    columns = [
-        Column(key, _text_of(key), numeric=key == "seed")
-        for key in ("graph", "seed")
-        if len({row[key] for row in rows if key in row}) > 1
-    ]
-    columns += [
-        Column("method", summaries.label, numeric=False),
-        Column(f"predic-\nted {latency.name}", lambda row: latency.write(row.get("predicted_s"))),
-    ]
+    columns: dict[str, Callable[[Row], str]] = {}  # a cell's text, by header
+    for key in ("graph", "seed"):
+        if len({row[key] for row in rows if key in row}) > 1:
+            columns[key] = lambda row, key=key: str(row.get(key, units.NONE))
+    columns["method"] = summaries.label
+    columns[f"predic-\nted {latency.name}"] = lambda row: latency.write(row.get("predicted_s"))
     if any(summaries.median_s(row) is not None for row in rows):
-        columns.append(
-            Column(f"measured {latency.name}\n[low, high]", lambda row: _measured(row, latency))
-        )
+        columns[f"measured {latency.name}\n[low, high]"] = lambda row: _measured(row, latency)
     if any("output_error" in row for row in rows):
-        columns.append(Column("output\nerror", lambda row: _significant(row.get("output_error"))))
-    columns.append(
-        Column("vs best\nsingle", lambda row: _fixed(row.get("versus_best_single_device"), 3))
-    )
+        columns["output\nerror"] = lambda row: _format(row.get("output_error"), ".2g")
+    columns["vs best\nsingle"] = lambda row: _format(row.get("versus_best_single_device"), ".3f")
     if any(units.number(row.get("bound_s")) is not None for row in rows):
-        columns.append(
-            Column(f"bound\n{latency.name}", lambda row: latency.write(row.get("bound_s")))
-        )
-        columns.append(Column("gap\n%", lambda row: _fixed(100 * units.or_nan(row.get("gap")), 1)))
-    return [
-        *columns,
-        Column("search\ns", lambda row: _fixed(row.get("search_s"), 2)),
-        Column("evalu-\nations", _text_of("evaluations")),
-        Column("status", _status, numeric=False),
-    ]
-
-
-def _text_of(key: str) -> Callable[[Row], str]:
-    return lambda row: str(row.get(key, units.NONE))
+        columns[f"bound\n{latency.name}"] = lambda row: latency.write(row.get("bound_s"))
+        columns["gap\n%"] = lambda row: _format(100 * units.or_nan(row.get("gap")), ".1f")
+    columns["search\ns"] = lambda row: _format(row.get("search_s"), ".2f")
+    columns["evalu-\nations"] = lambda row: str(row.get("evaluations", units.NONE))
+    columns["status"] = _status
+    numeric = [header not in ("graph", "method", "status") for header in columns]
+    table, best = grids.Grid([*columns], numeric), best_rows(rows)
+    for row in rows:
+        cells = tuple(cell(row) for cell in columns.values())
+        if row in best:
+            cells = tuple(map(grids.bold, cells))
+        (table.references if row.get("reference") else table.rows).append(cells)
+    return table
 
 
 def _status(row: Row) -> str:
@@ -223,28 +201,9 @@ def _measured(row: Row, latency: units.Unit) -> str:
     return f"{latency.write(summaries.median_s(row))} [{low}, {high}]"
 
 
-def _fixed(value: Any, decimals: int) -> str:
+def _format(value: Any, form: str) -> str:
     number = units.number(value)
-    return units.NONE if number is None else f"{number:.{decimals}f}"
-
-
-def _significant(value: Any) -> str:
-    number = units.number(value)
-    return units.NONE if number is None else f"{number:.2g}"
-
-
-def _notes(summary: Summary) -> list[str]:
-    lines = [line.replace("`", "") for line in (verdict(summary), *mispredictions(summary))]
-    for row in summary["rows"]:
-        if _strip_cause(row) != row:
-            lines.append(f"{row['method']} {_one_line(row['status'])[:_LONGEST_CAUSE]}")
-    if summary.get("memory"):
-        lines.append(f"memory of the best placement: {_memory(summary)}")
-    if has_host(summary):
-        lines.append(
-            "host: the devices are cores of one processor; the numbers say nothing about GPUs."
-        )
-    return lines
+    return units.NONE if number is None else f"{number:{form}}"
 
 
 def _memory(summary: Summary) -> str:
@@ -257,35 +216,10 @@ def _memory(summary: Summary) -> str:
     return ", ".join(texts)
 
 
-def verdict(summary: Summary) -> str:
-    """Returns the verdict in Markdown; for several graphs, the best method over all of them."""
-    return verdict_lib.closing_sentence(summary["rows"], summary["objective"])
-
-
-def mispredictions(summary: Summary) -> list[str]:
-    """Returns sentences in Markdown about wrong predictions for one graph.
-
-    For several graphs, `graph_sentences` has them.
-    """
-    graphs = summaries.group_by_graph(summary["rows"])
-    return [*filter(None, map(verdict_lib.misprediction, graphs))] if len(graphs) == 1 else []
-
-
-def graph_sentences(rows: list[Row], objective: str) -> list[str]:
-    """Returns the verdict on one of several graphs and its wrong predictions, in Markdown."""
-    sentence = verdict_lib.sentence(verdict_lib.decide(rows), objective)
-    return [sentence, *filter(None, [verdict_lib.misprediction(rows)])]
-
-
-def has_host(summary: Summary) -> bool:
-    """Returns whether `HOST_NOTE` applies."""
+def _has_host(summary: Summary) -> bool:
     return any("host" in label for label in summary["devices"])
 
 
 def _strip_cause(row: Row) -> Row:
     """Returns the row with its status cut from 'failed: compile: why' to 'failed: compile'."""
     return {**row, "status": ":".join(row["status"].split(":")[:2])}
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

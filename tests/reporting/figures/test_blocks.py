@@ -43,7 +43,7 @@ def _assert_valid(details, parts):
     most=st.integers(1, 20),
 )
 @settings(max_examples=60, deadline=None)
-def test_blocks_are_of_one_device_and_have_no_cycles(seed, num_ops, num_devices, most):
+def test_blocks_are_valid(seed, num_ops, num_devices, most):
     rng = np.random.default_rng(seed)
     graph = helpers.random_dag(rng, num_ops, edge_probability=0.15)
     num_coarse = coarsen.coarsen(graph).graph.num_ops
@@ -56,13 +56,13 @@ def test_blocks_are_of_one_device_and_have_no_cycles(seed, num_ops, num_devices,
         assert parts.max() < max(most, 1)
 
 
-def test_few_operations_are_blocks_of_their_own():
+def test_few_operations_stay_single():
     details = drawn.diamond()
     np.testing.assert_array_equal(blocks.blocks(details, 4), [0, 1, 2, 3])
     np.testing.assert_array_equal(blocks.blocks(details, 3), [0, 1, 0, 2])
 
 
-def test_branches_stay_apart_as_long_as_there_is_room():
+def test_branches_stay_apart():
     graph = helpers.fork_join(3, 4)  # layers 0 to 5; branches 1-4, 5-8, 9-12
     details = _uncoarsened(graph, [0] * 14)
     in_twos = [0, 0, 1, 1, 4, 0, 2, 2, 4, 0, 3, 3, 4, 4]  # the ends join what they touch
@@ -73,7 +73,7 @@ def test_branches_stay_apart_as_long_as_there_is_room():
 
 
 @pytest.mark.parametrize("most", [30, 60, 120])
-def test_a_thousand_operations_become_few_blocks(most):
+def test_thousand_operations_become_few_blocks(most):
     details = drawn.large(1_000)
     parts = blocks.blocks(details, most)
     _assert_valid(details, parts)
@@ -82,17 +82,18 @@ def test_a_thousand_operations_become_few_blocks(most):
     assert parts.max() >= most // 2
 
 
-def test_where_devices_alternate_blocks_are_as_few_as_they_can_be():
+def test_alternating_devices_need_many_blocks():
     details = _uncoarsened(helpers.chain(20), [0, 1] * 10)
     np.testing.assert_array_equal(blocks.blocks(details, 5), np.arange(20))
     three_turns = _uncoarsened(helpers.chain(20), [0] * 10 + [1] * 5 + [0] * 5)
     np.testing.assert_array_equal(blocks.blocks(three_turns, 1), [0] * 10 + [1] * 5 + [2] * 5)
 
 
-def test_names_tell_what_takes_longest():
+def test_summaries_name_slowest_types():
     details = drawn.diamond()
     types = ("Convolution", "MatMul", "Convolution", "Relu")
     graph = dataclasses.replace(details.graph, op_types=types)
     details = dataclasses.replace(details, graph=graph, coarse=graph)
-    assert blocks.names(details, np.arange(4)) == ("op0", "op1", "op2", "op3")
-    assert blocks.names(details, np.array([0, 1, 0, 0])) == ("3 ops: Convolution x2, Relu", "op1")
+    parts = np.array([0, 1, 0, 0])
+    texts = [["3 ops", "Convolution x2", "Relu"], ["op1", "MatMul"]]
+    assert blocks.summaries(details, parts) == texts

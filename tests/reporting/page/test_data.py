@@ -16,7 +16,7 @@ def _edges(told):
     return {(sender, receiver): crosses for sender, receiver, crosses in zip(*columns, strict=True)}
 
 
-def test_an_operation_is_told_with_its_costs_and_times():
+def test_operations_have_costs_and_times():
     told = data.columns(drawn.diamond())
     assert told["costs"] == told["clock"] == {"name": "ms", "decimals": 3}
     assert told["ops"]["seconds"] == [[1.0, 4.0, 3.0, 4.0], [2.0, 2.0, None, 8.0]]
@@ -31,7 +31,7 @@ def test_an_operation_is_told_with_its_costs_and_times():
     assert _edges(told) == {(0, 1): 1, (0, 2): 0, (1, 3): 1, (2, 3): 0}
 
 
-def test_operations_of_one_span_share_its_times_and_those_of_none_have_none():
+def test_operations_share_times_of_span():
     details = drawn.diamond(measured=False)
     spans = (Span(0, (0, 2), 0.0, 3e-3), Span(0, (2,), 5e-3, 6e-3))
     told = dataclasses.replace(details, predicted=Timeline(spans, "simulated"))
@@ -39,7 +39,7 @@ def test_operations_of_one_span_share_its_times_and_those_of_none_have_none():
     assert times == [[0.0, None, 0.0, None], [3.0, None, 6.0, None]]
 
 
-def test_without_measurement_nothing_stands_for_it():
+def test_measurement_may_be_missing():
     assert data.columns(drawn.diamond(measured=False))["nodes"]["measured"] is None
 
 
@@ -62,7 +62,7 @@ def test_nodes_hold_every_operation_once(num_ops, blocks):
     json.dumps(told, allow_nan=False)
 
 
-def test_edges_between_blocks_lead_from_one_to_another_and_their_paths_forwards():
+def test_edges_between_blocks_lead_forward():
     told = data.columns(drawn.large(2_000))
     device, x, y = (told["nodes"][name] for name in ("device", "x", "y"))
     edges = _edges(told)
