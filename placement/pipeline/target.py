@@ -25,7 +25,7 @@ from placement.pipeline.settings import Settings
 from placement.reporting import runs, units
 from placement.runtime import cluster
 from placement.runtime import devices as devices_lib
-from placement.runtime.measurement import precision, transfer_costs
+from placement.runtime.measurement import transfer_costs
 from placement.runtime.measurement.conditions import Conditions
 from placement.runtime.measurement.local import LocalMeasurer
 from placement.runtime.measurement.measurer import Measurer
@@ -250,18 +250,14 @@ def _divide(
         return ()
     net = loading.coarsen_kernels(target.net, costs)
     problem = loading.make_search_problem(net, costs, target.names, settings.objective)
-    num_inputs = len(loading.inputs(settings, target.net.model).samples)
     divisions = []
     for device, check in wrong.items():
-        wrong_names = {wrong_device.name for wrong_device in wrong} - {device.name}
         with display.phase(f"finding the operations that {device.name} computes wrong") as phase:
             division = accuracy.divide(
                 problem,
                 device,
                 check,
-                wrong_names,
                 measurer,
-                num_inputs,
                 settings.time_limit_s / len(wrong),
                 phase.note,
             )
@@ -310,13 +306,13 @@ def open_accurate(
     with contextlib.ExitStack() as stack:
         measurer = stack.enter_context(_open_measurer(target, settings, display))
         with display.phase("checking the devices' outputs"):
-            wrong = precision.find_wrong(measurer, target.present)
+            wrong = accuracy.find_wrong(measurer, target.present)
             divisible: dict[devices_lib.Device, OutputCheck] = {}
             # The plain CPU is right in f32, and its name is needed for the rest of the model.
             if accept_divisible and any(d not in wrong or d.name == "CPU" for d in target.present):
                 divisible = {d: check for d, check in wrong.items() if d.name != "CPU"}
             replaced = {d: check for d, check in wrong.items() if d not in divisible}
-            devices = precision.replace_wrong(measurer, target.present, replaced, display.warn)
+            devices = accuracy.replace_wrong(measurer, target.present, replaced, display.warn)
         if devices != target.present:
             stack.close()
             names, labels = tuple(d.name for d in devices), tuple(d.label for d in devices)

@@ -52,7 +52,6 @@ _DIVISION = {
     **dict.fromkeys(("device", "label"), str),
     **dict.fromkeys(("max_error", "error"), float),
     "whole_error": files.NUMBER,
-    **dict.fromkeys(("num_inputs", "num_new_inputs", "num_beside"), int),
     "culprits": [{"ops": [str], "error": files.NUMBER, "run_on": [str]}],
 }
 _SUMMARY = {

@@ -1,15 +1,18 @@
-"""Divisions of a model between an inaccurate device and others, on an emulated device."""
+"""Devices with wrong outputs, and the operations responsible, on emulated and real devices."""
 
-import dataclasses
+import math
 
 import numpy as np
 import openvino as ov
 import pytest
 from openvino import opset13 as ops
 
+from placement.errors import UserError
 from placement.graphs import coarsen
 from placement.pipeline import accuracy, loading
-from placement.pipeline.settings import Settings
+from placement.pipeline.accuracy import Part
+from placement.runtime import devices
+from placement.runtime.measurement import local
 from placement.runtime.models import extract, frontend
 from placement.runtime.models.outputs import OutputCheck
 from tests import helpers
@@ -17,82 +20,88 @@ from tests.runtime import small
 from tests.runtime.emulation import DEVICE, EmulatedMeasurer
 
 NAMES = ("CPU", DEVICE.name)
+CONVOLUTIONS = {f"conv_{i}" for i in range(6)}
+
+
+def never() -> bool:
+    return False
+
+
+def test_bisection_finds_one_unit():
+    errors, measured = np.zeros(1024), []
+    errors[700] = 0.5
+
+    def measure(first, last):
+        measured.append((first, last))
+        return errors[first:last].sum()
+
+    parts = accuracy.bisect(1024, measure, 0.01, never)
+    assert [part for part in parts if part.error] == [Part(700, 701, 0.5)]
+    assert len(measured) == 1 + 2 * 10
+
+
+@pytest.mark.parametrize(
+    ("measure", "negligible", "is_over", "parts"),
+    [
+        # Units 2 to 5 are wrong only if all four of them are on the device.
+        (lambda i, j: 0.8 if i <= 2 and j >= 6 else 0.0, 0.01, never, [(0, 8, 0.8)]),
+        (lambda i, j: 0.5 * (i <= 5 < j), 0.6, never, [(0, 8, 0.5)]),
+        (lambda i, j: 0.5 * (i <= 5 < j), 0.1, lambda: True, [(0, 8, 0.5)]),
+        # The last two units cannot be measured by themselves.
+        (
+            lambda i, j: math.nan if i == 6 else math.inf if i <= 4 < j else 0.0,
+            0.1,
+            never,
+            [(0, 4, 0.0), (4, 8, math.inf)],
+        ),
+    ],
+    ids=["together", "negligible", "no time", "failed"],
+)
+def test_parts_stay_whole(measure, negligible, is_over, parts):
+    assert accuracy.bisect(8, measure, negligible, is_over) == [Part(*part) for part in parts]
 
 
 def make_problem(model: ov.Model, objective: str = "serial") -> loading.SearchProblem:
     """Makes a problem in which every operation is twice as fast on the emulated device."""
     graph = extract.op_graph(model, name="model").graph
-    no_edges = np.zeros(graph.num_edges, bool)
-    net = loading.Network(model, graph, coarsen.coarsen(graph, no_edges), {})
+    net = loading.Network(model, graph, coarsen.coarsen(graph, np.zeros(graph.num_edges, bool)), {})
     compute_s = np.tile([2.0, 1.0], (graph.num_ops, 1)).astype(np.float32)
     compute_s[[kind in ("Parameter", "Constant", "Result") for kind in graph.op_types]] = 0.0
-    apart = 0.01 * (1 - np.eye(2, dtype=np.float32))
-    transfers = {"transfer_latency_s": apart, "transfer_s_per_byte": 0 * apart}
-    costs = helpers.unit_costs(graph, compute_s=compute_s, **transfers)
+    costs = helpers.unit_costs(graph, compute_s=compute_s)
     return loading.make_search_problem(net, costs, NAMES, objective)
 
 
-def divide(
-    model: ov.Model, measurer: EmulatedMeasurer, objective: str = "serial", **how
-) -> accuracy.Division:
-    given = {
-        "whole_check": measurer.check_whole(),
-        "num_inputs": len(measurer.samples),
-        "time_limit_s": 60.0,
-        **how,
-    }
-    return accuracy.divide(
-        make_problem(model, objective),
-        DEVICE,
-        excluded_devices=(),
-        measurer=measurer,
-        note=lambda _: None,
-        **given,
+def divide(measurer_type=EmulatedMeasurer, *arguments, objective="serial", time_limit_s=60.0):
+    model = frontend.prepare(small.offset(), "")
+    measurer = measurer_type(model, *arguments)
+    problem = make_problem(model, objective)
+    return problem, accuracy.divide(
+        problem, DEVICE, measurer.check_whole(), measurer, time_limit_s, lambda _: None
     )
 
 
-def test_the_emulated_device_rounds_to_eight_bits():
-    source = ops.parameter([3], np.float32, name="x")
-    model = ov.Model([ops.result(ops.relu(source, name="y"))], [source], "identity")
-    measurer = EmulatedMeasurer(model)
-    measurer.samples = ([np.array([1 + 2**-7, 1 + 2**-9, 300.9], np.float32)],)
-    ((rounded,),) = measurer._infer(frozenset(["y"]), None)
-    np.testing.assert_array_equal(rounded, np.float32([1 + 2**-7, 1.0, 300.0]))
-
-
 @pytest.mark.parametrize("objective", ["serial", "makespan"])
-def test_the_operations_that_round_too_much_are_named_and_kept_off(objective):
-    model = frontend.prepare(small.offset(), "")
-    measurer = EmulatedMeasurer(model)
-    division = divide(model, measurer, objective)
-    assert division.whole_error > division.max_error
-    assert division.error <= division.max_error
+def test_culprits_leave_the_device(objective):
+    problem, division = divide(objective=objective)
+    assert division.whole_error > division.max_error >= division.error
     culprits = {op for culprit in division.culprits for op in culprit.ops}
     assert {"raised", "mix"} <= culprits <= {"raised", "mix", "back"}
+    assert division.allowed >= CONVOLUTIONS
     assert not culprits & division.allowed
-    convolutions = {f"conv_{i}" for i in range(6)}
-    assert convolutions <= division.allowed
-    assert division.culprits[0].error > 0.1
-    assert "raised (" in division.describe()
-
-
-def test_sensitivities_are_measured_on_half_of_the_inputs_and_the_result_on_all():
-    model = frontend.prepare(small.offset(), "")
-    measurer = EmulatedMeasurer(model)
-    division = divide(model, measurer)
-    assert (division.num_inputs, division.num_new_inputs) == (3, 1)
-    assert {request.num_samples for request in measurer.asked[:-1]} == {2}
-    assert measurer.asked[-1].num_samples is None
-    assert division.num_measurements == len(measurer.asked)
+    assert "above all from raised (" in division.describe()
+    names = problem.full.graph.op_names
+    costs = accuracy.restrict(problem.full.costs, names, NAMES, [division])
+    supported = {name for name, row in zip(names, costs.compute_s, strict=True) if row[1] < np.inf}
+    assert supported == division.allowed
+    assert np.isfinite(costs.compute_s[:, 0]).all()
 
 
 @pytest.mark.parametrize("factor", [3.0, np.nan])
-def test_a_faulty_kernel_is_found_whatever_it_computes(factor):
+def test_faulty_kernel_is_found(factor):
     def corrupt(name: str, output: ov.Output) -> ov.Output:
         return ops.multiply(output, np.float32(factor)).output(0) if name == "conv_4" else output
 
-    model = frontend.prepare(small.offset(), "")
-    division = divide(model, EmulatedMeasurer(model, corrupt))
+    _, division = divide(EmulatedMeasurer, corrupt)
     (culprit,) = division.culprits
     assert culprit.ops == ("conv_4",)
     assert len(division.allowed) >= 8
@@ -101,59 +110,88 @@ def test_a_faulty_kernel_is_found_whatever_it_computes(factor):
     assert record["run_on"] == ["CPU"]
 
 
-def test_without_time_the_whole_part_is_kept_off_and_nothing_is_left():
-    model = frontend.prepare(small.offset(), "")
-    division = divide(
-        model, EmulatedMeasurer(model), time_limit_s=0.0, whole_check=OutputCheck(9, 0, 0)
-    )
+def test_nothing_may_be_left():
+    class Wrong(EmulatedMeasurer):
+        def ask(self, request):
+            return super().ask(request)._replace(error=9.0)
+
+    _, division = divide(Wrong)
     assert division.allowed == frozenset()
     assert "no part of the model is accurate enough" in division.describe()
 
 
-def test_placements_that_do_not_run_count_as_wrong_and_are_counted():
+def test_failed_placements_count_as_wrong():
     class Failing(EmulatedMeasurer):
         def ask(self, request):
-            affinity = getattr(getattr(request, "candidate", None), "affinity", {})
-            if affinity.get("conv_1") == DEVICE.name:
+            if request.candidate.affinity["conv_1"] == DEVICE.name:
                 raise ChildProcessError("it broke")
             return super().ask(request)
 
-    model = frontend.prepare(small.offset(), "")
-    division = divide(model, Failing(model))
-    assert division.num_failed > 0
+    _, division = divide(Failing)
     assert "conv_1" not in division.allowed
-
-
-def test_inputs_that_were_not_used_before_keep_more_off_the_device():
-    """On the last input `conv_0`, which is right on the others, is wrong."""
-
-    class Sensitive(EmulatedMeasurer):
-        def ask(self, request):
-            check = super().ask(request)
-            is_new = getattr(request, "num_samples", 0) is None
-            if is_new and request.candidate.affinity["conv_0"] == DEVICE.name:
-                return check._replace(error=1.0)
-            return check
-
-    model = frontend.prepare(small.offset(), "")
-    division = divide(model, Sensitive(model))
-    assert "conv_0" not in division.allowed
     assert division.error <= division.max_error
 
 
-def test_a_restricted_device_supports_only_what_it_may_run():
-    model = frontend.prepare(small.offset(), "")
-    problem = make_problem(model)
-    division = divide(model, EmulatedMeasurer(model))
-    names = problem.full.graph.op_names
-    costs = accuracy.restrict(problem.full.costs, names, NAMES, [division])
-    supported = {name for name, row in zip(names, costs.compute_s, strict=True) if row[1] < np.inf}
-    assert supported == division.allowed
-    assert np.isfinite(costs.compute_s[:, 0]).all()
+# The choice of each device's precision.
 
 
-@pytest.mark.parametrize("max_error", [-1.0, float("inf"), float("nan")])
-def test_a_limit_that_is_no_size_of_an_error_is_refused(max_error):
-    settings = dataclasses.replace(Settings(), max_error=max_error)
-    with pytest.raises(loading.UserError, match=r"max_error=.* give a positive number"):
-        loading.check_settings(settings)
+def choose(measurer, given):
+    said = []
+    wrong = accuracy.find_wrong(measurer, given)
+    return accuracy.replace_wrong(measurer, given, wrong, said.append), said
+
+
+@pytest.mark.skipif(
+    "BF16" not in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"),
+    reason="needs a processor that computes in bf16",
+)
+@pytest.mark.parametrize(
+    ("spec", "names", "message"),
+    [
+        ("host", ["CPU_F32_0", "CPU_F32_1"], "; it computes in f32 instead"),
+        ("CPU", ["CPU"], "; it computes in f32 instead"),
+        (devices.PRECISIONS, ["CPU_F32"], "; it is left out (CPU_F32 computes in f32)"),
+    ],
+)
+def test_wrong_bf16_becomes_f32(spec, names, message):
+    given = devices.resolve(spec)
+    with local.LocalMeasurer(small.rounded(), given) as measurer:
+        chosen, (line,) = choose(measurer, given)
+    assert [device.name for device in chosen] == names
+    assert {d.properties["INFERENCE_PRECISION_HINT"] for d in chosen} == {"f32"}
+    assert line.startswith(given[-1].label)
+    assert line.endswith(message)
+    with local.LocalMeasurer(small.rounded(), chosen) as measurer:
+        assert accuracy.find_wrong(measurer, chosen) == {}
+
+
+class WrongDevices:
+    """Finds these devices wrong in every precision."""
+
+    def __init__(self, *names: str):
+        self._names = names
+
+    def ask(self, request):
+        wrong = [device.name in self._names for device in request.devices]
+        return [OutputCheck(0.5 if each else 0.0, 0.0, 1e-3) for each in wrong]
+
+
+def gpu(name: str) -> devices.Device:
+    return devices.Device(name, f"{name} [Some f16 Card, f16]", "f16", 1, None, {}, False)
+
+
+def test_devices_wrong_in_f32_are_left_out():
+    given = gpu("GPU.0"), gpu("GPU.1")
+    assert choose(WrongDevices(), given) == (given, [])
+    chosen, (line,) = choose(WrongDevices("GPU.0"), given)
+    assert chosen == given[1:]
+    assert line.startswith("GPU.0 [Some f16 Card, f16]: outputs differ by 0.5")
+    assert line.endswith("it is left out (0.5 in f32 too)")
+    with pytest.raises(UserError, match="no device computes right outputs.* inputs='"):
+        choose(WrongDevices("GPU.0", "GPU.1"), given)
+
+
+def test_labels_name_the_replaced_precision():
+    (changed,) = devices.replace_with_f32([gpu("GPU.0")], ["GPU.0"])
+    assert changed.label == "GPU.0 [Some f16 Card, f32 as f16 is wrong]"
+    assert devices.replace_with_f32([gpu("GPU.0")], []) == (gpu("GPU.0"),)

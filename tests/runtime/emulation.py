@@ -7,7 +7,7 @@ import openvino as ov
 from openvino import opset13 as ops
 
 from placement.runtime.devices import Device
-from placement.runtime.measurement.request import Failure, Measure, PlacementError, Request
+from placement.runtime.measurement.request import PlacementError
 from placement.runtime.models import inputs, operations, outputs
 from placement.runtime.models.outputs import OutputCheck
 
@@ -32,32 +32,23 @@ class EmulatedMeasurer:
     def __init__(self, model: ov.Model, corrupt: Corrupt = round_to_bf16):
         self.devices = (DEVICE,)
         self.computed_ops = frozenset(operations.computed_names(model))
-        self.samples = inputs.load_inputs(model).samples
-        self.asked: list[PlacementError] = []
+        self._samples = inputs.load_inputs(model).samples
         self._model, self._corrupt = model, corrupt
-        self._reference = self._infer(frozenset(), None)
+        self._reference = self._infer(frozenset())
 
-    def ask(self, request: Request):
-        if isinstance(request, Measure):
-            return [Failure("infer", "nothing is timed")] * len(request.candidates)
-        assert isinstance(request, PlacementError)
-        self.asked.append(request)
+    def ask(self, request: PlacementError) -> OutputCheck:
         affinity = request.candidate.affinity
-        names = frozenset(name for name, device in affinity.items() if device == DEVICE.name)
-        samples = self._infer(names, request.num_samples)
-        error = max(
-            outputs.compare(expected, computed).error
-            for expected, computed in zip(self._reference, samples, strict=False)
-        )
-        return OutputCheck(error, 0.0, TOLERANCE)
+        return self._check(frozenset(op for op, name in affinity.items() if name == DEVICE.name))
 
     def check_whole(self) -> OutputCheck:
         """Checks the outputs with the whole model on the device."""
-        samples = self._infer(self.computed_ops, None)
-        pairs = zip(self._reference, samples, strict=True)
+        return self._check(self.computed_ops)
+
+    def _check(self, names: frozenset[str]) -> OutputCheck:
+        pairs = zip(self._reference, self._infer(names), strict=True)
         return OutputCheck(max(outputs.compare(a, b).error for a, b in pairs), 0.0, TOLERANCE)
 
-    def _infer(self, names: frozenset[str], num_samples: int | None) -> list[list[np.ndarray]]:
+    def _infer(self, names: frozenset[str]) -> list[list[np.ndarray]]:
         clone = self._model.clone()
         for op in clone.get_ordered_ops():
             if op.get_friendly_name() not in names & self.computed_ops:
@@ -71,6 +62,5 @@ class EmulatedMeasurer:
         config = {"INFERENCE_PRECISION_HINT": "f32"}
         compiled = core.compile_model(clone, "CPU", config)
         return [
-            [np.array(array) for array in compiled(arrays).values()]
-            for arrays in self.samples[:num_samples]
+            [np.array(array) for array in compiled(arrays).values()] for arrays in self._samples
         ]

@@ -131,13 +131,10 @@ def divisions(records: Sequence[dict[str, Any]]) -> str:
         whole_error = record["whole_error"]
         differ = "are not finite" if whole_error is None else f"differ by {whole_error:.3g}"
         count = sum(len(culprit["ops"]) for culprit in record["culprits"])
-        addition = f", with {record['num_beside']} more" if record["num_beside"] else ""
         sentences.append(
             f"With the whole model on `{record['label']}`, outputs {differ}, relative to their "
             f"spread on the plain f32 CPU; {record['max_error']:g} is accepted. Without the "
-            f"operations below ({count}{addition}), they differ by {record['error']:.3g}. "
-            f"Inputs: {record['num_inputs']}, of which {record['num_new_inputs']} served only "
-            "this check."
+            f"{count} operations below, they differ by {record['error']:.3g}."
         )
         for culprit in record["culprits"]:
             error = "not finite" if culprit["error"] is None else f"{culprit['error']:.2g}"

@@ -185,7 +185,6 @@ class PlacementError(Request[OutputCheck]):
     """Asks for the error of a placement's outputs, against the reference device."""
 
     candidate: Candidate  # without segments
-    num_samples: int | None = None  # how many of the first inputs to compare; None: all
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,7 +21,7 @@ needs_bf16 = pytest.mark.skipif(
 
 
 @needs_bf16
-def test_a_model_that_bf16_gets_wrong_in_one_place_is_placed_reported_and_deployed(tmp_path):
+def test_wrong_bf16_is_placed_and_deployed(tmp_path):
     file = tmp_path / "offset.xml"
     ov.save_model(small.offset(), file, compress_to_fp16=False)
     flags = [f"--config.graph={file}", _ON, *_SERIAL, *_FLAGS]
@@ -62,24 +62,8 @@ def test_a_model_that_bf16_gets_wrong_in_one_place_is_placed_reported_and_deploy
     assert np.abs(found - expected).max() < 0.1 * np.ptp(expected)
 
 
-@needs_bf16
-def test_a_stricter_limit_is_kept_by_every_row_that_ran(tmp_path):
-    file = tmp_path / "chain.xml"
-    ov.save_model(small.convolutions(), file, compress_to_fp16=False)
-    limit = 1e-4
-    code, _, err = run(
-        tmp_path / "run",
-        *(f"--config.graph={file}", _ON, *_SERIAL, *_FLAGS, f"--config.max_error={limit}"),
-    )
-    assert code == 0, err
-    rows = json.loads((tmp_path / "run" / "summary.json").read_text())["rows"]
-    errors = [row["output_error"] for row in rows if "output_error" in row]
-    assert errors
-    assert max(errors) <= limit
-
-
-@pytest.mark.parametrize("flags", [("--config.backend=concurrent", "--config.objective=makespan")])
-def test_devices_on_the_same_threads_are_refused_for_other_backends(tmp_path, flags):
+def test_other_backends_are_refused(tmp_path):
+    flags = "--config.backend=concurrent", "--config.objective=makespan"
     code, _, err = run(tmp_path / "run", _ON, *flags, "--config.graph=resnet:depth=18,size=32")
     assert code == 2
     assert "backend='hetero' and objective='serial'" in err

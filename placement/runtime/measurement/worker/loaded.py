@@ -207,20 +207,16 @@ class LoadedModel:
         inference.set_inputs(executor, inputs)
         return executor
 
-    def compare(
-        self, request: AnyRequest, devices: Sequence[Device], num_samples: int | None = None
-    ) -> outputs.OutputCheck:
+    def compare(self, request: AnyRequest, devices: Sequence[Device]) -> outputs.OutputCheck:
         """Returns the worst comparison with the reference outputs over the inputs.
 
         Args:
           request: runs the model.
           devices: the devices that compute in it; their precisions set the tolerance.
-          num_samples: how many of the first samples to compare; None: all.
         """
-        samples = list(zip(self._samples, self._reference_outputs, strict=True))[:num_samples]
         comparisons = [
             outputs.compare(reference, self._infer_sample(request, arrays))
-            for arrays, reference in samples
+            for arrays, reference in zip(self._samples, self._reference_outputs, strict=True)
         ]
         inference.set_inputs(request, self.inputs)
         error, nan_share = map(max, zip(*comparisons, strict=True))

@@ -136,8 +136,7 @@ class Session:
         register_devices(self._loaded.core, candidate.devices)
         compiled = self._loaded.compiled(candidate.affinity, candidate.devices)
         infer_request = inference.create_request(compiled, self._loaded.inputs)
-        used_devices = candidate.used_devices()
-        return _Result(self._loaded.compare(infer_request, used_devices, request.num_samples))
+        return _Result(self._loaded.compare(infer_request, candidate.used_devices()))
 
     def _transfers(self, request: Transfers) -> _Result:
         """Measures transfers under HETERO; the content is a `chains.RawTransfers`."""
