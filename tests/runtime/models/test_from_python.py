@@ -102,7 +102,7 @@ def _message(*arguments, **keywords):
     ],
     ids=["perceptron", "convolutional", "transformer", "recurrent"],
 )
-def test_a_module_computes_what_it_did(torch, models, name, examples, operation):
+def test_module_computes_the_same(torch, models, name, examples, operation):
     module = models.seeded(getattr(models, name))
     tensors = {key: torch.from_numpy(array) for key, array in examples.items()}
     converted = placement.graph_from(module, tensors)
@@ -115,7 +115,7 @@ def test_a_module_computes_what_it_did(torch, models, name, examples, operation)
     _check(_run(converted, *examples.values()), [tensor.numpy() for tensor in expected])
 
 
-def test_arguments_may_be_nested_and_what_is_no_tensor_stays_as_it_is(models):
+def test_arguments_may_be_nested(models):
     module = models.seeded(models.Nested)
     x, pair, v, scale = _normal(2, 3), (_normal(2, 1), _normal(3)), _normal(1), _normal(1)
     examples = {"x": x, "pair": pair, "batch": {"v": v}, "times": 3, "shift": True, "scale": scale}
@@ -128,7 +128,7 @@ def test_arguments_may_be_nested_and_what_is_no_tensor_stays_as_it_is(models):
     _check(_run(converted, x, *pair, v, scale), [total, v * 2])
 
 
-def test_a_module_is_left_as_it_was_also_by_an_error(torch, models):
+def test_module_is_restored(torch, models):
     module = models.seeded(models.Perceptron).train()
     module.second.eval()
     state = {key: value.clone() for key, value in module.state_dict().items()}
@@ -143,7 +143,7 @@ def test_a_module_is_left_as_it_was_also_by_an_error(torch, models):
 
 
 @pytest.mark.parametrize("program", [False, True])
-def test_training_that_goes_on_changes_nothing(torch, models, program):
+def test_later_training_changes_nothing(torch, models, program):
     x = _normal(2, 8)
     module = models.seeded(models.Perceptron).eval()
     source = torch.export.export(module, (torch.from_numpy(x),)) if program else module
@@ -156,13 +156,13 @@ def test_training_that_goes_on_changes_nothing(torch, models, program):
     _check(_run(converted, x), before)
 
 
-def test_names_do_not_depend_on_what_was_converted_before(models):
+def test_names_are_repeatable(models):
     module = models.seeded(models.Convolutional)
     first, second = (placement.graph_from(module, _normal(1, 3, 8, 8)) for _ in range(2))
     assert first.graph.op_names == second.graph.op_names
 
 
-def test_what_is_saved_is_what_is_placed(models, tmp_path):
+def test_saved_model_is_the_same(models, tmp_path):
     ids = np.array([[3, 1, 4, 1]])
     examples = (ids, np.ones_like(ids))
     converted = placement.graph_from(models.seeded(models.Transformer), examples)
@@ -184,7 +184,7 @@ def test_saving_elsewhere_is_refused(tmp_path, path):
 # Exported programs.
 
 
-def test_a_program_goes_by_its_own_examples_or_by_others(torch, models, dynamic_program):
+def test_program_takes_other_examples(torch, models, dynamic_program):
     assert _inputs(placement.graph_from(dynamic_program)) == {"features": (2, 8)}
     x = _normal(5, 8)
     converted = placement.graph_from(dynamic_program, {"features": x})
@@ -194,7 +194,7 @@ def test_a_program_goes_by_its_own_examples_or_by_others(torch, models, dynamic_
     _check(_run(converted, x), [expected.numpy()])
 
 
-def test_a_program_without_examples_needs_input_shapes(dynamic_program, monkeypatch):
+def test_program_may_need_shapes(dynamic_program, monkeypatch):
     monkeypatch.setattr(dynamic_program, "example_inputs", None)
     message = _message(dynamic_program)
     assert "dynamic inputs without a shape: features [?,8]" in message
@@ -203,7 +203,7 @@ def test_a_program_without_examples_needs_input_shapes(dynamic_program, monkeypa
     assert _inputs(converted) == {"features": (4, 8)}
 
 
-def test_a_program_keeps_its_names_and_what_is_no_tensor(torch, models):
+def test_program_keeps_its_names(torch, models):
     x, pair, v = torch.ones(2, 3), (torch.ones(2, 1), torch.ones(3) * 2), torch.ones(1)
     program = models.exported(models.Nested, x, pair, {"v": v}, 3, shift=True, scale=v * 2)
     converted = placement.graph_from(program)
@@ -216,7 +216,7 @@ def test_a_program_keeps_its_names_and_what_is_no_tensor(torch, models):
     _check(found, [expected["total"].numpy(), expected["other"].numpy()])
 
 
-def test_the_first_input_of_a_program_may_be_unread(torch, models):
+def test_first_input_may_be_unread(torch, models):
     converted = placement.graph_from(models.exported(models.Second, torch.ones(2), torch.ones(3)))
     assert _inputs(converted) == {"x": (3,)}
     _check(_run(converted, np.ones(3, np.float32)), [np.full(3, 2, np.float32)])
@@ -230,7 +230,7 @@ def test_the_first_input_of_a_program_may_be_unread(torch, models):
         ((np.zeros((2, 8)), np.zeros(3)), "its inputs are features"),
     ],
 )
-def test_examples_that_a_program_was_not_made_for_are_refused(program, examples, said):
+def test_unfit_examples_are_refused(program, examples, said):
     assert said in _message(program, examples)
 
 
@@ -238,22 +238,18 @@ def test_examples_that_a_program_was_not_made_for_are_refused(program, examples,
 
 
 class _Attention(nn.Module):
-    """An embedding, causal attention and a gated layer."""
-
     @nn.compact
-    def __call__(self, ids):
-        x = nn.Embed(20, 8)(ids)
-        mask = nn.make_causal_mask(ids)
-        x += nn.MultiHeadDotProductAttention(num_heads=2)(nn.LayerNorm()(x), mask=mask)
-        return x + nn.Dense(8)(nn.glu(nn.Dense(16)(nn.RMSNorm()(x))))
+    def __call__(self, x):
+        x += nn.MultiHeadDotProductAttention(num_heads=2)(nn.LayerNorm()(x))
+        return x + nn.Dense(8)(nn.tanh(nn.Dense(16)(x)))
 
 
 class _Convolutional(nn.Module):
     @nn.compact
     def __call__(self, images):
         x = nn.relu(nn.BatchNorm(use_running_average=True)(nn.Conv(8, (3, 3), 2)(images)))
-        x = nn.leaky_relu(nn.Conv(8, (3, 3), feature_group_count=4)(nn.max_pool(x, (2, 2))))
-        return nn.log_softmax(nn.Dense(4)(nn.avg_pool(x, (2, 2)).mean((1, 2))))
+        x = nn.gelu(nn.Conv(8, (3, 3), feature_group_count=4)(nn.max_pool(x, (2, 2))))
+        return nn.Dense(4)(nn.avg_pool(x, (2, 2)).mean((1, 2)))
 
 
 @pytest.mark.parametrize(
@@ -261,12 +257,11 @@ class _Convolutional(nn.Module):
     [
         (nn.Sequential([nn.Dense(16), nn.gelu, nn.Dense(4), nn.softmax]), _normal(2, 8)),
         (_Convolutional(), _normal(1, 16, 16, 3)),
-        (_Attention(), np.array([[3, 1, 4, 1, 5]], np.int32)),
-        (nn.RNN(nn.OptimizedLSTMCell(8)), _normal(2, 4, 3)),
+        (_Attention(), _normal(1, 5, 8)),
     ],
-    ids=["perceptron", "convolutional", "attention", "recurrent"],
+    ids=["perceptron", "convolutional", "attention"],
 )
-def test_a_flax_module_bound_to_its_parameters_is_converted(module, example):
+def test_bound_flax_module_is_converted(module, example):
     parameters = jax.jit(module.init)(jax.random.key(0), example)
     bound = module.bind(parameters)
     converted = placement.graph_from(bound, (example,))
@@ -275,50 +270,18 @@ def test_a_flax_module_bound_to_its_parameters_is_converted(module, example):
     _check(_run(converted, example), [np.asarray(jax.jit(module.apply)(parameters, example))])
 
 
-def _elementwise(x, y):
-    """What the front end has no rules for by itself, and what is known before any request."""
-    table = jnp.sin(jnp.arange(4.0)) + jax.random.normal(jax.random.key(0), (4,))
-    left, right = jnp.split(jnp.clip(x, -0.5, 0.5), 2, axis=1)
-    within = (x > -1) & ~(x > 1) | (x < -2)
-    smooth = jax.nn.softplus(x) + jnp.expm1(x) + jnp.exp2(x) + jax.nn.relu6(x)
-    whole = jnp.floor(x) + jnp.ceil(x) + jnp.sign(x) + jax.lax.rem(y, 0.3) + jnp.abs(y) ** 1.5
-    waves = jnp.cos(x) + jnp.sinh(x) + jnp.arctan(x) + jnp.log(jnp.abs(x) + 1)
-    return jnp.stack([left, right]), jnp.where(within, smooth, whole) * waves + table
-
-
-def test_operations_that_the_front_end_lacks_are_added():
-    x, y = _normal(3, 4), _normal(3, 4)
-    converted = placement.graph_from(_elementwise, {"y": y, "x": x})
-    assert _inputs(converted) == {"x": (3, 4), "y": (3, 4)}
-    _check(_run(converted, x, y), [np.asarray(array) for array in jax.jit(_elementwise)(x, y)])
-
-
-def _steps(batch, flag, **others):
-    """A loop backwards over the rows, that carries and returns; calls within."""
-
+def test_calls_are_inlined():
     @jax.checkpoint
-    def step(carry, row):
-        carry = jax.nn.relu(carry + row) if flag else carry
-        return carry, carry * others["scale"]
+    def layer(x, scale):
+        return jax.nn.relu(x) * jnp.sin(jnp.arange(3.0)) * scale
 
-    return jax.lax.scan(step, batch["start"], batch["rows"], reverse=True)
+    def network(batch, flag, **others):
+        return layer(batch["x"], others["scale"]) if flag else batch["x"]
 
-
-def test_loops_are_unrolled_and_flags_stay_as_they_are():
-    batch, scale = {"rows": _normal(3, 2), "start": _normal(2)}, _normal(1)
-    converted = placement.graph_from(_steps, {"batch": batch, "flag": True, "scale": scale})
-    assert _inputs(converted) == {"batch.rows": (3, 2), "batch.start": (2,), "scale": (1,)}
-    last, all_steps = _steps(batch, True, scale=scale)
-    found = _run(converted, batch["rows"], batch["start"], scale)
-    _check(found, [np.asarray(last), np.asarray(all_steps)])
-
-
-def test_half_precision_may_be_as_far_off_as_it_is():
-    x = _normal(4, 256).astype(np.float16)
-    converted = placement.graph_from(lambda x: x * 100 - x * 99, x)
-    assert converted.model.outputs[0].element_type == ov.Type.f16
-    error = np.abs(_run(converted, x)[0] - (x * np.float16(100) - x * np.float16(99))).max()
-    assert 0.001 < error / np.ptp(x) < 0.1
+    x, scale = _normal(2, 3), _normal(1)
+    converted = placement.graph_from(network, {"batch": {"x": x}, "flag": True, "scale": scale})
+    assert _inputs(converted) == {"batch.x": (2, 3), "scale": (1,)}
+    _check(_run(converted, x, scale), [np.asarray(layer(x, scale))])
 
 
 def _dilated(x):
@@ -330,16 +293,14 @@ def _dilated(x):
     ("function", "example", "said"),
     [
         (lambda x: jnp.cumsum(jnp.sort(x)), _normal(4), "no rule for cumsum, sort"),
-        (lambda x: x[jnp.array([1, 0]), 1], _normal(2, 2), "no rule for gather"),
         (lambda x: x.astype(jnp.bfloat16) * 2, _normal(4), "Unsupported data type: bfloat16"),
-        (_dilated, _normal(1, 1, 8, 8), "something else (outputs [[1, 2, 6, 6]] instead of"),
-        (lambda x: (x + 1,) * 2, _normal(4), "return every array once"),
+        (_dilated, _normal(1, 1, 8, 8), "a model with other outputs"),
         (lambda x: x @ jnp.ones((3, 3)), _normal(4), "cannot be traced on its example inputs"),
         (lambda x, y: x + y, _normal(4), "missing a required argument: 'y'"),
         (lambda x: x, None, "without example_inputs"),
     ],
 )
-def test_a_function_that_does_not_convert_is_refused(function, example, said):
+def test_unconvertible_function_is_refused(function, example, said):
     message = _message(function, example)
     assert "JAX function" in message
     assert said in message
@@ -356,7 +317,7 @@ def test_other_objects_are_refused(model):
     assert "JAX function" in message
 
 
-def test_a_module_without_a_rule_is_refused_and_logging_goes_on(torch, models, caplog):
+def test_unconvertible_module_is_refused(torch, models, caplog):
     caplog.set_level(logging.INFO)
     before = logging.root.level, list(logging.root.handlers), list(logging.root.filters)
     message = _message(models.Unconvertible(), (torch.eye(3),))
@@ -366,7 +327,7 @@ def test_a_module_without_a_rule_is_refused_and_logging_goes_on(torch, models, c
     assert before == (logging.root.level, logging.root.handlers, logging.root.filters)
 
 
-def test_scripted_modules_and_missing_examples_are_refused(torch, models):
+def test_scripted_modules_are_refused(torch, models):
     module = models.seeded(models.Perceptron)
     assert "give the torch.nn.Module that it was made from" in _message(torch.jit.script(module))
     assert "its arguments are features: give a tuple" in _message(module)
