@@ -93,7 +93,7 @@ def submodels_to_json(submodels: SubmodelCosts) -> dict[str, Any]:
 
 
 def submodels_from_json(data: dict[str, Any]) -> SubmodelCosts:
-    """Reads the data of `submodels_to_json`; earlier versions have no slowdowns and no `read_s`."""
+    """Reads the data of `submodels_to_json`."""
     groups, latency_s = data["groups"], np.array(data["latency_s"])
     shape = len(groups), len(latency_s)
     slowdown = data.get("slowdown")
@@ -104,7 +104,7 @@ def submodels_from_json(data: dict[str, Any]) -> SubmodelCosts:
         alone_s=np.array(data["alone_s"], float).reshape(shape),
         slowdown=np.array(slowdown, float).reshape(shape),
         transfers=Transfers(latency_s, np.array(data["s_per_byte"])),
-        read_s=np.array(data.get("read_s", np.zeros(len(groups))), float),
+        read_s=np.array(data["read_s"], float),
     )
 
 

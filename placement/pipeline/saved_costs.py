@@ -23,24 +23,24 @@ _TRANSFER |= dict.fromkeys(("median_error", "p90_error"), files.NUMBER)
 _SCHEMA = {
     "profiles": [_PROFILE],
     "crossings": _TRANSFER_MATRICES,
-    "key": files.OptionalField(str),
+    "key": str,  # of the model, the machine and the devices
     "handovers": files.OptionalField(
         {
             "groups": [[str]],
             "alone_s": [[files.NUMBER]],
             "slowdown": files.OptionalField([[files.NUMBER]]),
-            "read_s": files.OptionalField([float]),
+            "read_s": [float],
         }
         | _TRANSFER_MATRICES
     ),
     "reasons": files.OptionalField([support.SCHEMA]),
-    "transfers": files.OptionalField([_TRANSFER]),
+    "transfers": [_TRANSFER],
     "cores": files.OptionalField([[int]]),  # that each device occupies, where they share some
     # The cost of changes between groups of cores (`change_costs`).
     "changes": files.OptionalField({"slowdown": [float], "latency_s": _MATRIX}),
     # Of the memory of each device, where any has a limit.
     "capacity_bytes": files.OptionalField([files.NUMBER]),
-    "conditions": files.OptionalField({"limit_s": float, "left_out": [str], "busy": (str, None)}),
+    "conditions": {"limit_s": float, "left_out": [str], "busy": (str, None)},
     "correction": files.OptionalField({"factors": [files.NUMBER]}),
 }
 

@@ -270,7 +270,7 @@ def describe_conditions(
     saved: dict[str, Any], measurer: Measurer, display: progress.Display
 ) -> dict[str, Any]:
     """Returns the conditions of profiling and measuring, and warns if the machine was busy."""
-    conditions = {"profiling": saved["conditions"]} if "conditions" in saved else {}
+    conditions = {"profiling": saved["conditions"]}
     measuring = measurer.conditions().get("measure")
     if measuring is None:
         return conditions
@@ -378,35 +378,33 @@ def get_profile(
         display.detail(f"costs read from {settings.costs}")
         return saved_costs.with_capacities(saved, measurer.devices)
     path = workdir / saved_costs.FILE
-    saved = earlier = saved_costs.read(path) if path.exists() else {}
-    conditions = saved.get("conditions")  # None: the profile is of an earlier version
-    is_complete = conditions is not None and (
-        not conditions["left_out"] or _profiling_limit_s(settings) <= conditions["limit_s"]
-    )
-    if saved.get("key") == key and is_complete:
+    saved = previous = saved_costs.read(path) if path.exists() else {}
+    if saved.get("key") == key and (
+        not saved["conditions"]["left_out"]
+        or _profiling_limit_s(settings) <= saved["conditions"]["limit_s"]
+    ):
         display.detail(f"profiled before: {path}")
     else:
         saved = _profile(settings, net, measurer, display) | {"key": key}
     # The limits of memory may be others than in the run that profiled.
     saved = saved_costs.with_capacities(saved, measurer.devices)
-    if saved != earlier:
+    if saved != previous:
         runs.write_json(path, saved)
-    for transfer in saved.get("transfers", ()):
+    for transfer in saved["transfers"]:
         display.say(f"transfer {transfers.describe_fit(transfer)}")
-    if (conditions := saved.get("conditions")) is not None:
-        if conditions["left_out"]:
-            limit_s, gaps = conditions["limit_s"], "; ".join(conditions["left_out"])
-            key = "time_limit_s" if settings.time_limit_s <= limit_s else "measure_s"
-            display.warn(
-                f"profiling stopped at its limit of {limit_s:.3g} s, so costs are rough ({gaps}); "
-                f"for better costs set a larger {key}"
-            )
-        if conditions["busy"]:
-            display.warn(
-                f"the machine was busy while the devices were profiled ({conditions['busy']}), so "
-                f"costs may be too high; when it is idle, remove {path} and run the same command "
-                "again"
-            )
+    conditions = saved["conditions"]
+    if conditions["left_out"]:
+        limit_s, gaps = conditions["limit_s"], "; ".join(conditions["left_out"])
+        key = "time_limit_s" if settings.time_limit_s <= limit_s else "measure_s"
+        display.warn(
+            f"profiling stopped at its limit of {limit_s:.3g} s, so costs are rough ({gaps}); "
+            f"for better costs set a larger {key}"
+        )
+    if conditions["busy"]:
+        display.warn(
+            f"the machine was busy while the devices were profiled ({conditions['busy']}), so "
+            f"costs may be too high; when it is idle, remove {path} and run the same command again"
+        )
     return saved
 
 

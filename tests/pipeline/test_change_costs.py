@@ -155,6 +155,9 @@ def save_profile(path, graph, changes):
     saved = {
         "profiles": [profile | {"device": device.label} for device in DEVICES],
         "crossings": {"latency_s": none, "s_per_byte": none},
+        "key": "",
+        "transfers": [],
+        "conditions": {"limit_s": 1.0, "left_out": [], "busy": None},
         "cores": [list(device.cores) for device in DEVICES],
         "changes": changes,
     }

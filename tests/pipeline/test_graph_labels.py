@@ -90,30 +90,6 @@ def test_every_model_has_a_cell_and_a_name_of_its_own(models, tmp_path):
     assert code == 0, err
 
 
-def test_a_cell_of_an_earlier_version_goes_on_under_its_name(models, tmp_path):
-    """Then a folder had the name of the graph's text, and two texts could share one."""
-    workdir, graph = tmp_path / "run", f"{models}/x/m.json"
-    flags = (*FLAGS, *SOLVERS, f"--config.graphs={graph}")
-    code, _, err = run(workdir, *flags, config="solvers")
-    assert code == 0, err
-    (cell,) = (workdir / "cells").iterdir()
-    before = workdir / "cells" / graph.replace("/", "_")
-    cell.rename(before)
-    asked = before / "seed-0" / "asked.json"
-    told = json.loads(asked.read_text())
-    del told["content"]
-    told["config"]["graph"] = graph
-    asked.write_text(json.dumps(told))
-    code, out, err = run(workdir, *flags, config="solvers")
-    assert code == 0, err
-    assert "finished before" in out
-    other = graph.replace("x/m", "x_m")
-    code, out, err = run(workdir, *FLAGS, *SOLVERS, f"--config.graphs={other}", config="solvers")
-    assert code == 0, err
-    assert "finished before" not in out
-    assert len(list((workdir / "cells").iterdir())) == 2
-
-
 @pytest.mark.parametrize("name", ["asked.json", "summary.json"])
 def test_a_cell_whose_files_are_corrupt_runs_again(models, tmp_path, name):
     workdir = tmp_path / "run"

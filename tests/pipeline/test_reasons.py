@@ -34,7 +34,9 @@ def test_the_report_says_why_a_device_cannot_run_an_operation(tmp_path):
         DeviceProfile("NPU [f16]", 7e-3, kernels[:2] + kernels[3:], frozenset({"conv_1"})),
     )
     no_transfers = Transfers(np.zeros((2, 2)), np.zeros((2, 2)))
-    saved = tables.to_json(profiles, no_transfers) | {"reasons": [REASON]}
+    conditions = {"limit_s": 1.0, "left_out": [], "busy": None}
+    saved = tables.to_json(profiles, no_transfers)
+    saved |= {"reasons": [REASON], "key": "", "transfers": [], "conditions": conditions}
     (tmp_path / "costs.json").write_text(json.dumps(saved))
     placed = placement.place(
         tmp_path / "model.xml",

@@ -79,12 +79,10 @@ def describe_differences(earlier: Fingerprint, later: Fingerprint) -> list[str]:
         described.append(f"{num_more} more have other shapes or types")
     if changed_rest:
         described.append(f"{quote_names(changed_rest)} differ in attributes, inputs or values")
-    # An earlier version of the program wrote null for the mean of a constant with infinities.
     changed_weights = [
         name
         for name, old in earlier["weights"].items()
-        if old is None
-        or not math.isclose(old, later["weights"].get(name, old), rel_tol=_RELATIVE_TOLERANCE)
+        if not math.isclose(old, later["weights"].get(name, old), rel_tol=_RELATIVE_TOLERANCE)
     ]
     if changed_weights:
         described.append(f"weights changed in {quote_names(changed_weights)}")

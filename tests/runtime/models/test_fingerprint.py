@@ -88,14 +88,6 @@ def test_a_mask_is_the_same_when_it_is_read_from_a_file_and_no_other(above, tmp_
     assert len(fingerprint.describe_differences(then, moved)) == 1
 
 
-def test_a_mask_without_a_number_in_an_old_file_is_told_as_changed():
-    then = fingerprint.compute_fingerprint(masked())
-    then["weights"]["mask"] = None
-    assert fingerprint.describe_differences(then, fingerprint.compute_fingerprint(masked())) == [
-        "weights changed in 'mask'"
-    ]
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])
 def test_a_large_constant_is_read_without_a_copy_of_it(dtype):
     large = np.ones((64, 1 << 20), dtype)
