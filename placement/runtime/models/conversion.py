@@ -32,13 +32,13 @@ class FlatFunction(NamedTuple):
     arrays: list[Any]  # the arrays of the example inputs
 
 
-def convert(source: Any, *, subject: str, mend: str, **options: Any) -> ov.Model:
+def convert(source: Any, *, subject: str, remedy: str, **options: Any) -> ov.Model:
     """Calls `ov.convert_model`, and makes names and folding the same as those of a model file.
 
     Args:
       source: a module, a program or a jaxpr.
       subject: the source's name in error messages.
-      mend: advice for the user if the source cannot be converted.
+      remedy: advice for the user if the source cannot be converted.
       options: further arguments of `ov.convert_model`.
 
     Raises:
@@ -60,7 +60,7 @@ def convert(source: Any, *, subject: str, mend: str, **options: Any) -> ov.Model
             if match := re.search(f"{message}: (.*)", str(error)):
                 reason = f"{explanation} {match[1].strip()}"
                 break
-        raise UserError(f"{subject} cannot be converted: {reason}; {mend}") from error
+        raise UserError(f"{subject} cannot be converted: {reason}; {remedy}") from error
     finally:
         root.setLevel(level)
         root.filters, root.handlers = filters, handlers
@@ -78,7 +78,7 @@ def make_tracing_error(subject: str, error: BaseException) -> UserError:
     return UserError(
         f"{subject} cannot be traced on its example inputs: "
         f"{find_reason(error, type(error).__name__)}; "
-        "give arguments that it takes"
+        "pass arguments that it takes"
     )
 
 
@@ -96,15 +96,8 @@ def set_inputs(model: ov.Model, inputs: Sequence[InputSpec], *, subject: str) ->
     except RuntimeError as error:
         raise UserError(
             f"{subject} does not work with the shapes of its example inputs: "
-            f"{find_reason(error, 'its operations refuse them')}; give shapes that it was made for"
+            f"{find_reason(error, 'its operations refuse them')}; pass examples that it was made for"
         ) from error
-
-
-def split_arguments(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Returns the positional and keyword arguments that a tuple, a dict or one value stands for."""
-    if isinstance(example_inputs, dict):
-        return (), example_inputs
-    return (example_inputs if isinstance(example_inputs, tuple) else (example_inputs,)), {}
 
 
 def flatten_function(
@@ -118,13 +111,17 @@ def flatten_function(
     signature = inspect.signature(function)
     advice = (
         f"its arguments are {', '.join(signature.parameters) or 'none'}: "
-        "give a tuple in their order, or a dict by name"
+        "pass a tuple in their order, or a dict by name"
     )
     if example_inputs is None:
         raise UserError(f"{subject} is given without example_inputs; {advice}")
-    args, kwargs = split_arguments(example_inputs)
     try:
-        bound = signature.bind(*args, **kwargs)
+        if isinstance(example_inputs, dict):
+            bound = signature.bind(**example_inputs)
+        elif isinstance(example_inputs, tuple):
+            bound = signature.bind(*example_inputs)
+        else:
+            bound = signature.bind(example_inputs)
     except TypeError as error:
         raise UserError(f"the example inputs do not fit {subject}: {error}; {advice}") from error
     leaves, tree = jax.tree_util.tree_flatten_with_path(list(bound.arguments.values()))

@@ -43,7 +43,7 @@ def convert(function: Callable[..., Any], example_inputs: Any) -> ov.Model:
     select = ConversionExtension(
         "select_n", lambda n: [ops.select(*map(n.get_input, (0, 2, 1))).output(0)]
     )
-    model = conversion.convert(inlined, subject=subject, mend=_REMEDY, extension=[select])
+    model = conversion.convert(inlined, subject=subject, remedy=_REMEDY, extension=[select])
     conversion.set_inputs(model, flat.inputs, subject=subject)
     for port in (port for op in model.get_ops() for port in op.outputs()):
         # The front end also names tensors by addresses in this process.

@@ -18,7 +18,7 @@ class Converted(NamedTuple):
     graph: OpGraph  # of all its operations, constants included
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes an OpenVINO IR file for the setting `graph`, with its weights beside it as .bin.
+        """Writes an OpenVINO IR file for the setting `graph`, and its weights as .bin.
 
         Args:
           path: a path that ends in .xml; its folder exists.
@@ -29,7 +29,7 @@ class Converted(NamedTuple):
         file = Path(path)
         if file.suffix != ".xml" or not file.parent.is_dir():
             raise UserError(
-                f"cannot save a model to {str(path)!r}; give the path of an .xml file, in a folder "
+                f"cannot save a model to {str(path)!r}; pass the path of an .xml file, in a folder "
                 "that exists"
             )
         # By default OpenVINO would round the weights to f16.
@@ -48,7 +48,7 @@ def graph_from(
       model: an `openvino.Model`; a `torch.nn.Module`; a `torch.export.ExportedProgram`; or a JAX
         function of arrays, also a bound Flax module or a Flax `apply` with its parameters bound.
       example_inputs: a tuple of arguments, a dict of arguments by name, or the only argument
-        itself. An exported program needs none, because it contains its own.
+        itself; None for an exported program, which contains its own.
       input_shapes: other shapes than the examples', such as 'images:8,3,224,224', for a program
         with dynamic shapes.
 
@@ -63,30 +63,10 @@ def graph_from(
         converted = from_jax.convert(model, example_inputs)
     else:
         raise UserError(
-            f"an object of type {type(model).__name__} is no model; give an openvino.Model, a "
+            f"an object of type {type(model).__name__} is not a model; pass an openvino.Model, a "
             "torch.nn.Module or a torch.export program (pip install -e '.[torch]'), or a JAX "
-            "function; a model file is given to placement.place by its path"
+            "function, or pass the path of a model file to placement.place"
         )
     prepared = frontend.prepare(converted, input_shapes)
     name = getattr(model, "__name__", type(model).__name__)
     return Converted(prepared, extract.op_graph(prepared, name=name).graph)
-
-
-def save(model: Any, example_inputs: Any | None, path: Path) -> None:
-    """Writes an OpenVINO IR file for the setting `graph`, with its weights beside it as .bin.
-
-    Args:
-      model: as for `graph_from`, or its result. The dynamic inputs of an `openvino.Model` stay
-        dynamic; any other model has the static shapes of its example inputs.
-      example_inputs: as for `graph_from`.
-      path: a path that ends in .xml; its folder exists.
-
-    Raises:
-      UserError: as for `graph_from`.
-    """
-    if isinstance(model, ov.Model):
-        ov.save_model(frontend.name_operations(model), path, compress_to_fp16=False)
-    elif isinstance(model, Converted):
-        model.save(path)
-    else:
-        graph_from(model, example_inputs).save(path)

@@ -17,7 +17,7 @@ from placement.errors import UserError
 from placement.runtime.models import conversion
 from placement.runtime.models.conversion import InputSpec
 
-_MEND = "write it with operations that convert, or export it to ONNX and place that file"
+_REMEDY = "write it with operations that convert, or export it to ONNX and place that file"
 
 
 def accepts(model: Any) -> bool:
@@ -41,10 +41,14 @@ def convert(model: Any, example_inputs: Any | None) -> ov.Model:
     import torch
 
     if isinstance(model, torch.export.ExportedProgram):
-        return _convert_program(model, example_inputs)
+        if example_inputs is not None:
+            raise UserError(
+                "an exported program contains its own examples; set input_shapes for other shapes"
+            )
+        return _convert_program(model)
     if isinstance(model, torch.jit.ScriptModule):  # OpenVINO miscounts its inputs
         raise UserError(
-            f"{type(model).__name__} is a scripted or traced module; give the torch.nn.Module that "
+            f"{type(model).__name__} is a scripted or traced module; pass the torch.nn.Module that "
             "it was made from, or export it to ONNX and place that file"
         )
     subject = f"PyTorch module {type(model).__name__}"
@@ -59,7 +63,7 @@ def convert(model: Any, example_inputs: Any | None) -> ov.Model:
             converted = conversion.convert(
                 model,
                 subject=subject,
-                mend=_MEND,
+                remedy=_REMEDY,
                 example_input=tuple(flat.arrays),
                 share_weights=False,
             )
@@ -72,76 +76,48 @@ def convert(model: Any, example_inputs: Any | None) -> ov.Model:
     return converted
 
 
-def _convert_program(program: Any, example_inputs: Any | None) -> ov.Model:
-    subject = "the exported program"
-    inputs = _program_inputs(program, example_inputs, subject)
-    # Without the copy the model would share its weights with the program, and change in training.
-    converted = conversion.convert(copy.deepcopy(program), subject=subject, mend=_MEND)
-    parameters = converted.get_parameters()
-    # The front end drops the first input if nothing reads it. Numbers, flags and None, which are
-    # part of the program, become inputs that nothing reads.
-    inputs = inputs[len(inputs) - len(parameters) :]
-    for spec, parameter in zip(inputs, parameters, strict=True):
-        if spec is None:
-            converted.remove_parameter(parameter)
-    tensor_inputs = [spec for spec in inputs if spec is not None]
-    conversion.set_inputs(converted, tensor_inputs, subject=subject)
-    return converted
+def _convert_program(program: Any) -> ov.Model:
+    """Converts an exported program, with the shapes of its own examples.
 
-
-def _program_inputs(
-    program: Any, example_inputs: Any | None, subject: str
-) -> list[InputSpec | None]:
-    """Returns every input of a program with its example's shape; None for inputs without a tensor.
-
-    If neither the caller nor the program has examples, dynamic dimensions stay -1.
+    Without examples its dynamic dimensions stay dynamic.
     """
     from torch.export.graph_signature import InputKind, TensorArgument
 
+    subject = "the exported program"
     values = {node.name: node.meta["val"] for node in program.graph.find_nodes(op="placeholder")}
-    exported: list[InputSpec | None] = []
+    # Positional tensors belong to the inputs in order, the others by name.
+    args, kwargs = program.example_inputs or ((), {})
+    positional = [shape for value in args for _, shape in _tensors("", value)]
+    named = dict(tensor for key, value in kwargs.items() for tensor in _tensors(key, value))
+    inputs: list[InputSpec | None] = []
     for spec in program.graph_signature.input_specs:
         if spec.kind is not InputKind.USER_INPUT:
             continue
         if not isinstance(spec.arg, TensorArgument):
-            exported.append(None)
+            inputs.append(None)
             continue
-        sizes = values[spec.arg.name].shape
-        shape = tuple(size if isinstance(size, int) else -1 for size in sizes)
-        exported.append(InputSpec(spec.arg.name, shape))
-    arguments = program.example_inputs
-    if example_inputs is not None:
-        arguments = conversion.split_arguments(example_inputs)
-    if arguments is None:
-        return exported
-
-    # Positional tensors belong to the inputs in order, the others by name.
-    args, kwargs = arguments
-    positional = [tensor for value in args for tensor in _tensors("", value)]
-    named = [tensor for key, value in kwargs.items() for tensor in _tensors(key, value)]
-    names = [spec.name for spec in exported if spec is not None]
-    shapes = {name: tensor.shape for name, tensor in zip(names, positional, strict=False)}
-    shapes |= {tensor.name: tensor.shape for tensor in named}
-    if set(shapes) != set(names) or len(positional) + len(named) != len(names):
-        raise UserError(
-            f"the example inputs do not fit {subject}: its inputs are "
-            f"{', '.join(names) or 'none'}; give a tuple in their order, or a dict by name"
-        )
-    for spec in exported:
-        if spec is None:
-            continue
-        exported_shape, example_shape = list(spec.shape), list(shapes[spec.name])
-        if not ov.PartialShape(exported_shape).compatible(ov.PartialShape(example_shape)):
-            raise UserError(
-                f"input {spec.name!r} of {subject} is {exported_shape} (-1 is any size), but its "
-                f"example is {example_shape}; give another example, or export it with "
-                "dynamic_shapes"
-            )
-    return [spec and InputSpec(spec.name, shapes[spec.name]) for spec in exported]
+        name = spec.arg.name
+        shape = [size if isinstance(size, int) else -1 for size in values[name].shape]
+        if name in named:
+            shape = named[name]
+        elif positional:
+            shape = positional.pop(0)
+        inputs.append(InputSpec(name, tuple(shape)))
+    # Without the copy the model would share its weights with the program, and change in training.
+    converted = conversion.convert(copy.deepcopy(program), subject=subject, remedy=_REMEDY)
+    parameters = converted.get_parameters()
+    # The front end drops the first input if nothing reads it. Numbers, flags and None, which are
+    # part of the program, become inputs that nothing reads.
+    inputs = inputs[len(inputs) - len(parameters) :]
+    for input_spec, parameter in zip(inputs, parameters, strict=True):
+        if input_spec is None:
+            converted.remove_parameter(parameter)
+    conversion.set_inputs(converted, [spec for spec in inputs if spec is not None], subject=subject)
+    return converted
 
 
-def _tensors(name: str, value: Any) -> Iterator[InputSpec]:
-    """Yields the tensors in an argument of a program, in its order and with its names."""
+def _tensors(name: str, value: Any) -> Iterator[tuple[str, list[int]]]:
+    """Yields the names and shapes of tensors in an argument of a program, in its order."""
     if isinstance(value, dict):
         for key, entry in value.items():
             yield from _tensors(f"{name}_{key}", entry)
@@ -149,4 +125,4 @@ def _tensors(name: str, value: Any) -> Iterator[InputSpec]:
         for index, entry in enumerate(value):
             yield from _tensors(f"{name}_{index}", entry)
     elif hasattr(value, "shape"):
-        yield InputSpec(name, tuple(value.shape))
+        yield name, list(value.shape)

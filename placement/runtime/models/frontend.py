@@ -76,25 +76,21 @@ def load(path: str) -> ov.Model:
     file, valid = Path(path), ", ".join(_FORMATS)
     if file.name == _SAVED_MODEL and file.is_file():
         file = file.parent  # OpenVINO reads the folder, with the variables
-    suffix = file.suffix.lower()
+    suffix, file_format = file.suffix.lower(), _FORMATS.get(file.suffix.lower(), "")
+    weights = file.with_suffix(".bin")
     if file.is_dir():
         file_format = "a TensorFlow SavedModel"
         if not (file / _SAVED_MODEL).is_file():
             raise UserError(
-                f"folder {path!r} holds no {_SAVED_MODEL}; give the folder of a TensorFlow "
+                f"folder {path!r} holds no {_SAVED_MODEL}; set the folder of a TensorFlow "
                 f"SavedModel, or a model file that is one of {valid}"
             )
-    elif suffix not in _FORMATS:
+    elif not file_format:
         raise UserError(f"model {path!r} has suffix {file.suffix!r}; convert it to one of {valid}")
     elif not file.is_file():
-        raise UserError(f"no model file {path!r}; give the path of a file that is one of {valid}")
-    else:
-        file_format = _FORMATS[suffix]
-        weights = file.with_suffix(".bin")
-        if suffix == ".xml" and not weights.is_file():
-            raise UserError(
-                f"model {path!r} has no weights beside it; copy {str(weights)!r} there too"
-            )
+        raise UserError(f"no model file {path!r}; set the path of a file that is one of {valid}")
+    elif suffix == ".xml" and not weights.is_file():
+        raise UserError(f"model {path!r} has no weights; copy {str(weights)!r} there too")
     try:
         with silent_stderr():
             model = ov.Core().read_model(file)
@@ -106,7 +102,7 @@ def load(path: str) -> ov.Model:
                 output.get_names()
     except UnicodeDecodeError as error:
         raise UserError(
-            f"model {path!r} has names that are no UTF-8 ({error.reason}); export it with others"
+            f"model {path!r} has names that are not UTF-8 ({error.reason}); export it with others"
         ) from error
     except RuntimeError as error:
         reason = find_reason(error, "its content is damaged or of another format")
@@ -135,17 +131,15 @@ def _advise_on_reading(error: str, file: Path) -> str:
     external = re.search(r"externally stored data in file \(([^,]*), ", error)
     if external is not None:
         weights = file.parent / external[1]
-        if not weights.is_file():
-            return f"the file {str(weights)!r} with its weights is missing: copy it there too"
-        return f"the file {str(weights)!r} has not all of its weights: copy it again"
-    if re.search(r"rank\b.*\b(known|static)", error):
-        return (
-            "export it again with the number of dimensions of every input; a single dimension may "
-            "stay unknown, and input_shapes then gives its size"
+        problem = (
+            "has not all of its weights" if weights.is_file() else "with its weights is missing"
         )
+        return f"the file {str(weights)!r} {problem}: copy it again"
+    if re.search(r"rank\b.*\b(known|static)", error):
+        return "export it again with the number of dimensions of every input"
     if "OpConversionFailure" in error:
         return "export it again with operations that OpenVINO knows, or convert it to .xml"
-    return f"give it the suffix of its format ({', '.join(_FORMATS)}) or export it again"
+    return f"use the suffix of its format ({', '.join(_FORMATS)}) or export it again"
 
 
 def _unnamed_ops(model: ov.Model) -> set[str]:
@@ -199,12 +193,12 @@ def prepare(model: ov.Model, input_shapes: str = "") -> ov.Model:
         )
     if shapes:
         try:
-            prepared.reshape({i: ov.PartialShape(list(shape)) for i, shape in shapes.items()})
+            prepared.reshape({i: ov.PartialShape(shape) for i, shape in shapes.items()})
         except RuntimeError as error:
             reason = find_reason(error, "its operations refuse them")
             raise UserError(
                 f"the model does not work with input_shapes {input_shapes!r}: {reason}; "
-                "give shapes that it was made for"
+                "set shapes that it was made for"
             ) from error
         # OpenVINO computes the target of a Reshape before a MatMul with new operations.
         prepared = name_operations(prepared)
@@ -284,7 +278,7 @@ def find_input(key: str, name: str, parameters: list[ov.Node]) -> int:
     matches = [i for i, parameter in enumerate(parameters) if name in input_names(parameter)]
     if not matches:
         raise UserError(
-            f"{key} names {name!r}, which is no input of the model; "
+            f"{key} names {name!r}, which is not an input of the model; "
             f"its inputs are {describe_inputs(parameters)}"
         )
     return matches[0]
@@ -309,16 +303,15 @@ def _is_plain(name: str) -> bool:
     return name == " ".join(name.split()) and name.isprintable() and not is_ended
 
 
-def _parse_shapes(text: str, model: ov.Model) -> dict[int, tuple[int, ...]]:
+def _parse_shapes(text: str, model: ov.Model) -> dict[int, list[int]]:
     """Parses `input_shapes`, as `prepare` takes it, to {index of the input: shape}."""
     parameters = model.get_parameters()
-    pairs: list[tuple[str, Sequence[int]]] = []
+    pairs: list[tuple[str, list[int]]] = []
     setting, is_file = text, text.endswith(".json")
     if is_file:
         content = files.read_bytes(text, remedy="set input_shapes to the path of a JSON file")
         text = content.decode(errors="replace")
-    is_json = is_file or text.startswith("{")
-    if is_json:
+    if is_file or text.startswith("{"):
         try:
             sizes_by_name = json.loads(text)
             files.check(sizes_by_name, _SHAPES_SCHEMA, "")
@@ -328,37 +321,33 @@ def _parse_shapes(text: str, model: ov.Model) -> dict[int, tuple[int, ...]]:
                 'such as {"images": [1, 3, 224, 224]}'
             ) from error
         pairs = list(sizes_by_name.items())
-    for entry in text.split(";") if text.strip() and not is_json else ():
-        entry = entry.strip()
-        # A TensorFlow tensor is called 'input:0', so the shape follows the last colon.
-        name, colon, numbers = entry.rpartition(":")
-        texts = [size.strip() for size in numbers.split(",")]
-        if not colon or not all(text.isdecimal() for text in texts):
-            raise UserError(
-                f"input_shapes has the malformed entry {entry!r}; write NAME:SIZE,SIZE,... with "
-                f"';' between inputs, such as {_example_flag(parameters)}"
-            )
-        pairs.append((name.strip(), list(map(int, texts))))
-    shapes: dict[int, tuple[int, ...]] = {}
-    for name, sizes in pairs:
-        shape, index = tuple(sizes), find_input("input_shapes", name, parameters)
-        if index in shapes:
-            raise UserError(f"input_shapes gives input {name!r} two shapes; keep one")
-        if min(shape, default=0) < 0:
-            raise UserError(
-                f"input_shapes gives {name!r} the shape {list(shape)}; set sizes from 0 upwards"
-            )
-        if math.prod(shape) > _MAX_ELEMENTS:
-            raise UserError(
-                f"input_shapes gives {name!r} the shape {list(shape)} of {math.prod(shape):.1e} "
-                f"elements; give at most {_MAX_ELEMENTS:.1e}"
-            )
+    elif text.strip():
+        for entry in map(str.strip, text.split(";")):
+            # A TensorFlow tensor is called 'input:0', so the shape follows the last colon.
+            name, colon, numbers = entry.rpartition(":")
+            sizes = [size.strip() for size in numbers.split(",")]
+            if not colon or not all(map(str.isdecimal, sizes)):
+                raise UserError(
+                    f"input_shapes has the malformed entry {entry!r}; write NAME:SIZE,SIZE,... "
+                    f"with ';' between inputs, such as {_example_flag(parameters)}"
+                )
+            pairs.append((name.strip(), list(map(int, sizes))))
+    shapes: dict[int, list[int]] = {}
+    for name, shape in pairs:
+        index = find_input("input_shapes", name, parameters)
         allowed = parameters[index].get_output_partial_shape(0)
-        if allowed.is_dynamic and not allowed.compatible(ov.PartialShape(list(shape))):
-            raise UserError(
-                f"input_shapes gives {name!r} the shape {list(shape)}, which does not fit "
-                f"{allowed}; one that fits is {_example_flag([parameters[index]])}"
-            )
+        problem = ""
+        if index in shapes:
+            problem = " twice; keep one of them"
+        elif min(shape, default=0) < 0:
+            problem = "; set sizes from 0 upwards"
+        elif math.prod(shape) > _MAX_ELEMENTS:
+            problem = f" of {math.prod(shape):.1e} elements; set at most {_MAX_ELEMENTS:.1e}"
+        elif allowed.is_dynamic and not allowed.compatible(ov.PartialShape(shape)):
+            example = _example_flag([parameters[index]])
+            problem = f", which does not fit {allowed}; one that fits is {example}"
+        if problem:
+            raise UserError(f"input_shapes gives {name!r} the shape {shape}{problem}")
         shapes[index] = shape
     return shapes
 
@@ -368,20 +357,16 @@ def _example_flag(parameters: Iterable[ov.Node]) -> str:
     shapes = {}
     for parameter in parameters:
         allowed = parameter.get_output_partial_shape(0)
-        if allowed.rank.is_dynamic:
-            shape = [1, 3, 224, 224]
-        else:
-            shape = [128] * len(allowed)
-            if len(shape) == 4:
-                is_channels_last = allowed[3].is_static and allowed[1].is_dynamic
-                shape = [1, 224, 224, 3] if is_channels_last else [1, 3, 224, 224]
-            elif shape:
+        shape = [1, 3, 224, 224]
+        if allowed.rank.is_static:
+            if len(allowed) != 4:
                 # The first axis that is dynamic or has length 1 is the batch. It can come after
                 # fixed axes, such as the layers of a recurrent state.
-                batch_axes = [
-                    i for i, d in enumerate(allowed) if d.is_dynamic or d.get_length() == 1
-                ]
-                shape[batch_axes[0] if batch_axes else 0] = 1
+                batch_axes = (i for i, d in enumerate(allowed) if d.get_min_length() < 2)
+                batch_axis = next(batch_axes, 0)
+                shape = [1 if axis == batch_axis else 128 for axis in range(len(allowed))]
+            elif allowed[3].is_static and allowed[1].is_dynamic:
+                shape = [1, 224, 224, 3]  # channels last
             for axis, dim in enumerate(allowed):  # the nearest length that the input allows
                 highest = dim.get_max_length()  # -1 if there is no limit
                 nearest = shape[axis] if highest < 0 else min(shape[axis], highest)
