@@ -96,7 +96,7 @@ def set_inputs(model: ov.Model, inputs: Sequence[InputSpec], *, subject: str) ->
     except RuntimeError as error:
         raise UserError(
             f"{subject} does not work with the shapes of its example inputs: "
-            f"{find_reason(error, 'its operations refuse them')}; pass examples that it was made for"
+            f"{find_reason(error, 'its operations refuse them')}; pass others"
         ) from error
 
 
