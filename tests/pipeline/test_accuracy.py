@@ -187,7 +187,7 @@ def test_devices_wrong_in_f32_are_left_out():
     assert chosen == given[1:]
     assert line.startswith("GPU.0 [Some f16 Card, f16]: outputs differ by 0.5")
     assert line.endswith("it is left out (0.5 in f32 too)")
-    with pytest.raises(UserError, match="no device computes right outputs.* inputs='"):
+    with pytest.raises(UserError, match=r"no device computes right outputs.* inputs='"):
         choose(WrongDevices("GPU.0", "GPU.1"), given)
 
 

@@ -196,7 +196,7 @@ def test_shapes_are_read_from_files(tmp_path):
 
 def test_prepare_proposes_missing_shapes():
     message = _message(frontend.prepare, _two_inputs())
-    flag = "--config.input_shapes='images:1,3,224,224;ids:0:1,64'"
+    flag = "input_shapes='images:1,3,224,224;ids:0:1,64'"
     assert flag in message
     prepared = frontend.prepare(_two_inputs(), flag.split("'")[1])
     assert tuple(prepared.inputs[0].shape) == (1, 3, 224, 224)
@@ -233,7 +233,7 @@ def test_prepare_guesses_plausible_shapes(shape, example):
         ("images:1,3,8,8;;ids:0:1,16", "NAME:SIZE"),
         ("images:1,3,8,8;images:1,3,8,8", "keep one"),
         ("images:9223372036854775807,3,8,8;ids:0:1,16", "set at most 1.1e+12"),
-        ("images:1,4,8,8;ids:0:1,16", "--config.input_shapes='images:1,3,224,224'"),
+        ("images:1,4,8,8;ids:0:1,16", "input_shapes='images:1,3,224,224'"),
         ("images:1,3,8;ids:0:1,16", "does not fit [?,3,?,?]"),
         ("images:1,3,8,8;ids:0:1,65", "does not fit [1,2..64]"),
     ],
