@@ -44,7 +44,7 @@ def test_mistakes_are_one_line(given, said, tmp_path):
 
 
 def test_other_objects_are_refused(tmp_path):
-    with pytest.raises(UserError, match="an object of type dict is no model"):
+    with pytest.raises(UserError, match="an object of type dict is not a model"):
         placement.place({}, workdir=tmp_path, **QUICK)
 
 

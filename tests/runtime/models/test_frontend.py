@@ -179,7 +179,7 @@ def test_shapes_suit_any_name(name):
     message = _message(frontend.prepare, model)
     assert "\n" not in message
     assert repr(name) in message
-    proposed = message.partition("shapes.json with ")[2].removesuffix(" in that file")
+    proposed = message.partition("shapes.json' with ")[2].removesuffix(" in that file")
     assert tuple(frontend.prepare(model, proposed).inputs[0].shape) == (1, 3)
 
 
