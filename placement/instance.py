@@ -37,9 +37,6 @@ _ORDER_DERIVATIONS = (
     "single_device_values_s",
 )
 _TIMED_OBJECTIVES = ("makespan", "max_load")  # their schedule tells when each tensor is alive
-# The objectives that are defined for devices with common resources. Under `serial` only one device
-# computes at a time, so that nothing has to be shared.
-_SHARED_OBJECTIVES = ("makespan", "serial")
 _Tree = TypeVar("_Tree")
 
 
@@ -166,10 +163,9 @@ class Instance(Problem):
     def interchangeable_devices(self) -> np.ndarray:
         """int64 [D]: for each device the first one it can change places with at no change of costs.
 
-        That is, with equal computing times, delays to all others, conflicts, and memory limits.
+        That is, with equal computing times, delays to all others, and memory limits.
         """
-
-        memory, conflicts = self.memory_limits, self.conflicts
+        memory = self.memory_limits
 
         def limits(devices: np.ndarray) -> list[tuple[list[bool], float]]:
             return sorted(zip(devices.tolist(), memory.capacity_bytes.tolist(), strict=True))
@@ -179,38 +175,10 @@ class Instance(Problem):
             return (
                 np.array_equal(self.allowed_compute_s[:, swap], self.allowed_compute_s)
                 and np.array_equal(delay_s[:, swap][:, :, swap], delay_s)
-                and (conflicts is None or np.array_equal(conflicts[swap][:, swap], conflicts))
                 and limits(memory.devices[:, swap]) == limits(memory.devices)
             )
 
         return _read_only(_interchangeable(len(self.devices), is_symmetric))
-
-    @functools.cached_property
-    def resources(self) -> np.ndarray:
-        """bool [D, R]: the resources that each device occupies; one of its own if none are shared.
-
-        Raises:
-          UserError: `CostModel.resources` has another shape, or a device occupies nothing.
-        """
-        resources, num_devices = self.costs.resources, len(self.devices)
-        if resources is None:
-            return _read_only(np.eye(num_devices, dtype=bool))
-        resources = np.array(resources, bool)
-        if resources.ndim != 2 or len(resources) != num_devices or not resources.any(axis=1).all():
-            raise UserError(
-                f"costs.resources of {num_devices} devices must be a table with a row for each "
-                f"device and at least one True in each row; its shape is {resources.shape}"
-            )
-        return _read_only(resources)
-
-    @functools.cached_property
-    def conflicts(self) -> np.ndarray | None:
-        """bool [D, D]: whether two devices share a resource, or are one; None if no two share."""
-        if self.costs.resources is None:
-            return None
-        resources = self.resources
-        conflicts = (resources @ resources.T) | np.eye(len(resources), dtype=bool)
-        return None if conflicts.sum() == len(conflicts) else _read_only(conflicts)
 
     # Transfer delays.
 
@@ -330,8 +298,7 @@ class Instance(Problem):
     def makespan_tables(self) -> makespan.Tables:
         """The schedule's tables on the host, whatever the objective."""
         compute_s = self.costs.compute_s
-        order, links, conflicts = self.priority_order, self.links, self.conflicts
-        return makespan.build_tables(self.graph, compute_s, order, links, conflicts)
+        return makespan.build_tables(self.graph, compute_s, self.priority_order, self.links)
 
     @functools.cached_property
     def load_tables(self) -> max_load.Tables:
@@ -401,8 +368,7 @@ class Instance(Problem):
         """The arrays that `Objective.simulate` reads: pass them to jit as arguments.
 
         Raises:
-          UserError: there is no such objective, it does not know devices that share resources, or
-            there are more devices than bits in a set.
+          UserError: there is no such objective, or there are more devices than bits in a set.
         """
         tables = self._make_objective_tables()
         # If a function is being traced, the arrays would be tracers, which must not be cached.
@@ -451,11 +417,6 @@ class Instance(Problem):
                 f"{num_devices} devices; the simulators take at most {_MAX_DEVICES}: give fewer"
             )
         simulators.get_objective(self.objective)
-        if self.conflicts is not None and self.objective not in _SHARED_OBJECTIVES:
-            raise UserError(
-                f"objective {self.objective!r} does not know devices that share cores; "
-                f"give {' or '.join(map(repr, _SHARED_OBJECTIVES))}"
-            )
         return _TABLES[self.objective](self)
 
     @property

@@ -83,9 +83,6 @@ class SegmentCosts(NamedTuple):
     fusion_loss_s: Array
     # float32 [D]: the part of these losses that starting a submodel takes; a segment pays it once.
     launch_s: Array
-    # float32 [N, D]: the relative slowdown of an operation while all other devices compute. It is
-    # measured: where devices do not disturb each other some values are a little below zero.
-    slowdown: Array
 
 
 class CostModel(NamedTuple):
@@ -94,9 +91,8 @@ class CostModel(NamedTuple):
     compute_s: Array  # float32 [N, D]; inf where the device does not support the operation
     transfer_latency_s: Array  # float32 [D, D], zero on the diagonal
     transfer_s_per_byte: Array  # float32 [D, D], zero on the diagonal
-    # float32 [E]: a transfer of the edge's tensor costs this beside latency and bytes, on any pair
-    # of devices; equal for edges of one tensor. Workload files and profiles of groups of cores give
-    # it; other profiles leave it at zero.
+    # float32 [E]: a transfer of the edge's tensor costs this in addition to latency and bytes, on
+    # any pair of devices; equal for edges of one tensor. Only workload files give it.
     transfer_fixed_s: Array
     fusion_loss_s: Array  # float32 [E]: cost of separating an edge's ends beside the transfer
     memory_bytes: Array  # float32 [N]: memory that an operation permanently occupies on its device
@@ -105,10 +101,7 @@ class CostModel(NamedTuple):
     # accelerator. Devices with equal numbers are successive parts on one accelerator.
     accelerator: Array
     tensor_bytes: TensorBytes | None = None  # None where tensors count as occupying nothing
-    segment_costs: SegmentCosts | None = None  # None where devices do not disturb each other
-    # bool [D, R]: the resources, such as cores, that a device occupies while it computes. Devices
-    # with a common resource never compute at the same time. None where nothing is shared.
-    resources: Array | None = None
+    segment_costs: SegmentCosts | None = None  # None if submodels were not measured
 
 
 class Problem(NamedTuple):

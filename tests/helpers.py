@@ -224,14 +224,6 @@ def random_accelerators(
     return np.where(hosts, -1, numbers).astype(np.int32)
 
 
-def random_resources(rng: np.random.Generator, num_devices: int) -> np.ndarray:
-    """Cores bool [D, R]: device 0 occupies all, the others one each and half of the time more."""
-    others = np.eye(max(1, num_devices - 1), dtype=bool)
-    if rng.random() < 0.5:
-        others |= rng.random(others.shape) < 0.3
-    return np.concatenate([np.ones((1, len(others)), bool), others])[:num_devices]
-
-
 def random_placements(
     rng: np.random.Generator, graph: OpGraph, num_devices: int, batch: int
 ) -> np.ndarray:

@@ -8,8 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from placement import methods, simulators
-from placement.errors import UserError
+from placement import simulators
 from placement.instance import Instance
 from placement.types import Problem
 from tests import helpers
@@ -147,42 +146,6 @@ def test_devices_are_interchangeable_where_costs_links_and_memory_are_equal():
     assert first(compute_s=np.array([[1, 1, 2, 1]] * 3, np.float32)) == [0, 0, 2, 0]
     assert first(capacity_bytes=capacity_bytes) == [0, 0, 0, 3]
     assert first(transfer_latency_s=latency_s) == [0, 1, 0, 3]
-
-
-def test_devices_conflict_where_they_share_a_resource():
-    graph = helpers.chain(3)
-    costs = helpers.unit_costs(graph, 3, compute_s=np.ones((3, 3), np.float32))
-    halves = np.array([[True, True], [True, False], [False, True]])
-    problem = helpers.as_problem(graph, costs._replace(resources=halves), "makespan")
-    assert problem.conflicts.astype(int).tolist() == [[1, 1, 1], [1, 1, 0], [1, 0, 1]]
-    assert problem.interchangeable_devices.tolist() == [0, 1, 1]
-    # Without a common resource nothing is shared, and the simulator is the usual one.
-    for resources in (None, np.eye(3, dtype=bool)):
-        apart = helpers.as_problem(graph, costs._replace(resources=resources), "makespan")
-        assert apart.conflicts is None
-        assert apart.makespan_tables.conflicts is None
-        assert apart.interchangeable_devices.tolist() == [0, 0, 0]
-
-
-@pytest.mark.parametrize("objective", ["max_load", "subgraph"])
-def test_objectives_without_shared_resources_refuse_them_in_one_line(objective):
-    graph = helpers.chain(3)
-    halves = np.array([[True, True], [True, False], [False, True]])
-    problem = helpers.as_problem(graph, helpers.unit_costs(graph, 3, resources=halves), objective)
-    with pytest.raises(UserError, match="share cores; give 'makespan' or 'serial'"):
-        methods.solve(problem, "random")
-    serial = problem._replace(objective="serial")
-    alone = serial._replace(costs=serial.costs._replace(resources=None))
-    placements = helpers.all_placements(3, 3)
-    np.testing.assert_array_equal(serial.evaluate(placements), alone.evaluate(placements))
-
-
-def test_resources_of_another_shape_are_one_line():
-    graph = helpers.chain(3)
-    for resources in (np.ones((2, 2), bool), np.zeros((3, 2), bool)):
-        costs = helpers.unit_costs(graph, 3, resources=resources)
-        with pytest.raises(UserError, match="a row for each device"):
-            helpers.as_problem(graph, costs, "makespan").value_s(np.zeros(3, int))
 
 
 @pytest.mark.parametrize("objective", simulators.OBJECTIVES)

@@ -115,17 +115,12 @@ def _makespan(problem: Instance, placement: np.ndarray) -> list[Span]:
     list_schedule = list_schedule_lib.ListSchedule(
         problem.graph, problem.costs.compute_s, problem.edge_delay_s
     )
-    resources = [np.flatnonzero(row).tolist() for row in problem.resources]
-    free_s = [0.0] * problem.resources.shape[1]
-    spans = []
+    free_s, spans = [0.0] * len(problem.devices), []
     for op in problem.priority_order.tolist():
         device = int(placement[op])
-        arrival_s = list_schedule.arrival_s(op)[device]
-        start_s = max(arrival_s, *(free_s[resource] for resource in resources[device]))
-        finish_s = list_schedule.place(op, device, start_s)
-        for resource in resources[device]:
-            free_s[resource] = finish_s
-        spans.append(Span(device, (op,), start_s, finish_s))
+        start_s = max(list_schedule.arrival_s(op)[device], free_s[device])
+        free_s[device] = list_schedule.place(op, device, start_s)
+        spans.append(Span(device, (op,), start_s, free_s[device]))
     return spans
 
 

@@ -27,8 +27,6 @@ class DeviceProfile(NamedTuple):
     # An operation that costs nothing may be missing.
     kernels: tuple[tuple[tuple[str, ...], float], ...]
     unsupported: frozenset[str]  # names of the operations that the device cannot run
-    # Memory of the plug-in beyond the constants and tensors of the model; None: it is unknown.
-    overhead_bytes: float | None = None
 
 
 class Transfers(NamedTuple):
@@ -45,15 +43,9 @@ class SubmodelCosts(NamedTuple):
     # float64 [M, D]: seconds from the end of the previous set, while other devices are idle; nan if
     # the device cannot run the set
     alone_s: np.ndarray
-    # float64 [M, D]: relative increase of this while all other devices compute; nan if it was not
-    # measured
-    slowdown: np.ndarray
     # From the end of a submodel to the begin of the next one on another, idle device, and the
     # additional time for reading there.
     transfers: Transfers
-    # float64 [M]: seconds that a set takes beside `transfers` if it reads from another device; zero
-    # where devices share no cores
-    read_s: np.ndarray
 
 
 def to_json(profiles: tuple[DeviceProfile, ...], transfers: Transfers) -> dict[str, Any]:
@@ -65,14 +57,13 @@ def to_json(profiles: tuple[DeviceProfile, ...], transfers: Transfers) -> dict[s
 
 
 def from_json(data: dict[str, Any]) -> tuple[tuple[DeviceProfile, ...], Transfers]:
-    """Reads the data of `to_json`; earlier versions have no overhead. Other keys are ignored."""
+    """Reads the data of `to_json`; other keys are ignored."""
     profiles = tuple(
         DeviceProfile(
             device=p["device"],
             latency_s=p["latency_s"],
             kernels=tuple((tuple(names), seconds) for names, seconds in p["kernels"]),
             unsupported=frozenset(p["unsupported"]),
-            overhead_bytes=p.get("overhead_bytes"),
         )
         for p in data["profiles"]
     )
@@ -82,29 +73,19 @@ def from_json(data: dict[str, Any]) -> tuple[tuple[DeviceProfile, ...], Transfer
 
 def submodels_to_json(submodels: SubmodelCosts) -> dict[str, Any]:
     """Returns JSON-able data; nan becomes None."""
-    measured = {"alone_s": submodels.alone_s, "slowdown": submodels.slowdown}
-    tables = {
-        name: [[None if np.isnan(value) else value for value in row] for row in table.tolist()]
-        for name, table in measured.items()
-    }
+    rows = submodels.alone_s.tolist()
+    alone_s = [[None if np.isnan(value) else value for value in row] for row in rows]
     transfers = {name: matrix.tolist() for name, matrix in submodels.transfers._asdict().items()}
-    groups = {"groups": [list(g) for g in submodels.groups], "read_s": submodels.read_s.tolist()}
-    return groups | tables | transfers
+    return {"groups": [list(group) for group in submodels.groups], "alone_s": alone_s} | transfers
 
 
 def submodels_from_json(data: dict[str, Any]) -> SubmodelCosts:
     """Reads the data of `submodels_to_json`."""
     groups, latency_s = data["groups"], np.array(data["latency_s"])
-    shape = len(groups), len(latency_s)
-    slowdown = data.get("slowdown")
-    if slowdown is None:
-        slowdown = np.full(shape, np.nan)
     return SubmodelCosts(
         groups=tuple(tuple(group) for group in groups),
-        alone_s=np.array(data["alone_s"], float).reshape(shape),
-        slowdown=np.array(slowdown, float).reshape(shape),
+        alone_s=np.array(data["alone_s"], float).reshape(len(groups), len(latency_s)),
         transfers=Transfers(latency_s, np.array(data["s_per_byte"])),
-        read_s=np.array(data["read_s"], float),
     )
 
 
@@ -113,8 +94,7 @@ def make_concurrent(graph: OpGraph, costs: CostModel, submodels: SubmodelCosts) 
 
     Cutting an edge between two of the sets costs the additional time that the reading set takes as
     a submodel of its own, compared with the same operations inside the whole model. The edge's
-    `fusion_loss_s` is the mean over devices; `SegmentCosts` has it for each device of the reader. A
-    tensor's `transfer_fixed_s` is the largest `read_s` of the sets that read it.
+    `fusion_loss_s` is the mean over devices; `SegmentCosts` has it for each device of the reader.
     """
     set_by_name = {name: i for i, group in enumerate(submodels.groups) for name in group}
     op_sets = np.array([set_by_name.get(name, -1) for name in graph.op_names])
@@ -134,17 +114,10 @@ def make_concurrent(graph: OpGraph, costs: CostModel, submodels: SubmodelCosts) 
     mean_extra_s = np.append(np.nanmean(extra_s, axis=1), 0.0)
     device_extra_s = np.where(np.isnan(extra_s), mean_extra_s[:-1, None], extra_s)
     device_extra_s = np.concatenate([device_extra_s, np.zeros((1, device_extra_s.shape[1]))])
-    slowdown = np.nan_to_num(submodels.slowdown, nan=0.0)
-    slowdown = np.concatenate([slowdown, np.zeros((1, slowdown.shape[1]))])
     reader_sets = op_sets[graph.receivers]
     is_between_sets = op_sets[graph.senders] != reader_sets
     fusion_loss_s = np.asarray(costs.fusion_loss_s)
-    edge_read_s = np.where(is_between_sets, np.append(submodels.read_s, 0.0)[reader_sets], 0.0)
-    _, tensor = np.unique(graph.tensors, return_inverse=True)
-    tensor_read_s = np.zeros(graph.num_edges)
-    np.maximum.at(tensor_read_s, tensor, edge_read_s)
     return costs._replace(
-        transfer_fixed_s=tensor_read_s[tensor].astype(np.float32),
         fusion_loss_s=np.where(is_between_sets, mean_extra_s[reader_sets], fusion_loss_s).astype(
             np.float32
         ),
@@ -155,7 +128,6 @@ def make_concurrent(graph: OpGraph, costs: CostModel, submodels: SubmodelCosts) 
                 is_between_sets[:, None], device_extra_s[reader_sets], fusion_loss_s[:, None]
             ).astype(np.float32),
             launch_s.astype(np.float32),
-            slowdown[op_sets].astype(np.float32),
         ),
     )
 
@@ -236,24 +208,15 @@ def limit_memory(
     costs: CostModel,
     graph: OpGraph,
     capacity_bytes: Sequence[float | None],
-    overhead_bytes: Sequence[float | None] = (),
 ) -> CostModel:
-    """Adds the devices' memory to profiled costs, and the memory of tensors, states and plug-ins.
+    """Adds the devices' memory to profiled costs, and the memory of tensors and states.
 
     The state that a ReadValue holds from one inference to the next stays in its device's memory.
-
-    The overhead of a device's plug-in is divided among the operations that the device supports, in
-    proportion to their weights, or equally if none has weights. Weights of operations without FLOPs
-    do not count, because plug-ins use them as they are: an embedding that a Gather reads needs no
-    other layout. The costs have one size for each operation, so that the largest overhead of the
-    devices with a limit counts. It is too large for the other devices.
 
     Args:
       costs: of `cost_model`.
       graph: the graph of the costs.
       capacity_bytes: of each device; None where it has no limit.
-      overhead_bytes: of each device's plug-in for the whole model; None where it is unknown. Empty
-        if none is known.
 
     Returns:
       The costs as they are if no device has a limit.
@@ -263,22 +226,9 @@ def limit_memory(
     state_bytes = np.zeros(graph.num_ops)
     np.maximum.at(state_bytes, graph.senders, graph.edge_bytes)
     state_bytes[[op_type != "ReadValue" for op_type in graph.op_types]] = 0
-    op_overhead_bytes = np.zeros(graph.num_ops)
-    # A constant that is an operation of its own is co-located with the operation that reads it.
-    has_flops = np.bincount(graph.colocation, graph.flops)[graph.colocation] > 0
-    for device, num_bytes in enumerate(overhead_bytes):
-        if num_bytes is None or capacity_bytes[device] is None:
-            continue
-        is_supported = np.isfinite(np.asarray(costs.compute_s)[:, device])
-        weights = np.where(is_supported & has_flops, graph.weight_bytes, 0)
-        weights = weights if weights.any() else is_supported
-        if weights.any():
-            shares = weights / weights.sum()
-            op_overhead_bytes = np.maximum(op_overhead_bytes, num_bytes * shares)
     capacities = [np.inf if num_bytes is None else num_bytes for num_bytes in capacity_bytes]
-    memory_bytes = np.asarray(costs.memory_bytes) + state_bytes + op_overhead_bytes
     return costs._replace(
-        memory_bytes=memory_bytes.astype(np.float32),
+        memory_bytes=(np.asarray(costs.memory_bytes) + state_bytes).astype(np.float32),
         capacity_bytes=np.array(capacities, np.float32),
         tensor_bytes=find_tensor_bytes(graph),
     )
@@ -302,11 +252,8 @@ def coarse_costs(costs: CostModel, assignment: np.ndarray, edges: np.ndarray) ->
     memory_bytes = np.bincount(assignment, np.asarray(costs.memory_bytes), num_coarse)
     segment_costs, tensor_bytes = costs.segment_costs, costs.tensor_bytes
     if segment_costs is not None:
-        # All members were measured together, so that any member's slowdown is that of the whole.
-        slowdown = np.zeros((num_coarse, compute_s.shape[1]), np.float32)
-        slowdown[assignment] = segment_costs.slowdown
         segment_costs = segment_costs._replace(
-            fusion_loss_s=np.asarray(segment_costs.fusion_loss_s)[edges], slowdown=slowdown
+            fusion_loss_s=np.asarray(segment_costs.fusion_loss_s)[edges]
         )
     if tensor_bytes is not None:
         tensor_bytes = TensorBytes(*(np.asarray(sizes)[edges] for sizes in tensor_bytes))

@@ -321,18 +321,6 @@ def make_search_problem(
     )
 
 
-def limit_memory(net: Network, problem: SearchProblem, capacity_bytes: np.ndarray) -> SearchProblem:
-    """Returns the problem with other limits of memory, float [D]; inf where there is none.
-
-    Tensors then occupy memory too, as in the costs of devices that have limits from the start.
-    """
-    full = problem.full
-    costs = full.costs._replace(capacity_bytes=capacity_bytes.astype(np.float32))
-    if costs.tensor_bytes is None:
-        costs = tables.limit_memory(full.costs, full.graph, capacity_bytes.tolist())
-    return make_search_problem(net, costs, full.devices, full.objective)
-
-
 def _make_simulate(coarse: Instance) -> Evaluate:
     """Returns the simulator of a problem, in which co-located operations follow their leader."""
     evaluate, leaders = coarse.evaluate, coarse.leaders

@@ -13,7 +13,6 @@ import numpy as np
 
 from placement import arguments
 from placement import methods as methods_lib
-from placement.analysis import group_changes
 from placement.errors import UserError
 from placement.instance import Instance
 from placement.learning import trainer
@@ -38,10 +37,6 @@ _OPENVINO = (HETERO, HETERO_PIPELINE)  # OpenVINO's own choices, which need its 
 # only that of one of its members.
 _ON_ALL_OPERATIONS = ("graph_cut", "human_expert")
 _MOVED = "operations moved to keep variables together"
-_NO_GAIN = (
-    f"its best placement was predicted less than {group_changes.ERROR:.0%} faster, which is within "
-    "the error of predictions"
-)
 
 
 class Incumbent:
@@ -130,9 +125,7 @@ def run(method: str, context: Context, *, is_only_method: bool) -> list[Row]:
                 context.stop.is_set,
                 context.incumbent.observe,
             )
-            return [
-                _make_row(context, method, _require_gain(context, context.problem.coarse, solution))
-            ]
+            return [_make_row(context, method, solution)]
         if method == "search" and context.settings.evaluate == "measure":
             return [_search_on_devices(method, context)]
         return [_solve(method, context)]
@@ -208,33 +201,7 @@ def _solve(name: str, context: Context) -> Row:
             stop=context.stop.is_set,
         )
         search_metrics.finish(solution)
-    solution = _require_gain(context, searched, solution)
     return _make_row(context, name, solution, is_full=is_full)
-
-
-def _require_gain(context: Context, problem: Instance, solution: Solution) -> Solution:
-    """Returns the fastest single device if the predicted gain over it is below the error.
-
-    This is for present devices that share cores: even the right costs of changes predict other
-    placements with an error of `group_changes.ERROR`. Measured values need no such margin.
-    """
-    is_predicted = context.target.present and context.settings.evaluate != "measure"
-    if not is_predicted or problem.costs.resources is None:
-        return solution
-    placement = min(problem.single_devices, key=problem.value_s)
-    single_s = problem.value_s(placement)
-    if not (1 - group_changes.ERROR) * single_s < solution.value_s < single_s:
-        return solution
-    # A proof of the search was about another placement.
-    status = Status.FINISHED if solution.status == Status.OPTIMAL else solution.status
-    return solution._replace(
-        placement=placement,
-        value_s=single_s,
-        order=None,
-        elite=None,
-        status=status,
-        reason=_NO_GAIN,
-    )
 
 
 def _search_on_devices(name: str, context: Context) -> Row:

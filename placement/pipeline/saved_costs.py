@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from placement import files
-from placement.analysis import group_changes
 from placement.costs import correction, tables
 from placement.runtime.devices import Device
 from placement.runtime.models import support
@@ -17,7 +16,6 @@ FILE = "profile.json"
 _MATRIX = [[float]]
 _TRANSFER_MATRICES = {"latency_s": _MATRIX, "s_per_byte": _MATRIX}
 _PROFILE = {"device": str, "latency_s": float, "kernels": [[object]], "unsupported": [str]}
-_PROFILE |= {"overhead_bytes": files.OptionalField(files.NUMBER)}
 _TRANSFER = {"devices": [str], **dict.fromkeys(("latency_s", "s_per_byte"), float)}
 _TRANSFER |= dict.fromkeys(("median_error", "p90_error"), files.NUMBER)
 _SCHEMA = {
@@ -25,19 +23,10 @@ _SCHEMA = {
     "crossings": _TRANSFER_MATRICES,
     "key": str,  # of the model, the machine and the devices
     "handovers": files.OptionalField(
-        {
-            "groups": [[str]],
-            "alone_s": [[files.NUMBER]],
-            "slowdown": files.OptionalField([[files.NUMBER]]),
-            "read_s": [float],
-        }
-        | _TRANSFER_MATRICES
+        {"groups": [[str]], "alone_s": [[files.NUMBER]]} | _TRANSFER_MATRICES
     ),
     "reasons": files.OptionalField([support.SCHEMA]),
     "transfers": [_TRANSFER],
-    "cores": files.OptionalField([[int]]),  # that each device occupies, where they share some
-    # The cost of changes between groups of cores (`change_costs`).
-    "changes": files.OptionalField({"slowdown": [float], "latency_s": _MATRIX}),
     # Of the memory of each device, where any has a limit.
     "capacity_bytes": files.OptionalField([files.NUMBER]),
     "conditions": {"limit_s": float, "left_out": [str], "busy": (str, None)},
@@ -64,28 +53,17 @@ def _validate(saved: dict[str, Any]) -> dict[str, Any]:
         for names, seconds in profile.kernels:
             files.check(list(names), [str], "names of a kernel")
             files.check(seconds, float, "seconds of a kernel")
-        if profile.overhead_bytes is not None and not profile.overhead_bytes >= 0:
-            raise ValueError(f"overhead_bytes is {profile.overhead_bytes}")
     num_devices = len(profiles)
     device_pairs = num_devices, num_devices
     shapes: list[tuple[str, Any, tuple[int, ...]]] = []
     shapes += [("crossings", matrix, device_pairs) for matrix in crossings]
     if "handovers" in saved:
         submodels = tables.submodels_from_json(saved["handovers"])
-        group_shape = len(submodels.groups), num_devices
         shapes += [("handovers", matrix, device_pairs) for matrix in submodels.transfers]
-        shapes += [("handovers.alone_s", submodels.alone_s, group_shape)]
-        shapes += [("handovers.slowdown", submodels.slowdown, group_shape)]
-        shapes += [("handovers.read_s", submodels.read_s, group_shape[:1])]
+        shapes += [("handovers.alone_s", submodels.alone_s, (len(submodels.groups), num_devices))]
     if "correction" in saved:
         factors_shape = (correction.num_factors(num_devices),)
         shapes += [("correction.factors", saved["correction"]["factors"], factors_shape)]
-    if "changes" in saved:
-        changes = group_changes.from_json(saved["changes"])
-        shapes += [("changes.slowdown", changes.slowdown, (num_devices,))]
-        shapes += [("changes.latency_s", changes.latency_s, device_pairs)]
-    if "cores" in saved and not (len(saved["cores"]) == num_devices and all(saved["cores"])):
-        raise ValueError("cores does not have some for each device")
     if len(saved.get("capacity_bytes", profiles)) != num_devices:
         raise ValueError("capacity_bytes does not have one number for each device")
     for name, array, shape in shapes:
@@ -110,19 +88,12 @@ def with_capacities(saved: dict[str, Any], devices: Sequence[Device]) -> dict[st
 
 
 def cost_model(graph: OpGraph, saved: dict[str, Any]) -> CostModel:
-    """Makes the cost model of a profile, with its costs of changes and its correction."""
+    """Makes the cost model of a profile, with its correction."""
     profiles, crossings = tables.from_json(saved)
     costs = tables.cost_model(graph, profiles, crossings)
-    overhead_bytes = [profile.overhead_bytes for profile in profiles]
-    costs = tables.limit_memory(costs, graph, saved.get("capacity_bytes", ()), overhead_bytes)
-    if "cores" in saved:
-        all_cores = sorted({core for cores in saved["cores"] for core in cores})
-        resources = [[core in cores for core in all_cores] for cores in saved["cores"]]
-        costs = costs._replace(resources=np.array(resources))
+    costs = tables.limit_memory(costs, graph, saved.get("capacity_bytes", ()))
     if "handovers" in saved:
         costs = tables.make_concurrent(graph, costs, tables.submodels_from_json(saved["handovers"]))
-    if "changes" in saved:
-        costs = group_changes.apply(costs, group_changes.from_json(saved["changes"]))
     if "correction" not in saved:
         return costs
     factors = np.array(saved["correction"]["factors"])

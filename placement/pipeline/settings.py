@@ -46,7 +46,7 @@ class Settings:
     constants: bool = _setting(True, "whether constants are operations of the graph")
     # 'GPU.0:memory=6GB' limits the memory of a device (docs/MEMORY.md).
     # 'roofline:...' describes hardware that need not be present (kinds: docs/DEVICES.md).
-    devices: str = _setting("auto", "auto, precisions, cores, host, CPU,GPU.0, or roofline:cpu,gpu")
+    devices: str = _setting("auto", "auto, precisions, host, CPU,GPU.0, or roofline:cpu,gpu")
     # '' profiles the devices. With evaluate=simulate the devices of a saved profile may be absent.
     costs: str = _setting("", "the profile.json of another run; empty: profile the devices")
     # 'hetero' (OpenVINO's HETERO, objective 'serial') runs one submodel after another. 'concurrent'

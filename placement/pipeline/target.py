@@ -19,7 +19,7 @@ import placement
 from placement.costs import roofline, tables, transfers
 from placement.errors import UserError
 from placement.graphs import coarsen
-from placement.pipeline import accuracy, change_costs, loading, saved_costs
+from placement.pipeline import accuracy, loading, saved_costs
 from placement.pipeline.console import progress
 from placement.pipeline.settings import Settings
 from placement.reporting import runs, units
@@ -32,10 +32,6 @@ from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Profile, Reasons, Transfers
 from placement.runtime.models.outputs import OutputCheck
 from placement.types import CostModel
-
-# The share of the time for changes between groups of cores in which single changes are measured;
-# the rest is for placements of the whole model (`change_costs`).
-_SINGLE_CHANGES_SHARE = 0.4
 
 
 class Target(NamedTuple):
@@ -103,15 +99,7 @@ def find_target(settings: Settings) -> Target:
             f"with backend={settings.backend!r} and objective={settings.objective!r}: set "
             "backend='hetero' and objective='serial'"
         )
-    if settings.devices.strip() == devices_lib.CORES and (
-        settings.backend != "concurrent" or settings.objective != "makespan"
-    ):
-        raise UserError(
-            f"devices={settings.devices!r} share cores, which only one backend and objective know; "
-            f"given backend={settings.backend!r} and objective={settings.objective!r}: set "
-            "backend='concurrent' and objective='makespan'"
-        )
-    request = settings.devices, settings.backend, settings.objective
+    request = settings.devices, settings.objective
     choice = find_hosts() if settings.measure_on == "ray" else None
     if choice is None:
         devices, references = devices_lib.resolve_with_references(*request)
@@ -212,29 +200,9 @@ def open_target(
             opened = opened._replace(net=net, divisions=divisions)
             costs = accuracy.restrict(costs, opened.net.graph.op_names, opened.names, divisions)
         opened = opened._replace(unsupported=tuple(saved.get("reasons", ())))
-        _report_overheads(saved, opened, display)
         conditions: dict[str, Any] = {}
         yield opened, costs, measurer, conditions
         conditions |= describe_conditions(saved, measurer, display)
-
-
-def _report_overheads(saved: dict[str, Any], target: Target, display: progress.Display) -> None:
-    """Says how much memory the plug-ins of devices with a limit need beyond the model's."""
-    model_size = units.size(target.net.graph.weight_bytes.sum())
-    for device, profile in zip(target.present, saved["profiles"], strict=True):
-        if device.capacity_bytes is None:
-            continue
-        overhead_bytes = profile.get("overhead_bytes")
-        if overhead_bytes is None:
-            display.warn(
-                f"the profile does not say how much memory the plug-in of {device.name} needs "
-                "beyond the model's; give a smaller limit than the device has"
-            )
-        else:
-            display.say(
-                f"{device.name} needs {units.size(overhead_bytes)} beyond the model's {model_size} "
-                "(compiled kernels, weights in another layout)"
-            )
 
 
 def _divide(
@@ -420,13 +388,12 @@ def _profile(
 ) -> dict[str, Any]:
     """Profiles the devices within its limit, as far as costs can be known in that time."""
     start_s = time.monotonic()
-    devices, limit_s, changes_are_complete = measurer.devices, _profiling_limit_s(settings), True
+    devices, limit_s = measurer.devices, _profiling_limit_s(settings)
     with display.phase("profiling the devices", progress.Goal(1, limit_s)) as phase:
         phase.note("operations, on each device alone")
         profiles = measurer.ask(Profile(devices, settings.measure_s / 5, limit_s))
         phase.note("tensors, from device to device")
         remaining_s = max(0.0, start_s + limit_s - time.monotonic())
-        shares_cores = any(device.cores for device in devices)
         if settings.backend == "hetero":
             fits = measurer.ask(Transfers(devices, remaining_s))
             saved = tables.to_json(profiles, transfers.make_matrices(fits, len(profiles)))
@@ -435,20 +402,11 @@ def _profile(
             is_supported = np.array(
                 [[not p.unsupported.intersection(group) for p in profiles] for group in groups]
             )
-            if shares_cores:
-                remaining_s *= _SINGLE_CHANGES_SHARE
             submodels, fits = transfer_costs.measure(
                 measurer, net.coarsening.graph, groups, is_supported, remaining_s
             )
             saved = tables.to_json(profiles, submodels.transfers)
             saved["handovers"] = tables.submodels_to_json(submodels)
-        if shares_cores:
-            saved["cores"] = [list(device.cores) for device in devices]
-            remaining_s = max(0.0, start_s + limit_s - time.monotonic())
-            costs = saved_costs.cost_model(net.graph, saved)
-            saved["changes"], changes_are_complete = change_costs.measure(
-                net, costs, measurer, remaining_s, phase.note
-            )
     reasons: list[dict[str, str]] = []
     for device, profile in zip(devices, profiles, strict=True):
         if profile.unsupported:
@@ -461,7 +419,5 @@ def _profile(
     labels = [device.label for device in devices]
     conditions: dict[str, Any] = {"wall_s": time.monotonic() - start_s, "limit_s": limit_s}
     conditions |= measurer.conditions().get("profile", Conditions()).to_json()
-    if not changes_are_complete:
-        conditions["left_out"] = [*conditions["left_out"], change_costs.LEFT_OUT]
     saved |= {"transfers": transfers.to_json(fits, labels), "conditions": conditions}
     return saved | ({"reasons": reasons} if reasons else {})

@@ -50,21 +50,13 @@ class CostView(NamedTuple, Generic[PolicyTables]):
     is_host: Array  # bool [D]: whether a device is a host, which pays for no transfers
     objective: ObjectiveName
     policy_tables: PolicyTables  # arrays of one policy, of its own type; None for other policies
-    conflicts: Array | None = None  # bool [D, D]: see `Instance.conflicts`
 
     @property
     def simulator(self) -> makespan.Tables:
         """Gathers the tables of `makespan.latency`, for placements of N operations."""
         compute_s, delay_s = self.compute_s[self.steps.op], self.delay_s[self.steps.edges]
         kinds = np.arange(compute_s.shape[1], dtype=np.int8)  # no two devices are interchangeable
-        return makespan.Tables(
-            self.steps,
-            compute_s,
-            kinds,
-            delay_s,
-            num_steps=self.num_steps,
-            conflicts=self.conflicts,
-        )
+        return makespan.Tables(self.steps, compute_s, kinds, delay_s, num_steps=self.num_steps)
 
 
 class CostFeatures(NamedTuple):
@@ -115,7 +107,6 @@ def cost_view(problem: Instance, num_nodes: int, num_edges: int) -> CostView[Any
         is_host=np.asarray(costs.accelerator) < 0,
         objective=ObjectiveName(problem.objective),
         policy_tables=None,
-        conflicts=problem.conflicts,
     )
 
 

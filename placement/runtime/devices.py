@@ -17,16 +17,6 @@ the system chooses.
 threads. They compute one after another, so that a placement chooses the precision of each operation
 on the processor as it is used in practice.
 
-'cores' makes devices that share the cores of the CPU: CPU_ALL, which is the plain CPU with all
-threads in its default precision, groups of its cores, and, of at most eight cores, each by itself,
-CPU_CORE_0 and so on. The groups are the NUMA nodes, CPU_NODE_0 and so on, and the kinds of cores,
-CPU_PERFORMANCE and CPU_EFFICIENT. If there are neither, they are halves of at least two cores,
-CPU_HALF_0 and CPU_HALF_1. While a device computes, no other device with one of its cores does. So a
-placement chooses between parallelism within operations (CPU_ALL) and between operations (a core
-each). Only groups of one core are bound. A process has one pool of helper threads for all larger
-groups, and a helper thread serves one group after another. So the system chooses their cores,
-except that OpenVINO is asked for the kind of core of CPU_PERFORMANCE and CPU_EFFICIENT.
-
 A device may have a limit of memory: the user's ('GPU.0:memory=6GB'), or the size that OpenVINO
 reports for a GPU or an NPU. Placements that need more are infeasible.
 """
@@ -46,15 +36,7 @@ from placement.runtime import processors
 
 CPU_PLUGIN = "openvino_intel_cpu_plugin"
 PRECISIONS = "precisions"  # the devices that are the whole CPU in each of its precisions
-CORES = "cores"  # the devices that are all cores of the CPU, and groups of them
-_MAX_SINGLE_CORES = 8  # with more, single cores are no devices of their own
-_LEAST_HALVED = 4  # cores, so that a half has two
 _PRECISIONS = ("f32", "f16", "bf16")
-# OpenVINO's properties of the groups of one kind of core.
-_CORE_TYPES = {
-    "CPU_PERFORMANCE": {"SCHEDULING_CORE_TYPE": "PCORE_ONLY"},
-    "CPU_EFFICIENT": {"SCHEDULING_CORE_TYPE": "ECORE_ONLY"},
-}
 _THROUGHPUT = {"PERFORMANCE_HINT": "THROUGHPUT"}
 # The thread that calls `infer` computes. With one thread of the plug-in's, `infer` discards every
 # exception (OpenVINO 2026.4), and the outputs are those of an earlier inference.
@@ -84,7 +66,6 @@ _PROPERTIES: Mapping[str, Callable[[Any], bool]] = {
     "EXCLUSIVE_ASYNC_REQUESTS": lambda value: isinstance(value, bool),
     "NUM_STREAMS": lambda value: value == 0 and not isinstance(value, bool),
     "PERFORMANCE_HINT": lambda value: value == "LATENCY",
-    "SCHEDULING_CORE_TYPE": lambda value: value in ("PCORE_ONLY", "ECORE_ONLY"),
 }
 
 
@@ -99,9 +80,6 @@ class Device:
     core: int | None  # the only core that its thread uses in the executor; None: any
     properties: Mapping[str, Any] = dataclasses.field(hash=False)  # compile properties, JSON-able
     host: bool  # one of several devices made of one CPU
-    # The cores that the device occupies while it computes, ascending; other devices may occupy
-    # them, too. () if it shares none.
-    cores: tuple[int, ...] = ()
     capacity_bytes: int | None = None  # memory that placements may occupy; None: no limit
 
 
@@ -121,8 +99,6 @@ def describe_invalid_device(device: Device) -> str:
         "core": device.core is None or _is_count(device.core, minimum=0),
         "properties": isinstance(properties, dict),
         "host": isinstance(device.host, bool),
-        "cores": isinstance(device.cores, list | tuple)
-        and all(_is_count(core, minimum=0) for core in device.cores),
         "capacity_bytes": device.capacity_bytes is None or _is_bytes(device.capacity_bytes),
     }
     invalid_fields = [field for field, valid in is_valid.items() if not valid]
@@ -138,29 +114,25 @@ def describe_invalid_device(device: Device) -> str:
     return ""
 
 
-def resolve(spec: str, *, backend: str = "hetero", objective: str = "serial") -> tuple[Device, ...]:
+def resolve(spec: str) -> tuple[Device, ...]:
     """Returns the devices that `spec` names, in the order of a placement's indices.
 
     Args:
-      spec: 'auto' (all of OpenVINO's devices if there are two or more, else see below), 'host'
-        (two devices made of the CPU, in f32 and in bf16), 'host:' with other precisions, such as
-        'host:bf16,bf16', 'precisions' (the whole CPU in f32 and in bf16), 'cores' (all cores of
-        the CPU, and groups of them), or names of OpenVINO's devices, such as 'CPU,GPU.0'. A name
-        or precision may be followed by the device's limit of memory, as in 'CPU,GPU.0:memory=6GB'
-        and 'host:f32:memory=40MB,f32:memory=60MB'; that of 'host:memory=40MB' is each device's.
-      backend, objective: of the placement. If OpenVINO has one device, 'auto' is 'cores' for
-        'concurrent' and 'makespan', which alone know devices that share cores, if the process may
-        use two cores. Else it is host devices: for 'concurrent' alike, both in the faster
-        precision, and for 'hetero' those of 'host'.
+      spec: 'auto' (all of OpenVINO's devices, or 'host' if there is only the CPU), 'host' (two
+        devices made of the CPU, in f32 and in bf16), 'host:' with other precisions, such as
+        'host:bf16,bf16', 'precisions' (the whole CPU in f32 and in bf16), or names of OpenVINO's
+        devices, such as 'CPU,GPU.0'. A name or precision may be followed by the device's limit of
+        memory, as in 'CPU,GPU.0:memory=6GB' and 'host:f32:memory=40MB,f32:memory=60MB'; that of
+        'host:memory=40MB' is each device's.
 
     Raises:
       UserError: a device is unknown or named twice, `spec` describes hardware ('roofline:'), the
-        CPU has no second precision or no second core, or a limit of memory is no size, belongs to
-        no device, or is more than the device has.
+        CPU has no second precision, or a limit of memory is not a size, belongs to no device, or
+        is more than the device has.
     """
     core = ov.Core()
     names, limits_bytes = _split_limits(spec)
-    devices = _resolve_names(names, core, backend, objective)
+    devices = _resolve_names(names, core)
     if len(limits_bytes) == 1:
         limits_bytes *= len(devices)
     limited = []
@@ -188,7 +160,7 @@ def _split_limits(spec: str) -> tuple[str, list[int | None]]:
     names, limits_bytes = [], list[int | None]()
     for entry in spec.strip().split(","):
         name, separator, text = entry.partition(_MEMORY)
-        if separator and name.strip() in ("", "auto", PRECISIONS, CORES):
+        if separator and name.strip() in ("", "auto", PRECISIONS):
             raise UserError(
                 f"the limit of memory {entry.strip()!r} in devices {spec!r} is not that of one "
                 "device; give it after a device's name or 'host', such as "
@@ -200,12 +172,12 @@ def _split_limits(spec: str) -> tuple[str, list[int | None]]:
     return ",".join(names), limits_bytes
 
 
-def _resolve_names(spec: str, core: ov.Core, backend: str, objective: str) -> tuple[Device, ...]:
+def _resolve_names(spec: str, core: ov.Core) -> tuple[Device, ...]:
     """Returns the devices of `resolve` without the user's limits of memory."""
     available = core.available_devices
     valid_specs = (
-        "'auto', 'host', 'host:f32,f32', 'precisions', 'cores', or a comma list of the available "
-        f"devices ({', '.join(available)})"
+        "'auto', 'host', 'host:f32,f32', 'precisions', or a comma list of the available devices "
+        f"({', '.join(available)})"
     )
     if spec.startswith("roofline:"):
         raise UserError(
@@ -214,19 +186,11 @@ def _resolve_names(spec: str, core: ov.Core, backend: str, objective: str) -> tu
         )
     if spec == PRECISIONS:
         return _make_precisions(core)
-    is_only_cpu = spec == "auto" and len(available) < 2
-    is_concurrent = backend == "concurrent"
-    shares_cores = is_concurrent and objective == "makespan"
-    has_cores = len(processors.list_allowed_cores()) > 1
-    if spec == CORES or (is_only_cpu and shares_cores and has_cores):
-        return _make_cores(core)
     if spec.startswith("host:"):
         listed = spec.removeprefix("host:").split(",")
         return _make_host_devices([precision.strip() for precision in listed], core)
-    if spec == "host" or is_only_cpu:
-        slowest, fastest = _host_precisions(core)[0], _host_precisions(core)[-1]
-        are_alike = spec == "auto" and is_concurrent
-        return _make_host_devices([fastest if are_alike else slowest, fastest], core)
+    if spec == "host" or (spec == "auto" and len(available) < 2):
+        return _make_host_devices([_host_precisions(core)[0], _host_precisions(core)[-1]], core)
     names = available if spec == "auto" else [name.strip() for name in spec.split(",")]
     unknown_names = [name for name in names if name not in available]
     if unknown_names:
@@ -256,7 +220,7 @@ def replace_with_f32(devices: Sequence[Device], names: Collection[str]) -> tuple
     host_names = _host_names([device.precision for device in replaced])
     return tuple(
         dataclasses.replace(device, name=name, label=name + device.label.removeprefix(device.name))
-        if device.host and not device.cores
+        if device.host
         else device
         for device, name in zip(replaced, host_names, strict=True)
     )
@@ -317,13 +281,13 @@ def list_throughput_references(devices: Iterable[Device]) -> tuple[Device, ...]:
 
 
 def resolve_with_references(
-    spec: str, backend: str, objective: str
+    spec: str, objective: str
 ) -> tuple[tuple[Device, ...], tuple[Device, ...]]:
     """Returns the devices of `resolve`, and those that placements on them are compared with.
 
     The latter include OpenVINO's own ways to serve a stream of requests if that is the objective.
     """
-    devices = resolve(spec, backend=backend, objective=objective)
+    devices = resolve(spec)
     references = list_references(devices)
     if objective == "max_load":
         references += list_throughput_references(devices)
@@ -470,43 +434,6 @@ def _make_precisions(core: ov.Core) -> tuple[Device, ...]:
         cpu = _make_whole_cpu(precision)
         label = f"{name} [{PRECISIONS}, {precision}, all {cpu.num_threads} threads]"
         devices.append(dataclasses.replace(cpu, name=name, label=label, host=True))
-    return tuple(devices)
-
-
-def _make_cores(core: ov.Core) -> tuple[Device, ...]:
-    """Makes the devices of all cores, of groups and of single cores, in the default precision."""
-    cores = processors.list_allowed_cores()
-    if len(cores) < 2:
-        raise UserError(
-            f"devices={CORES!r} need at least two cores, but this process may use one; give 'CPU'"
-        )
-    groups = {"CPU_ALL": cores}
-    groups |= {f"CPU_{name}": c for name, c in processors.find_core_groups(cores).items()}
-    if len(groups) == 1 and len(cores) >= _LEAST_HALVED:
-        middle = (len(cores) + 1) // 2
-        groups |= {"CPU_HALF_0": cores[:middle], "CPU_HALF_1": cores[middle:]}
-    if len(cores) <= _MAX_SINGLE_CORES:
-        single_cores = {f"CPU_CORE_{i}": [number] for i, number in enumerate(cores)}
-        # A NUMA node or a kind of core may have one core.
-        groups |= {n: c for n, c in single_cores.items() if c not in groups.values()}
-    precision = core.get_property("CPU", "INFERENCE_PRECISION_HINT").get_type_name()
-    devices = []
-    for name, members in groups.items():
-        num_threads = len(members)
-        threads = f"all {num_threads}" if name == "CPU_ALL" else str(num_threads)
-        where = f"{threads} threads" if num_threads > 1 else f"core {members[0]}"
-        devices.append(
-            Device(
-                name=name,
-                label=f"{name} [{CORES}, {precision}, {where}]",
-                precision=precision,
-                num_threads=num_threads,
-                core=members[0] if num_threads == 1 else None,
-                properties=_cpu_properties(precision, num_threads) | _CORE_TYPES.get(name, {}),
-                host=True,
-                cores=tuple(members),
-            )
-        )
     return tuple(devices)
 
 

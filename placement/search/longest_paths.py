@@ -8,10 +8,9 @@ schedule that end with operation v and that begin with it take
     rest(v)   = compute_s[v, p[v]] + max( rest of the operation after v on p[v],
                                           max over edges e = (v, w) of delay(e) + rest(w) ).
 
-Where devices share resources, the operations before and after v are those on all devices that
-conflict with p[v]. The makespan is the largest of either; in job-shop scheduling these are heads
-and tails. One recursion computes both: `PathSweep` follows the incoming edges forwards for the
-first, and the outgoing edges backwards for the second.
+The makespan is the largest of either; in job-shop scheduling these are heads and tails. One
+recursion computes both: `PathSweep` follows the incoming edges forwards for the first, and the
+outgoing edges backwards for the second.
 """
 
 from typing import NamedTuple
@@ -65,30 +64,17 @@ def make_incident_edges(
 class PathSweep:
     """Longest paths of the operations up to a position; only `advance` changes it."""
 
-    def __init__(
-        self,
-        edges: IncidentEdges,
-        compute_s: np.ndarray,
-        conflicts: np.ndarray | None,
-        *,
-        backwards: bool,
-    ):
+    def __init__(self, edges: IncidentEdges, compute_s: np.ndarray, *, backwards: bool):
         """Starts before the first operation, or after the last.
 
         Args:
           edges: along which the paths go.
           compute_s: float32 [N, D].
-          conflicts: bool [D, D], see `Instance.conflicts`.
           backwards: whether the sweep goes from the last operation to the first.
         """
         self.path_s = np.zeros(len(compute_s))  # the longest path to each operation swept so far
-        # float64 [D]: the longest path to an operation on the device or one that conflicts with it
+        # float64 [D]: the longest path to an operation on each device
         self.device_free_s = np.zeros(compute_s.shape[1])
-        # The other devices that conflict with each.
-        self._conflicting: list[list[int]] = [[] for _ in self.device_free_s]
-        if conflicts is not None:
-            others = conflicts & ~np.eye(len(conflicts), dtype=bool)
-            self._conflicting = [np.flatnonzero(row).tolist() for row in others]
         self._edges, self._compute_s, self._backwards = edges, compute_s, backwards
 
     def ready_s(self, begin: int, end: int, placement: np.ndarray) -> np.ndarray:
@@ -136,7 +122,5 @@ class PathSweep:
             for edge in range(first_edge[op], first_edge[op + 1]):
                 start_s = max(start_s, path_s[neighbours[edge]] + delay_s[edge])
             device_free_s[devices[op]] = path_s[op] = start_s + compute_s[op]
-            for device in self._conflicting[devices[op]]:
-                device_free_s[device] = max(device_free_s[device], path_s[op])
         self.path_s[begin:end] = path_s
         self.device_free_s = np.array(device_free_s)

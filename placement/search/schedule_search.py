@@ -76,7 +76,6 @@ class Tables(NamedTuple):
     outgoing: AdjacentEdges
     compute_s: Array  # float32 [N, D]
     kind: Array  # int32 [D]: see `makespan.Links`
-    conflicts: Array  # bool [D, D]: see `Instance.conflicts`; the identity if no two devices share
     can_move: Array  # bool [N, D]: whether an operation alone may move to a device
     memory_bytes: Array  # float32 [N]
     memory_devices: Array  # bool [K, D]: the devices that use each memory
@@ -135,7 +134,7 @@ def make_tables(problem: Instance) -> Tables:
             np.concatenate([delay_s[pairs], np.zeros_like(delay_s, shape=(1, *delay_s.shape[1:]))]),
         )
 
-    classes, memory, conflicts = problem.classes, problem.memory_limits, problem.conflicts
+    classes, memory = problem.classes, problem.memory_limits
     is_alone = np.bincount(classes.ids)[classes.ids] == 1
     return jax.device_put(
         Tables(
@@ -143,7 +142,6 @@ def make_tables(problem: Instance) -> Tables:
             outgoing=sort(senders, receivers, delay_s.transpose(0, 2, 1)),
             compute_s=np.asarray(problem.costs.compute_s, np.float32),
             kind=kind.astype(np.int32),
-            conflicts=np.eye(len(kind), dtype=bool) if conflicts is None else conflicts,
             can_move=problem.allowed & is_alone[:, None],
             memory_bytes=np.asarray(problem.costs.memory_bytes, np.float32),
             memory_devices=memory.devices,
@@ -275,9 +273,8 @@ def _propose(tables: Tables, state: State, key: chex.PRNGKey) -> _Insertions:
     drawn_ops = jax.lax.top_k(priority, min(_MAX_DRAWN, num_ops))[1]  # int32 [R]
 
     # The operation before each one on its device, and the last operation of each device; N: none.
-    # Operations on devices that conflict with a device count as its own.
-    is_occupied = tables.conflicts[placement[order]]
-    last = jax.lax.cummax(jnp.where(is_occupied, ops[:, None], -1), axis=0)
+    is_on_device = placement[order][:, None] == devices
+    last = jax.lax.cummax(jnp.where(is_on_device, ops[:, None], -1), axis=0)
     earlier = jnp.concatenate([jnp.full((1, num_devices), -1), last[:-1]])
     padded_order = jnp.append(order, num_ops)
     predecessor = padded_order[earlier[position, placement]]
@@ -423,17 +420,12 @@ def _sweep(
     num_devices = tables.compute_s.shape[1]
     column, all_devices = jnp.arange(batch)[:, None], jnp.arange(num_devices)
     path_s = jnp.zeros((num_ops, batch))
-    # Of the latest operations on each device and on those that conflict with it.
-    device_path_s = jnp.zeros((batch, num_devices))
+    device_path_s = jnp.zeros((batch, num_devices))  # of the latest operation on each device
     if known_path_s is not None:
         is_known = (jnp.arange(num_ops) < num_known)[:, None]
         path_s = jnp.where(is_known, known_path_s[:, None], path_s)
         device_path_s = jnp.stack(
-            [
-                jnp.where(tables.conflicts[d][devices], path_s, 0.0).max(axis=0)
-                for d in range(num_devices)
-            ],
-            axis=1,
+            [jnp.where(devices == d, path_s, 0.0).max(axis=0) for d in range(num_devices)], axis=1
         )
 
     def visit(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -453,11 +445,7 @@ def _sweep(
         op_path_s = start_s + tables.compute_s[op, device]
         return (
             jax.lax.dynamic_update_index_in_dim(path_s, op_path_s, i, 0),
-            jnp.where(
-                tables.conflicts[device],
-                jnp.maximum(op_path_s[:, None], device_path_s),
-                device_path_s,
-            ),
+            jnp.where(is_own, op_path_s[:, None], device_path_s),
         )
 
     return jax.lax.fori_loop(num_known, num_ops, visit, (path_s, device_path_s))[0]

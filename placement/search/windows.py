@@ -8,8 +8,7 @@ in time: Shaw 1998; rolling horizons). The operations outside a window enter as 
 could start on each device; rest(w) of those after it is the longest path to the end. So
 
     max over v in the window of finish(v) + tail(v, p[v]),
-    tail(v, d) = max( rest of the first operation after the window on d, or on a device that shares
-                        resources with d,
+    tail(v, d) = max( rest of the first operation after the window on d,
                         max over edges e = (v, w) that leave the window of delay(e) + rest(w) ),
 
 is the makespan of the whole schedule, except for paths around the window, which the window cannot
@@ -59,7 +58,6 @@ class _OrderedProblem(NamedTuple):
     incoming: longest_paths.IncidentEdges
     outgoing: longest_paths.IncidentEdges
     links: makespan.Links
-    conflicts: np.ndarray | None  # bool [D, D]: see `Instance.conflicts`
     mean_delay_s: np.ndarray  # float64 [E]
     allowed: np.ndarray  # bool [C, D]
     class_ids: np.ndarray  # int32 [N]
@@ -165,9 +163,7 @@ class _Search:
         """Searches windows by `num_steps` steps each; yields the evaluations of each window."""
         ordered, placement = self._ordered, self._placement
         tail_s = self._tails_s(windows)
-        sweep = longest_paths.PathSweep(
-            ordered.incoming, ordered.compute_s, ordered.conflicts, backwards=False
-        )
+        sweep = longest_paths.PathSweep(ordered.incoming, ordered.compute_s, backwards=False)
         next_search = _prepare(ordered, windows[0], self._rng)
         for i, window in enumerate(windows):
             window_search, (begin, end, next_begin) = next_search, window
@@ -191,9 +187,7 @@ class _Search:
     def _tails_s(self, windows: list[_Window]) -> list[np.ndarray]:
         """Computes each window's paths from its operations' ends to the schedule's, [n, D]."""
         ordered, end = self._ordered, len(self._placement)
-        sweep = longest_paths.PathSweep(
-            ordered.outgoing, ordered.compute_s, ordered.conflicts, backwards=True
-        )
+        sweep = longest_paths.PathSweep(ordered.outgoing, ordered.compute_s, backwards=True)
         tail_s = []
         for window in reversed(windows):
             sweep.advance(window.end, end, self._placement)
@@ -279,7 +273,6 @@ def _order_problem(problem: Instance) -> _OrderedProblem:
         incoming=incoming,
         outgoing=outgoing,
         links=problem.links,
-        conflicts=problem.conflicts,
         mean_delay_s=problem.mean_edge_delay_s,
         allowed=classes.allowed,
         class_ids=class_ids,
@@ -326,7 +319,6 @@ def _prepare(ordered: _OrderedProblem, window: _Window, rng: np.random.Generator
         _pad(ordered.compute_s[begin:end], 0.0)[steps.op],
         ordered.links.kind,
         makespan.arrange_delays(steps, ordered.links.delay_s[edge_ids]),
-        conflicts=ordered.conflicts,
     )
     # The window's classes are numbered by their first operation.
     classes, first_ops, inverse = np.unique(

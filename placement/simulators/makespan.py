@@ -16,11 +16,6 @@ have another order (`Problem.order`); the tables of all orders have equal shapes
 runs a ready operation before one of higher priority that still waits. Links do not queue: any
 number of tensors travel at the same time, each for its delay.
 
-Devices that share a resource, such as all cores of a processor and one half of them, conflict. An
-operation then also waits for the operations before it on every conflicting device. The scan keeps
-the time at which each device is free. An operation raises it for its own device and for all that
-conflict with it, because a device is free when all of its resources are.
-
 The scan runs B placements at once and has to be fast, because searches spend their time in it:
 
 - The placements are in the last axis, [N, B], so that every step works on contiguous vectors.
@@ -74,7 +69,6 @@ class Tables(NamedTuple):
     boundary: Boundary | None = None  # None if the tables describe a whole schedule
     # int32 []: the number of steps without padding, which comes last; None: S
     num_steps: Array | None = None
-    conflicts: Array | None = None  # bool [D, D]: see `Instance.conflicts`
 
     @property
     def step_arrays(self) -> tuple[list_schedule.Steps, Array, Array]:
@@ -111,13 +105,7 @@ class _Result(NamedTuple):
     start_s: Array | None  # float32 [N + 2, B]; None unless requested
 
 
-def build_tables(
-    graph: OpGraph,
-    compute_s: Array,
-    order: np.ndarray,
-    links: Links,
-    conflicts: np.ndarray | None = None,
-) -> Tables:
+def build_tables(graph: OpGraph, compute_s: Array, order: np.ndarray, links: Links) -> Tables:
     """Builds the tables of a problem, on the host.
 
     Args:
@@ -125,12 +113,11 @@ def build_tables(
       compute_s: float [N, D], see `CostModel`.
       order: int32 [N], the order of priority.
       links: the delays of the graph's edges.
-      conflicts: bool [D, D], see `Instance.conflicts`.
     """
     steps = list_schedule.steps(graph.num_ops, graph.senders, graph.receivers, order)
     step_compute_s = np.asarray(compute_s, np.float32)[steps.op]
     delay_s = arrange_delays(steps, links.delay_s)
-    return Tables(steps, step_compute_s, links.kind, delay_s, conflicts=conflicts)
+    return Tables(steps, step_compute_s, links.kind, delay_s)
 
 
 def arrange_delays(steps: list_schedule.Steps, delay_s: np.ndarray) -> np.ndarray:
@@ -184,9 +171,6 @@ def compute_schedule(tables: Tables, placement: Array) -> OpSchedule:
 
         tail(v) = max( compute(w) + tail(w) of the operation w after v on its device,
                        max over edges e = (v, w) of delay(e) + compute(w) + tail(w) )
-
-    With conflicts, the first part is the maximum over the operations after v on all devices that
-    conflict with its own.
     """
     chex.assert_rank(placement, 1)
     chex.assert_type(placement, int)
@@ -213,11 +197,7 @@ def compute_schedule(tables: Tables, placement: Array) -> OpSchedule:
         tail_s = tail_s.at[step.output].set(op_tail_s)
         # An operation's last step comes first. Its other steps only pass the path to more inputs.
         path_s = jnp.where(step.last, op_tail_s + compute_s, path_s)
-        is_occupied = devices == device
-        if tables.conflicts is not None:
-            is_occupied = jnp.asarray(tables.conflicts)[device]
-        is_occupied &= step.last & (path_s > device_tail_s)
-        device_tail_s = jnp.where(is_occupied, path_s, device_tail_s)
+        device_tail_s = jnp.where((devices == device) & step.last, path_s, device_tail_s)
         return (tail_s.at[step.inputs].max(path_s + delay_s), device_tail_s, path_s), None
 
     initial = jnp.zeros(num_ops + 2), jnp.zeros(tables.compute_s.shape[1]), jnp.float32(0)
@@ -239,11 +219,6 @@ def _scan_schedule(tables: Tables, placement: Array, *, with_starts: bool = Fals
     if num_kinds < num_devices:
         kinds = tensors.select(jnp.asarray(tables.kind, narrow), devices)
 
-    device_bits = None
-    if tables.conflicts is not None:  # as bits: D selects a step rather than D * D
-        device_bits = jnp.int32(1) << jnp.arange(num_devices, dtype=jnp.int32)[:, None]
-        conflict_bits = jnp.where(tables.conflicts, device_bits, 0).sum(axis=0, dtype=jnp.int32)
-
     def advance(carry: Any, xs: Any) -> tuple[Any, None]:
         finish_s, free_s, arrival_s, longest_path_s, start_s = carry
         (step, compute_s, delay_s), boundary = xs
@@ -262,13 +237,8 @@ def _scan_schedule(tables: Tables, placement: Array, *, with_starts: bool = Fals
         )
         op_start_s = jnp.maximum(arrival_s, tensors.select(free_s, device))
         op_finish_s = op_start_s + tensors.select(compute_s, device)
-        if device_bits is None:
-            is_occupied = (device == jnp.arange(num_devices, dtype=narrow)[:, None]) & step.last
-            free_s = jnp.where(is_occupied, op_finish_s, free_s)
-        else:
-            is_occupied = (tensors.select(conflict_bits, device) & device_bits) != 0
-            raised_s = jnp.maximum(free_s, op_finish_s)
-            free_s = jnp.where(is_occupied & step.last, raised_s, free_s)
+        is_occupied = (device == jnp.arange(num_devices, dtype=narrow)[:, None]) & step.last
+        free_s = jnp.where(is_occupied, op_finish_s, free_s)
         # Writing a row with `.at[].set` would be slower.
         write_row = jax.lax.dynamic_update_index_in_dim
         finish_s = write_row(finish_s, op_finish_s, step.output, 0)

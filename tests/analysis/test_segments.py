@@ -34,10 +34,7 @@ def _random(seed: int, **options: float) -> tuple[Instance, np.ndarray]:
     num_devices = int(rng.integers(1, 5))
     num_ops = int(rng.integers(1, 25))
     graph = helpers.random_dag(rng, num_ops, edge_probability=rng.choice([0.1, 0.3]))
-    cores = options.pop("cores", False)
     costs = helpers.random_costs(rng, graph, num_devices, **options)
-    if cores:
-        costs = costs._replace(resources=helpers.random_resources(rng, num_devices))
     (placement,) = helpers.random_placements(rng, graph, num_devices, 3)[[rng.integers(3)]]
     return _problem(graph, costs), placement
 
@@ -63,11 +60,7 @@ def _uncut(problem: Instance, placement: np.ndarray) -> segments.Segments:
     for device in sorted(set(placement.tolist())):
         ops = [op for op in order if placement[op] == device]
         for i, op in enumerate(ops):
-            between = order[order.index(ops[i - 1]) + 1 : order.index(op)] if i else []
-            is_occupied = problem.conflicts is not None and any(
-                problem.conflicts[device, placement[other]] for other in between
-            )
-            if i == 0 or op in begins or ops[i - 1] in ends or is_occupied:
+            if i == 0 or op in begins or ops[i - 1] in ends:
                 found.append([])
             found[-1].append(op)
     part = _part_of(problem, tuple(map(np.array, found)))
@@ -83,9 +76,8 @@ def _quotient(
     """Which segment waits for which: for its inputs, or for its device."""
     graph = problem.graph
     pairs = set(zip(part[graph.senders].tolist(), part[graph.receivers].tolist(), strict=True))
-    for is_user in problem.resources.T:
-        row = [part[op] for op in order if is_user[placement[op]]]
-        pairs |= set(itertools.pairwise(row))
+    for device in range(len(problem.devices)):
+        pairs |= set(itertools.pairwise(part[op] for op in order if placement[op] == device))
     pairs = {(int(a), int(b)) for a, b in pairs if a != b}
     senders, receivers = np.array(sorted(pairs), int).reshape(-1, 2).T
     return senders, receivers
@@ -96,16 +88,10 @@ def _finish_s(problem: Instance, placement: np.ndarray, found: segments.Segments
     graph, costs = problem.graph, problem.costs
     part = _part_of(problem, found).tolist()
     finish: list[float] = []
-    # When each core is free; where none is shared, every device has its own.
-    cores = [np.flatnonzero(row).tolist() for row in problem.resources]
-    free = [0.0] * problem.resources.shape[1]
-    rank = np.argsort(problem.priority_order)
-    by_core: list[list[int]] = [[] for _ in free]
+    free = [0.0] * len(problem.devices)
     for number, ops in enumerate(found):
         device = int(placement[ops[0]])
-        for core in cores[device]:
-            by_core[core].append(int(rank[ops[0]]))
-        start, busy = max(free[core] for core in cores[device]), 0.0
+        start, busy = free[device], 0.0
         for op in ops.tolist():
             busy += float(costs.compute_s[op, device])
             lost = 0.0
@@ -123,11 +109,8 @@ def _finish_s(problem: Instance, placement: np.ndarray, found: segments.Segments
                     )
                 start, lost = max(start, arrival), max(lost, float(costs.fusion_loss_s[edge]))
             busy += lost
-        for core in cores[device]:
-            free[core] = start + busy
+        free[device] = start + busy
         finish.append(start + busy)
-    if problem.conflicts is not None:  # in the order of priority on every core
-        assert all(ranks == sorted(ranks) for ranks in by_core)
     return finish
 
 
@@ -213,9 +196,8 @@ def test_segments_partition_the_operations_and_run_one_after_another(seed, unsup
 
 @few
 @hypothesis.given(seed=SEEDS)
-@pytest.mark.parametrize("cores", [False, True])
-def test_the_schedule_is_that_of_the_formula(seed, cores):
-    problem, placement = _random(seed, transfer=True, cores=cores)
+def test_the_schedule_is_that_of_the_formula(seed):
+    problem, placement = _random(seed, transfer=True)
     for found in (segments.cut(problem, placement), _uncut(problem, placement)):
         run = segments.schedule(problem, placement, found)
         finish_s = _finish_s(problem, placement, found)
@@ -228,12 +210,11 @@ def test_the_schedule_is_that_of_the_formula(seed, cores):
 
 @few
 @hypothesis.given(seed=SEEDS)
-@pytest.mark.parametrize("cores", [False, True])
-def test_where_cuts_cost_nothing_the_latency_is_the_objectives(seed, cores):
+def test_where_cuts_cost_nothing_the_latency_is_the_objectives(seed):
     """Before anything is merged every operation starts as in the objective; merging delays, if
     anything, and is accepted only where it delays nothing.
     """
-    problem, placement = _random(seed, cores=cores)
+    problem, placement = _random(seed)
     problem = problem._replace(
         costs=problem.costs._replace(fusion_loss_s=0 * problem.costs.fusion_loss_s)
     )
@@ -241,15 +222,13 @@ def test_where_cuts_cost_nothing_the_latency_is_the_objectives(seed, cores):
     uncut = segments.schedule(problem, placement, _uncut(problem, placement))
     assert uncut.latency_s == expected
     merged_s = segments.latency_s(problem, placement)
-    # A merged segment changes the order on common cores, which may make the schedule shorter.
-    assert merged_s <= expected if cores else merged_s == expected
+    assert merged_s == expected
 
 
 @few
 @hypothesis.given(seed=SEEDS)
-@pytest.mark.parametrize("cores", [False, True])
-def test_merging_never_makes_the_schedule_longer(seed, cores):
-    problem, placement = _random(seed, cores=cores)
+def test_merging_never_makes_the_schedule_longer(seed):
+    problem, placement = _random(seed)
     uncut = _uncut(problem, placement)
     found = segments.cut(problem, placement)
     assert len(found) <= len(uncut)
@@ -328,118 +307,11 @@ def test_a_thousand_operations_are_merged(pattern):
     assert segments.latency_s(problem, placement) <= before_s
 
 
-def _sharing(problem: Instance, slowdown: np.ndarray) -> Instance:
-    """The problem on devices that slow each other down."""
-    costs = problem.costs
-    lost_s = np.repeat(costs.fusion_loss_s[:, None], costs.compute_s.shape[1], axis=1)
-    none = np.zeros(costs.compute_s.shape[1], np.float32)
-    in_segments = SegmentCosts(lost_s, none, slowdown.astype(np.float32))
-    return problem._replace(costs=costs._replace(segment_costs=in_segments))
-
-
-def test_devices_that_share_a_processor_by_hand():
-    """Two chains that begin together: 4 s on one device, 2 on the other, which share what they do.
-
-    Beside the other, the first goes on at half its speed and the second at two thirds. So the
-    second ends at 3, when the first has done 1.5 of its 4 seconds, and goes on alone: to 5.5.
-    """
-    graph = helpers.build("two", 2, [])
-    costs = _two_apart(graph)._replace(compute_s=np.array([[4, 9], [9, 2]], np.float32))
-    problem, placement = _problem(graph, costs), np.array([0, 1], np.int32)
-    sharing = _sharing(problem, np.array([[1, 9], [9, 0.5]]))
-    run = segments.schedule(sharing, placement, segments.cut(sharing, placement))
-    ends = {op: end for end, op in zip(run.finish_s.tolist(), (0, 1), strict=True)}
-    assert ends == pytest.approx({0: 5.5, 1: 3.0})
-    assert run.stretch.tolist() == pytest.approx([5.5 / 4, 3 / 2])
-    one = np.array([0, 0], np.int32)
-    assert segments.latency_s(sharing, one) == segments.latency_s(problem, one) == 13
-
-
-def _shared_finish_s(problem: Instance, placement: np.ndarray, found: segments.Segments) -> float:
-    """When the last segment ends, in plain Python: short steps of time, in which all get on."""
-    graph, costs = problem.graph, problem.costs
-    alone = _finish_s(problem._replace(costs=costs._replace(segment_costs=None)), placement, found)
-    part = _part_of(problem, found).tolist()
-    slowdown = costs.segment_costs.slowdown
-    left, rate = [], []
-    for number, ops in enumerate(found):
-        device = int(placement[ops[0]])
-        taken = {op: float(costs.compute_s[op, device]) for op in ops.tolist()}
-        for op in taken:
-            edges = np.flatnonzero(graph.receivers == op).tolist()
-            taken[op] += max(
-                (
-                    float(costs.fusion_loss_s[edge])
-                    for edge in edges
-                    if part[graph.senders[edge]] != number
-                ),
-                default=0.0,
-            )
-        left.append(sum(taken.values()))
-        more = sum(s * float(slowdown[op, device]) for op, s in taken.items())
-        rate.append(more / left[-1] if left[-1] else 0.0)
-    ends: dict[int, float] = {}
-    others, step, now = max(1, costs.compute_s.shape[1] - 1), max(alone) / 1500, 0.0
-    while len(ends) < len(found):
-        running = {}
-        for number, ops in enumerate(found):
-            device = int(placement[ops[0]])
-            if number not in ends and device not in running:
-                running[device] = number
-        for number in list(running.values()):
-            for edge in np.flatnonzero(np.isin(graph.receivers, found[number])).tolist():
-                sender, device = int(graph.senders[edge]), int(placement[found[number][0]])
-                source, before = int(placement[sender]), part[sender]
-                delay = 0.0
-                if source != device:
-                    delay = float(
-                        costs.transfer_latency_s[source, device]
-                        + costs.transfer_fixed_s[edge]
-                        + graph.edge_bytes[edge] * costs.transfer_s_per_byte[source, device]
-                    )
-                if before != number and (before not in ends or ends[before] + delay > now):
-                    running.pop(device, None)
-        now += step
-        for number in running.values():
-            left[number] -= step / (1 + rate[number] * (len(running) - 1) / others)
-            if left[number] <= 0:
-                ends[number] = now
-    return max(ends.values())
-
-
-@hypothesis.settings(max_examples=10, deadline=None)
-@hypothesis.given(seed=SEEDS)
-def test_a_shared_schedule_is_that_of_short_steps(seed):
-    problem, placement = _random(seed, transfer=True)
-    rng = np.random.default_rng(seed)
-    sharing = _sharing(problem, rng.uniform(0, 2, problem.costs.compute_s.shape))
-    found = segments.cut(sharing, placement)
-    run = segments.schedule(sharing, placement, found)
-    expected = _shared_finish_s(sharing, placement, found)
-    assert run.latency_s == pytest.approx(expected, rel=0.03)
-
-
-@few
-@hypothesis.given(seed=SEEDS)
-def test_sharing_delays_no_more_than_if_all_computed_all_the_time(seed):
-    problem, placement = _random(seed)
-    rng = np.random.default_rng(seed)
-    sharing = _sharing(problem, rng.uniform(0, 2, problem.costs.compute_s.shape))
-    found = segments.cut(problem, placement)
-    assert _as_lists(segments.cut(sharing, placement)) == _as_lists(found)
-    alone = segments.schedule(problem, placement, found)
-    run = segments.schedule(sharing, placement, found)
-    assert alone.latency_s <= run.latency_s * (1 + 1e-12)
-    assert ((run.stretch >= 1 - 1e-9) & (run.stretch <= 3 + 1e-9)).all()
-    none = _sharing(problem, np.zeros(problem.costs.compute_s.shape))
-    assert segments.schedule(none, placement, found).finish_s.tolist() == alone.finish_s.tolist()
-
-
 def test_each_device_loses_its_own_by_a_cut():
     graph = helpers.chain(3)
     problem = _problem(graph, _two_apart(graph, fusion_loss_s=np.array([3, 3], np.float32)))
     lost_s = np.array([[9, 1], [5, 9]], np.float32)
-    in_segments = SegmentCosts(lost_s, np.zeros(2, np.float32), np.zeros((3, 2), np.float32))
+    in_segments = SegmentCosts(lost_s, np.zeros(2, np.float32))
     problem = problem._replace(costs=problem.costs._replace(segment_costs=in_segments))
     # 1, a transfer of 2, 2 and 1 lost, a transfer of 2, 1 and 5 lost.
     assert segments.latency_s(problem, np.array([0, 1, 0], np.int32)) == 1 + 2 + 3 + 2 + 6
@@ -453,8 +325,8 @@ def test_a_launch_counts_once_in_a_segment():
     for lost, sum_s in (([5, 7], 5 + 4), ([7, 2], 7 + 0)):
         costs = _two_apart(graph, fusion_loss_s=np.array([*lost, 0], np.float32))
         lost_s = np.repeat(costs.fusion_loss_s[:, None], 2, axis=1)
-        launch_s, none = np.full(2, 3, np.float32), np.zeros((4, 2), np.float32)
-        costs = costs._replace(segment_costs=SegmentCosts(lost_s, launch_s, none))
+        launch_s = np.full(2, 3, np.float32)
+        costs = costs._replace(segment_costs=SegmentCosts(lost_s, launch_s))
         problem, placement = _problem(graph, costs), np.array([0, 0, 1, 1], np.int32)
         found = (np.array([0, 1]), np.array([2, 3]))
         run = segments.schedule(problem, placement, found)
@@ -469,9 +341,9 @@ def test_cutting_a_large_graph_schedules_a_bounded_number_of_operations(monkeypa
     runs: list[int] = []
     run = segments._Row.run
 
-    def counted(row: segments._Row, cuts: np.ndarray, **how: bool) -> segments._Run:
+    def counted(row: segments._Row, cuts: np.ndarray) -> segments._Run:
         runs.append(len(cuts))
-        return run(row, cuts, **how)
+        return run(row, cuts)
 
     monkeypatch.setattr(segments._Row, "run", counted)
     thorough = segments.cut(problem, placement)

@@ -268,7 +268,7 @@ def test_memory_accelerators_and_types():
     assert costs.fusion_loss_s.shape == costs.transfer_fixed_s.shape == (graph.num_edges,)
     assert costs.accelerator.dtype == np.int32
     arrays = costs._asdict() | costs.tensor_bytes._asdict()
-    for name in ("accelerator", "tensor_bytes", "segment_costs", "resources"):
+    for name in ("accelerator", "tensor_bytes", "segment_costs"):
         del arrays[name]
     assert {array.dtype for array in arrays.values()} == {np.dtype(np.float32)}
 

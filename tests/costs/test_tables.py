@@ -132,7 +132,7 @@ def test_crossings_memory_and_types():
     np.testing.assert_allclose(costs.transfer_s_per_byte, [[0, 3e-9], [3e-9, 0]])
     assert costs.memory_bytes.tolist() == graph.weight_bytes.tolist() == [0, 1, 2]
     assert costs.capacity_bytes.tolist() == [np.inf, np.inf]
-    assert {array.dtype for array in costs[:-4]} == {np.dtype(np.float32)}
+    assert {array.dtype for array in costs[:-3]} == {np.dtype(np.float32)}
     assert costs.tensor_bytes is None
     assert costs.accelerator.dtype == np.int32
 
@@ -148,40 +148,7 @@ def test_a_limit_of_memory_brings_the_memory_of_tensors_and_states():
     assert limited.memory_bytes.tolist() == [0, 21, 2, 3]  # the state has 20 bytes
     assert limited.tensor_bytes.produced.tolist() == [10, 20, 30]
     assert limited.tensor_bytes.copied.tolist() == [10, 20, 30]
-    assert {array.dtype for array in limited[:-4]} == {np.dtype(np.float32)}
-
-
-def test_the_overhead_of_a_plug_in_belongs_to_operations_in_proportion_to_their_weights():
-    graph = helpers.chain(3)
-    graph = dataclasses.replace(graph, weight_bytes=np.array([0, 100, 300]))
-    whole = _profile([("op0", 1.0), ("op1", 1.0), ("op2", 1.0)])
-    partial = _profile([("op0", 1.0), ("op1", 1.0)], unsupported="op2")
-    costs = _model(graph, whole, partial)
-    # 40 bytes are 0.1 for each byte of weights. A device without a limit does not count.
-    limited = limit_memory(costs, graph, (1000, None), (40, 9999))
-    assert limited.memory_bytes.tolist() == [0, 110, 330]
-    # The second device supports op1 alone of the operations with weights.
-    limited = limit_memory(costs, graph, (1000, 1000), (40, 25))
-    assert limited.memory_bytes.tolist() == [0, 125, 330]
-    limited = limit_memory(costs, graph, (1000, 1000), (None, None))
-    assert limited.memory_bytes.tolist() == [0, 100, 300]
-    assert limit_memory(costs, graph, (None, None), (40, 25)) is costs
-    # A Gather has no FLOPs, and its weights need no other layout.
-    gather = dataclasses.replace(graph, flops=np.array([1.0, 1.0, 0.0]))
-    limited = limit_memory(costs, gather, (1000, None), (40, None))
-    assert limited.memory_bytes.tolist() == [0, 140, 300]
-    # A constant that is an operation of its own counts with the operation that reads it.
-    read = dataclasses.replace(
-        graph, flops=np.array([1.0, 0.0, 1.0]), colocation=np.array([0, 0, 1], np.int32)
-    )
-    limited = limit_memory(costs, read, (1000, None), (40, None))
-    assert limited.memory_bytes.tolist() == [0, 110, 330]
-    # Without weights all supported operations have equal shares.
-    graph = dataclasses.replace(graph, weight_bytes=np.zeros(3, int))
-    costs = _model(graph, whole, partial)
-    assert limit_memory(costs, graph, (1000, None), (30, None)).memory_bytes.tolist() == [10] * 3
-    limited = limit_memory(costs, graph, (None, 1000), (None, 30))
-    assert limited.memory_bytes.tolist() == [15, 15, 0]
+    assert {array.dtype for array in limited[:-3]} == {np.dtype(np.float32)}
 
 
 def test_coarse_costs_are_sums_over_members_and_the_cuts_of_the_edges_that_remain():
@@ -197,7 +164,7 @@ def test_coarse_costs_are_sums_over_members_and_the_cuts_of_the_edges_that_remai
         coarse.memory_bytes, [memory[0], memory[1] + memory[2], memory[3]]
     )
     np.testing.assert_array_equal(coarse.fusion_loss_s, costs.fusion_loss_s[[0, 3]])
-    assert {array.dtype for array in coarse[:-4]} == {np.dtype(np.float32)}
+    assert {array.dtype for array in coarse[:-3]} == {np.dtype(np.float32)}
 
 
 def test_costs_of_a_coarsening_have_its_sizes():
@@ -211,14 +178,11 @@ def test_costs_of_a_coarsening_have_its_sizes():
     assert result.fusion_loss_s.shape == (coarse.graph.num_edges,)
 
 
-def _submodels(
-    alone_s: list[list[float]], *groups: str, slowdown: list[list[float]] | None = None
-) -> SubmodelCosts:
+def _submodels(alone_s: list[list[float]], *groups: str) -> SubmodelCosts:
     apart = 1 - np.eye(2)
     transfers = Transfers(7e-6 * apart, 5e-10 * apart)
-    slower = np.full(np.shape(alone_s), np.nan) if slowdown is None else np.array(slowdown)
     names = tuple(tuple(group.split()) for group in groups)
-    return SubmodelCosts(names, np.array(alone_s), slower, transfers, np.zeros(len(names)))
+    return SubmodelCosts(names, np.array(alone_s), transfers)
 
 
 def test_concurrent_costs_by_hand():
@@ -227,10 +191,7 @@ def test_concurrent_costs_by_hand():
     within = _profile([(f"op{i}", 1.0) for i in range(5)], 5.0)
     twice = _profile([(f"op{i}", 2.0) for i in range(5)], 10.0, unsupported="op0")
     costs = _model(graph, within, twice)._replace(fusion_loss_s=np.arange(1, 5, dtype=np.float32))
-    slowdown = [[0.5, np.nan], [0.25, 1.0], [-0.01, 0.0]]
-    alone = _submodels(
-        [[1.5, np.nan], [2.25, 4.75], [0.5, 1.0]], "op0", "op1 op2", "op3", slowdown=slowdown
-    )
+    alone = _submodels([[1.5, np.nan], [2.25, 4.75], [0.5, 1.0]], "op0", "op1 op2", "op3")
     found = make_concurrent(graph, costs, alone)
     # 0.25 on the one and 0.75 on the other; as before; no less than nothing; nothing.
     assert found.fusion_loss_s.tolist() == [0.5, 2.0, 0.0, 0.0]
@@ -239,24 +200,10 @@ def test_concurrent_costs_by_hand():
     # In segments each device has its own: op1 with op2 take 0.25 and 0.75 longer.
     assert found.segment_costs.fusion_loss_s.tolist() == [[0.25, 0.75], [2, 2], [0, 0], [0, 0]]
     np.testing.assert_allclose(found.segment_costs.launch_s, [0.275, 0.75])
-    np.testing.assert_allclose(
-        found.segment_costs.slowdown, [[0.5, 0], [0.25, 1], [0.25, 1], [-0.01, 0], [0, 0]]
-    )
     dtypes = {np.asarray(a).dtype for a in jax.tree.leaves(found._replace(accelerator=None))}
     assert dtypes == {np.dtype(np.float32)}
     for name in ("compute_s", "transfer_fixed_s", "memory_bytes", "capacity_bytes", "accelerator"):
         np.testing.assert_array_equal(getattr(found, name), getattr(costs, name))
-
-
-def test_a_slow_reader_makes_the_transfer_of_its_tensor_longer():
-    """op0's tensor goes to op1 and op2; op3 reads from both."""
-    graph = helpers.diamond()
-    alike = _profile([(f"op{i}", 1.0) for i in range(4)], 4.0)
-    submodels = _submodels([[1.0, 1.0]] * 4, "op0", "op1", "op2", "op3")
-    submodels = submodels._replace(read_s=np.array([0.0, 0.25, 0.5, 0.125]))
-    again = submodels_from_json(json.loads(json.dumps(submodels_to_json(submodels))))
-    costs = make_concurrent(graph, _model(graph, alike, alike), again)
-    assert costs.transfer_fixed_s.tolist() == [0.5, 0.5, 0.125, 0.125]
 
 
 def test_what_one_device_cannot_run_costs_what_it_does_on_the_others():
@@ -272,22 +219,16 @@ def test_what_one_device_cannot_run_costs_what_it_does_on_the_others():
 
 def test_profiles_and_crossings_survive_json():
     profiles = (_profile([("op0 op1", 0.5), ("op2", 1.0)], 2.0, "op3 op4"), _profile([], name="B"))
-    profiles = (profiles[0]._replace(overhead_bytes=123), profiles[1])
     transfers = Transfers(np.array([[0, 1e-6], [2e-6, 0]]), np.array([[0, 3e-10], [4e-10, 0]]))
     data = json.loads(json.dumps({"more": 1, **to_json(profiles, transfers)}))
     again, links = from_json(data)
     assert again == profiles
     for one, other in zip(links, transfers, strict=True):
         np.testing.assert_array_equal(one, other)
-    for saved in data["profiles"]:  # as files of earlier versions
-        del saved["overhead_bytes"]
-    assert from_json(data)[0] == tuple(p._replace(overhead_bytes=None) for p in profiles)
 
 
 def test_no_handovers_survive_json_and_cost_nothing():
-    none = SubmodelCosts(
-        (), np.empty((0, 2)), np.empty((0, 2)), _submodels([]).transfers, np.empty(0)
-    )
+    none = SubmodelCosts((), np.empty((0, 2)), _submodels([]).transfers)
     again = submodels_from_json(json.loads(json.dumps(submodels_to_json(none))))
     assert again.alone_s.shape == (0, 2)
     graph = helpers.chain(2)
@@ -309,23 +250,17 @@ def test_what_is_known_of_segments_is_that_of_what_is_merged():
     graph = helpers.chain(4)
     within = _profile([(f"op{i}", 1.0) for i in range(4)], 4.0)
     costs = _model(graph, within, within)
-    alone = _submodels(
-        [[3.0, 2.0], [5.0, 2.5]], "op0 op1", "op2 op3", slowdown=[[0.1, 0.2], [0.3, 0.4]]
-    )
+    alone = _submodels([[3.0, 2.0], [5.0, 2.5]], "op0 op1", "op2 op3")
     fine = make_concurrent(graph, costs, alone)
     found = coarse_costs(fine, np.array([0, 0, 1, 1]), np.array([1])).segment_costs
     np.testing.assert_array_equal(found.fusion_loss_s, [[3.0, 0.5]])
-    np.testing.assert_allclose(found.slowdown, [[0.1, 0.2], [0.3, 0.4]])
 
 
 def test_handovers_survive_json():
-    alone = _submodels(
-        [[1.5, np.nan], [2.25, 4.75]], "op0", "op1 op2", slowdown=[[0.1, np.nan], [0, -0.01]]
-    )
+    alone = _submodels([[1.5, np.nan], [2.25, 4.75]], "op0", "op1 op2")
     data = json.loads(json.dumps(submodels_to_json(alone), allow_nan=False))
     again = submodels_from_json(data)
     assert again.groups == alone.groups
     np.testing.assert_array_equal(again.alone_s, alone.alone_s)
-    np.testing.assert_array_equal(again.slowdown, alone.slowdown)
     for one, other in zip(again.transfers, alone.transfers, strict=True):
         np.testing.assert_array_equal(one, other)

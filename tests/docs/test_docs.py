@@ -107,7 +107,7 @@ NOT_RUN = {
         "it is for processors with bf16"
     ),
     "python -m experiments.main --config=configs/quickstart.py --config.graph=model.onnx \\": (
-        "it is for processors with two cores"
+        "it is for machines with a GPU"
     ),
     "python -m experiments.main --config=configs/quickstart.py --config.graph=resnet50 \\": (
         "it takes minutes; tests/pipeline/tasks/test_memory.py runs a smaller model"

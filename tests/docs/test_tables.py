@@ -19,9 +19,6 @@ OTHERS = {
     ("docs/DEVICES.md", "sustained GFLOP/s"): "data sheets",
     ("docs/DEVICES.md", "sustained GB/s"): "data sheets",
     ("docs/DEVICES.md", "igpu"): "what tests of rooflines compare",
-    ("docs/DEVICES.md", "`CPU_ALL` ms"): "an idle processor and models of others, measured once",
-    ("docs/DEVICES.md", "predicted without the costs"): "profiles of the same runs",
-    ("docs/MEMORY.md", "measured ms"): "an idle processor, measured once",
 }
 _DECIMAL = re.compile(r"\**\d[\d,]*\.\d")
 _TABLE_MARK = re.compile(r"<!-- documents: (\w+) -->")

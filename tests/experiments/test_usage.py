@@ -81,7 +81,7 @@ def test_list_describes_everything(sections):
         *("auto", "host", "CPU"),
     }
     listed = {name.partition(",")[0] for texts in sections.values() for name in texts}
-    assert listed - {"precisions", "cores"} == expected  # which need bf16, and two cores
+    assert listed - {"precisions"} == expected  # which needs bf16
     for texts in sections.values():
         for name, text in texts.items():
             assert len(text) > 10, name

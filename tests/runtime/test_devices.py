@@ -1,5 +1,4 @@
 import dataclasses
-import functools
 import json
 import os
 import re
@@ -60,73 +59,6 @@ def test_precisions_are_the_whole_cpu_in_each_precision():
 
 
 @pytest.mark.parametrize(
-    ("cores", "groups"),
-    [
-        ([3, 5], [(3, 5), (3,), (5,)]),
-        ([0, 1, 2, 3], [(0, 1, 2, 3), (0, 1), (2, 3), (0,), (1,), (2,), (3,)]),
-        (list(range(10)), [tuple(range(10)), tuple(range(5)), tuple(range(5, 10))]),
-    ],
-)
-def test_cores_are_all_halves_and_single_ones_in_the_default_precision(monkeypatch, cores, groups):
-    monkeypatch.setattr(processors, "list_allowed_cores", lambda: cores)
-    monkeypatch.setattr(processors, "find_core_groups", lambda _: {})
-    found = devices.resolve("cores")
-    assert [device.cores for device in found] == groups
-    assert [device.num_threads for device in found] == [len(group) for group in groups]
-    assert found[0].name == "CPU_ALL"
-    (cpu,) = (d for d in devices.list_references(found) if d.precision == found[0].precision)
-    assert found[0].properties == cpu.properties
-    for device in found:
-        assert device.core == (device.cores[0] if len(device.cores) == 1 else None)
-        assert devices.describe_invalid_device(device) == ""
-        assert device.label.startswith(f"{device.name} [cores, {cpu.precision}, ")
-    names = [device.name for device in found]
-    in_f32 = devices.replace_with_f32(found, names)
-    assert [device.name for device in in_f32] == names
-    assert {device.precision for device in in_f32} == {"f32"}
-
-
-@pytest.mark.parametrize(
-    ("system_groups", "groups"),
-    [
-        (
-            {"NODE_0": [0, 2], "NODE_1": [1, 3]},
-            {"CPU_NODE_0": (0, 2), "CPU_NODE_1": (1, 3)}
-            | {f"CPU_CORE_{core}": (core,) for core in range(4)},
-        ),
-        (
-            {"PERFORMANCE": [0, 1, 2], "EFFICIENT": [3]},
-            {"CPU_PERFORMANCE": (0, 1, 2), "CPU_EFFICIENT": (3,)}
-            | {f"CPU_CORE_{core}": (core,) for core in range(3)},
-        ),
-    ],
-)
-def test_nodes_and_kinds_of_cores_are_devices(monkeypatch, system_groups, groups):
-    monkeypatch.setattr(processors, "list_allowed_cores", lambda: [0, 1, 2, 3])
-    monkeypatch.setattr(processors, "find_core_groups", lambda _: system_groups)
-    found = devices.resolve("cores")
-    assert {device.name: device.cores for device in found} == {"CPU_ALL": (0, 1, 2, 3)} | groups
-    core_types = {
-        device.name: device.properties["SCHEDULING_CORE_TYPE"]
-        for device in found
-        if "SCHEDULING_CORE_TYPE" in device.properties
-    }
-    has_kinds = "PERFORMANCE" in system_groups
-    assert core_types == (
-        {"CPU_PERFORMANCE": "PCORE_ONLY", "CPU_EFFICIENT": "ECORE_ONLY"} if has_kinds else {}
-    )
-    for device in found:
-        assert device.core == (device.cores[0] if len(device.cores) == 1 else None)
-        assert devices.describe_invalid_device(device) == ""
-
-
-def test_one_core_has_no_groups(monkeypatch):
-    monkeypatch.setattr(processors, "list_allowed_cores", lambda: [0])
-    with pytest.raises(UserError, match="need at least two cores"):
-        devices.resolve("cores")
-
-
-@pytest.mark.parametrize(
     ("spec", "precisions", "names"),
     [
         ("host:f32", ["f32"], ["CPU_F32"]),
@@ -143,7 +75,6 @@ def test_one_core_has_no_groups(monkeypatch):
 )
 def test_host_devices_in_given_precisions(spec, precisions, names):
     found = devices.resolve(spec)
-    assert found == devices.resolve(spec, backend="concurrent")
     assert [device.precision for device in found] == precisions
     assert [device.name for device in found] == names
     cores = sorted(os.sched_getaffinity(0))
@@ -157,30 +88,6 @@ def test_host_devices_in_given_precisions(spec, precisions, names):
         )
     core = devices.open_core(found)
     assert set(names) <= set(core.available_devices)
-
-
-def test_of_devices_that_work_at_once_auto_takes_two_alike():
-    available = ov.Core().available_devices
-    found = devices.resolve("auto", backend="concurrent", objective="max_load")
-    if len(available) > 1:
-        assert [device.name for device in found] == available
-    else:
-        fastest = "bf16" if HAS_BF16 else "f32"
-        assert found == devices.resolve(f"host:{fastest},{fastest}")
-        assert len({device.name for device in found}) == 2
-    assert devices.resolve("host", backend="concurrent") == devices.resolve("host")
-
-
-def test_auto_is_groups_of_cores_where_the_only_device_has_several(monkeypatch):
-    resolve = functools.partial(devices.resolve, backend="concurrent", objective="makespan")
-    assert resolve("host") == devices.resolve("host")
-    if len(ov.Core().available_devices) > 1:
-        assert resolve("auto") == devices.resolve("auto")
-        return
-    if len(os.sched_getaffinity(0)) > 1:
-        assert resolve("auto") == devices.resolve("cores")
-    monkeypatch.setattr(processors, "list_allowed_cores", lambda: [0])
-    assert resolve("auto") == devices.resolve("auto", backend="concurrent", objective="max_load")
 
 
 @pytest.mark.parametrize(
@@ -230,11 +137,8 @@ def test_a_stream_is_compared_with_the_hint_for_throughput_in_every_precision():
     plain, streaming = devices.list_references(host), devices.list_throughput_references(host)
     assert [d.precision for d in streaming] == [d.precision for d in plain]
     assert [d.label for d in streaming] == [f"CPU [{d.precision}, THROUGHPUT]" for d in plain]
-    assert devices.resolve_with_references("host", "concurrent", "max_load") == (
-        host,
-        plain + streaming,
-    )
-    assert devices.resolve_with_references("host", "concurrent", "makespan") == (host, plain)
+    assert devices.resolve_with_references("host", "max_load") == (host, plain + streaming)
+    assert devices.resolve_with_references("host", "makespan") == (host, plain)
     assert all(map(devices.is_throughput_reference, streaming))
     assert not any(map(devices.is_throughput_reference, (*host, *plain)))
 

@@ -46,7 +46,6 @@ class Plain(NamedTuple):
     s_per_byte: list[list[float]]
     accelerator: list[int]
     order: list[int]  # by which `makespan` runs, empty for other objectives
-    resources: list[list[int]]  # that each device occupies: the numbers of cores
 
 
 def plain(problem: Instance) -> Plain:
@@ -70,9 +69,6 @@ def plain(problem: Instance) -> Plain:
         s_per_byte=np.asarray(costs.transfer_s_per_byte).tolist(),
         accelerator=np.asarray(costs.accelerator).tolist(),
         order=problem.priority_order.tolist() if problem.objective == "makespan" else [],
-        resources=[[d] for d in range(len(problem.devices))]
-        if costs.resources is None
-        else [np.flatnonzero(row).tolist() for row in costs.resources],
     )
 
 
@@ -101,13 +97,11 @@ def serial(p: Plain, placement: list[int]) -> float:
 def makespan(p: Plain, placement: list[int]) -> float:
     """A clock, and events at which an operation ends or an input arrives.
 
-    Every resource has a queue of the operations that will occupy it. An operation starts when it is
-    the first in all of its device's queues.
+    Every device has a queue of its operations, of which the first one starts next.
     """
-    queue: dict[int, deque[int]] = {core: deque() for cores in p.resources for core in cores}
+    queue: list[deque[int]] = [deque() for _ in range(p.num_devices)]
     for op in p.order:
-        for core in p.resources[placement[op]]:
-            queue[core].append(op)
+        queue[placement[op]].append(op)
     leaving: dict[int, list[tuple[int, Tensor, float]]] = {op: [] for op in range(p.num_ops)}
     missing = dict.fromkeys(range(p.num_ops), 0)
     for sender, receiver, tensor, fusion_loss_s in p.edges:
@@ -116,37 +110,31 @@ def makespan(p: Plain, placement: list[int]) -> float:
     events: list[tuple[float, str, int]] = []
     busy, ended, now = set(), 0, 0.0
 
-    def start_next(core: int) -> None:
-        if not queue[core] or missing[queue[core][0]]:
-            return
-        op = queue[core][0]
-        cores = p.resources[placement[op]]
-        if all(c not in busy and queue[c][0] == op for c in cores):
-            for c in cores:
-                queue[c].popleft()
-                busy.add(c)
-            happen(now + p.compute_s[op][placement[op]], "end", op)
+    def start_next(device: int) -> None:
+        if device not in busy and queue[device] and not missing[queue[device][0]]:
+            op = queue[device].popleft()
+            busy.add(device)
+            happen(now + p.compute_s[op][device], "end", op)
 
     def happen(time: float, what: str, op: int) -> None:
         if time < np.inf:
             heapq.heappush(events, (time, what, op))
 
-    for core in queue:
-        start_next(core)
+    for device in range(p.num_devices):
+        start_next(device)
     while events:
         now, what, op = heapq.heappop(events)
         here = placement[op]
         if what == "end":
             ended += 1
-            busy.difference_update(p.resources[here])
+            busy.remove(here)
             for receiver, tensor, fusion_loss_s in leaving[op]:
                 there = placement[receiver]
                 under_way = 0 if there == here else transfer(p, tensor, here, there) + fusion_loss_s
                 happen(now + under_way, "arrival", receiver)
         else:
             missing[op] -= 1
-        for core in p.resources[here]:
-            start_next(core)
+        start_next(here)
     return now if ended == p.num_ops else np.inf
 
 
@@ -268,12 +256,11 @@ def random_problem(
     colocated: float = 0.0,
     limited: float = 0.0,
     shared: bool = False,
-    cores: bool = False,
 ) -> tuple[Instance, np.ndarray]:
     """A problem of the given (N, E, tensors, D), and placements int32 [BATCH, N].
 
     Problems of one size share their compilation. Where `shared`, several devices may be parts
-    of one accelerator. Where `cores`, device 0 occupies all cores, the others some of them.
+    of one accelerator.
     """
     num_ops, num_edges, num_tensors, num_devices = size
     base = helpers.random_dag_of_size(
@@ -292,8 +279,6 @@ def random_problem(
             rng, num_devices, shared=shared and rng.random() < 0.7
         ),
     )
-    if cores:
-        costs = costs._replace(resources=helpers.random_resources(rng, num_devices))
     placements = helpers.random_placements(rng, graph, num_devices, BATCH)
     return helpers.as_problem(graph, costs, objective), placements
 

@@ -82,8 +82,7 @@ def test_a_problem_is_the_same_after_it_was_saved(tmp_path):
         *(draw(num_ops, 2), draw(2, 2), draw(2, 2), draw(num_edges), draw(num_edges)),
         *(draw(num_ops), draw(2), np.array([-1, 0], np.int32)),
         TensorBytes(draw(num_edges), draw(num_edges)),
-        SegmentCosts(draw(num_edges, 2), draw(2), draw(num_ops, 2)),
-        np.array([[True, False], [True, True]]),
+        SegmentCosts(draw(num_edges, 2), draw(2)),
     )
     saved = Problem(graph, costs, "makespan", ("a", "b"))
     digest = problem_file.save(saved, tmp_path / "p.npz")

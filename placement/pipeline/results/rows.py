@@ -11,7 +11,7 @@ from placement.reporting import units
 from placement.runtime import devices as devices_lib
 from placement.runtime.measurement.request import Candidate, Failure, Measurement
 from placement.solvers import base
-from placement.types import OUT_OF_MEMORY, Array, Solution, Status
+from placement.types import OUT_OF_MEMORY, Solution, Status
 
 Outcome = Measurement | Failure | None  # None: not measured
 
@@ -131,10 +131,7 @@ def references(devices: tuple[devices_lib.Device, ...]) -> list[Row]:
 
 
 def add_loads(rows: Sequence[Row], problem: loading.SearchProblem) -> list[Row]:
-    """Adds the load of each row's first placement, whatever its objective.
-
-    The load of devices that share cores is nan (`max_load` does not know them).
-    """
+    """Adds the load of each row's first placement, whatever its objective."""
     loaded = list(rows)
     for is_full in (False, True):
         indices = [
@@ -147,9 +144,7 @@ def add_loads(rows: Sequence[Row], problem: loading.SearchProblem) -> list[Row]:
         # Loads do not depend on the order, so that all rows share one problem.
         placed = problem.full if is_full else problem.coarse
         placements = np.stack([rows[i].placements[0] for i in indices])
-        max_load_s: Array = np.full(len(placements), np.nan)
-        if placed.conflicts is None:
-            max_load_s = placed._replace(objective="max_load").evaluate(placements)
+        max_load_s = placed._replace(objective="max_load").evaluate(placements)
         memory_bytes = placed.fullest_bytes(placements)
         for i, seconds, num_bytes in zip(indices, max_load_s, memory_bytes, strict=True):
             loaded[i] = rows[i]._replace(max_load_s=float(seconds), memory_bytes=float(num_bytes))

@@ -36,36 +36,23 @@ def run(
     objectives = {name: backend.objectives for name, backend in loading.BACKENDS.items()}
     if settings.devices.strip() == devices.PRECISIONS:  # they never compute at the same time
         objectives = {"hetero": objectives["hetero"]}
-    if settings.devices.strip() == devices.CORES:
-        objectives = {"concurrent": ("makespan",)}
     first = next(iter(objectives))
     if not target_lib.find_target(configure(first, objectives[first][0])).present:
         objectives = {"": tuple(simulators.OBJECTIVES)}
     workdirs.claim(workdir, display, [settings.graph])
     runs.write_json(workdir / "environment.json", outputs.environment())
     results: list[advice.Advice] = []
-    # Objectives of a backend with the same devices share one profile.
-    groups: dict[tuple[str, tuple[str, ...]], dict[str, target_lib.Target]] = {}
+    settings = dataclasses.replace(settings, measure_s=settings.measure_s / len(objectives))
     for backend, names in objectives.items():
-        for name in names:
-            target = target_lib.find_target(configure(backend, name))
-            groups.setdefault((backend, target.labels), {})[name] = target
-    settings = dataclasses.replace(settings, measure_s=settings.measure_s / len(groups))
-    for (backend, _), targets in groups.items():
-        shared, target = configure(backend, next(iter(targets))), next(iter(targets.values()))
-        with target_lib.open_target(target, shared, workdir, display) as opened:
+        shared = configure(backend, names[0])  # objectives of a backend share one profile
+        targets = {name: target_lib.find_target(configure(backend, name)) for name in names}
+        with target_lib.open_target(targets[names[0]], shared, workdir, display) as opened:
             target, costs, measurer, _ = opened
-            for name, configured in targets.items():
+            for name in names:
                 problem = loading.make_search_problem(target.net, costs, target.names, name)
                 with display.phase(f"estimating the possible gain under {name}"):
-                    results.append(
-                        advice.estimate(
-                            target._replace(references=configured.references),
-                            problem,
-                            measurer,
-                            shared,
-                        )
-                    )
+                    compared = target._replace(references=targets[name].references)
+                    results.append(advice.estimate(compared, problem, measurer, shared))
     record = {"graph": settings.graph, "rows": [result.to_json() for result in results]}
     runs.write_json(workdir / advice.FILE, record)
     display.console.print(_make_table(results))

@@ -82,21 +82,10 @@ def hyper_parameter_section(method: str) -> dict[str, dict[str, str]]:
 def device_sections() -> dict[str, dict[str, str]]:
     """Lists the devices of this machine, and the hardware that can be described."""
 
-    def describe(spec: str, backend: str, objective: str) -> str:
-        resolved = devices.resolve(spec, backend=backend, objective=objective)
-        return "; ".join(device.label for device in resolved)
-
-    defaults = Settings().backend, Settings().objective
-    labels = {"auto": describe("auto", *defaults)}
-    for backend, kind in loading.BACKENDS.items():
-        for objective in kind.objectives:
-            others = describe("auto", backend, objective)
-            if others != labels["auto"]:
-                labels[f"auto, for {backend} and {objective}"] = others
-    made = "host", devices.PRECISIONS, devices.CORES
-    for spec in (*made, *devices.describe_machine()["devices"]):
-        with contextlib.suppress(UserError):  # a processor may have one precision or core only
-            labels[spec] = describe(spec, *defaults)
+    labels = {}
+    for spec in ("auto", "host", devices.PRECISIONS, *devices.describe_machine()["devices"]):
+        with contextlib.suppress(UserError):  # a processor may have one precision only
+            labels[spec] = "; ".join(device.label for device in devices.resolve(spec))
     return {
         "devices here (devices=)": labels,
         f"described devices (devices={roofline.PREFIX}KIND,KIND)": {

@@ -15,14 +15,7 @@ from placement import arguments
 from placement import methods as methods_lib
 from placement.errors import UserError
 from placement.methods import pretrained
-from placement.pipeline import (
-    correction_loop,
-    learned_limits,
-    loading,
-    method_runs,
-    saved_costs,
-    workdirs,
-)
+from placement.pipeline import correction_loop, loading, method_runs, saved_costs, workdirs
 from placement.pipeline import target as target_lib
 from placement.pipeline.console import faults, progress
 from placement.pipeline.results import advice, bounds, explain, outputs, verify
@@ -38,7 +31,6 @@ from placement.runtime.measurement.request import Measurement
 from placement.solvers.limits import SearchLimits
 
 _TRIVIAL = ("single", "hetero", "random")  # every table has them, and they search nothing
-_MAX_REPEATS = 8  # of searches after a device ran out of memory
 # Every table of devices with limits of memory has the usual ways to split a model, too.
 _MEMORY_BASELINES = ("fill_in_order", "split_by_memory", method_runs.HETERO_PIPELINE)
 _BASELINES = frozenset((*_TRIVIAL, *_MEMORY_BASELINES))
@@ -140,7 +132,8 @@ def run_methods(
                     rest = ", ".join(order[number:]) or "no method"
                     display.warn(f"interrupted in {method}; left out: {rest}")
                     break
-        context, rows = _measure_rows(context, rows)
+        if measurer is not None and settings.evaluate != "simulate":
+            rows = _measure(context, measurer, [*rows, *rows_lib.references(target.references)])
         problem = context.problem
         table, best = _finish_rows(context, rows, bounds_file or workdir / bounds.FILE)
         # Whether every method ended by itself, and everything that was to be measured was.
@@ -311,62 +304,22 @@ def _finish_rows(
     return table, None if best is None else rows[best]
 
 
-def _measure_rows(
-    context: method_runs.Context, rows: list[Row]
-) -> tuple[method_runs.Context, list[Row]]:
-    """Measures the rows beside the references, where the settings say so.
-
-    Where a device runs out of memory, its limit is lowered. The methods whose placements failed
-    search again within the new limits, and all rows are measured again.
-
-    Returns:
-      The context with the limits learned; the rows.
-    """
-    measurer, display, fault_log = context.measurer, context.display, context.fault_log
-    if measurer is None or context.settings.evaluate == "simulate":
-        return context, rows
-    rows = [*rows, *rows_lib.references(context.target.references)]
-    net = context.target.net
-    with fault_log.during("measuring"):
-        rows = _measure(context, measurer, rows)
-        for _ in range(_MAX_REPEATS):
-            failed = [row for row in rows if learned_limits.ran_out_of_memory(row)]
-            if not failed or context.stop.is_set():
-                break
-            problem, sentences = learned_limits.learn(net, context.problem, rows)
-            if not sentences:
-                break
-            for line in sentences:
-                display.warn(line)
-            context = context._replace(problem=problem)
-            if context.settings.evaluate == "simulate+verify":
-                context = context._replace(evaluate=problem.simulate)
-            methods = dict.fromkeys("single" if row.is_single else row.method for row in failed)
-            repeated = {
-                row.method: row
-                for method in methods
-                for row in method_runs.run(method, context, is_only_method=False)
-            }
-            rows = [repeated.get(row.method, row)._replace(outcome=None) for row in rows]
-            rows = _measure(context, measurer, rows)
-        if error := verify.nothing_ran(rows):
-            raise error
-    return context, rows
-
-
 def _measure(context: method_runs.Context, measurer: Measurer, rows: list[Row]) -> list[Row]:
     """Measures the rows; Ctrl-C before or while measuring leaves all unmeasured."""
     display, settings = context.display, context.settings
-    if context.stop.is_set():
-        display.warn("interrupted: nothing is measured; the same command continues from here")
-        return rows
-    try:
-        with display.phase("measuring"):
-            return verify.measure(measurer, rows, settings.measure_s, settings.time_limit_s)
-    except KeyboardInterrupt:
-        context.stop.set()
-        display.warn("interrupted while measuring; the same command measures again")
-        return rows
+    with context.fault_log.during("measuring"):
+        if context.stop.is_set():
+            display.warn("interrupted: nothing is measured; the same command continues from here")
+            return rows
+        try:
+            with display.phase("measuring"):
+                rows = verify.measure(measurer, rows, settings.measure_s, settings.time_limit_s)
+        except KeyboardInterrupt:
+            context.stop.set()
+            display.warn("interrupted while measuring; the same command measures again")
+        if error := verify.nothing_ran(rows):
+            raise error
+    return rows
 
 
 def _explain(best: Row | None, context: method_runs.Context) -> details.Details | None:

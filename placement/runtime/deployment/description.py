@@ -209,7 +209,7 @@ def _parse(model: ov.Model) -> Description:
         _require(has_fields, "'devices' has unknown or missing fields")
         problem = devices_lib.describe_invalid_device(Device(**record))
         _require(not problem, f"a device has {problem}")
-    devices = tuple(Device(**r | {"cores": tuple(r["cores"])}) for r in device_records)
+    devices = tuple(Device(**record) for record in device_records)
     device_names = {device.name for device in devices}
     _require(len(device_names) == len(devices), "'devices' names one device twice")
 

@@ -85,9 +85,8 @@ def read(path: Path) -> PlacementFile:
         labels = {name: record["label"] for name, record in provenance["devices"].items()}
         host_precisions = [precisions[name] for name in labels if "[host" in labels[name]]
         host = f"host:{','.join(host_precisions)}" if host_precisions else ""
-        for spec in (devices.PRECISIONS, devices.CORES):
-            if any(f"[{spec}," in label for label in labels.values()):
-                host = spec
+        if any(f"[{devices.PRECISIONS}," in label for label in labels.values()):
+            host = devices.PRECISIONS
         return PlacementFile(
             data["method"],
             data["placement"],

@@ -16,8 +16,7 @@ import itertools
 import queue
 import threading
 import time
-import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import openvino as ov
@@ -75,10 +74,7 @@ class Executor(RequestGroup):
         self.workers = workers
         workers.start(self.devices)
         compiled = submodels.compile(self.split.parts, devices)
-        cores = {device.name: device.cores for device in self.devices if device.cores}
-        predecessors = find_predecessors(
-            self.split, keep_device_order=num_requests == 1, cores=cores
-        )
+        predecessors = find_predecessors(self.split, keep_device_order=num_requests == 1)
         request_numbers = itertools.count()
         super().__init__(
             [
@@ -292,74 +288,24 @@ class InferRequest:
             self._infer_requests[link.reader].set_input_tensor(link.input, tensor)
 
 
-def find_predecessors(
-    split: SplitModel,
-    *,
-    keep_device_order: bool,
-    cores: Mapping[str, Sequence[int]] = types.MappingProxyType({}),
-) -> list[frozenset[int]]:
+def find_predecessors(split: SplitModel, *, keep_device_order: bool) -> list[frozenset[int]]:
     """Returns for each part the parts that must end before it starts.
 
     Args:
       split: the parts of the model.
-      cores: the cores that devices share, by the devices' names; each core runs its parts in the
-        order of the split.
       keep_device_order: whether a device also runs its parts in the order of the split. It then
         waits for the next part's inputs even if it could run a later part meanwhile, because that
         one may be long and other devices may be waiting for the next part.
     """
-    previous_part: dict[str | int, int] = {}  # of each device, or of each core that is shared
+    previous_part: dict[str, int] = {}  # of each device
     predecessors = []
     for number, part in enumerate(split.parts):
         required = set(part.sources)
-        occupied: Sequence[str | int] = cores.get(part.device, (part.device,))
-        if keep_device_order or part.device in cores:
-            required |= {previous_part[unit] for unit in occupied if unit in previous_part}
+        if keep_device_order and part.device in previous_part:
+            required.add(previous_part[part.device])
         predecessors.append(frozenset(required))
-        previous_part |= dict.fromkeys(occupied, number)
+        previous_part[part.device] = number
     return predecessors
-
-
-def infer_side_by_side(
-    executors: Sequence[Executor], count: int, deadline_s: float, alive: Callable[[], None]
-) -> list[list[list[Span]]]:
-    """Runs executors at the same time, each again and again, on the inputs that are set.
-
-    Args:
-      executors: executors of one request each, on devices that do not share threads.
-      count: the number of inferences that each must complete before any executor stops.
-      deadline_s: no inference begins after this time on the monotonic clock.
-      alive: called after every inference.
-
-    Returns:
-      For each executor the spans of each inference. Its last inference is left out, because other
-      executors may have stopped while it ran.
-
-    Raises:
-      RuntimeError: OpenVINO or a device's thread failed.
-    """
-    ended_executors: queue.SimpleQueue[int] = queue.SimpleQueue()
-    spans: list[list[list[Span]]] = [[] for _ in executors]
-    requests = [executor.requests[0] for executor in executors]
-
-    def start(number: int) -> None:
-        requests[number].start(0, functools.partial(ended_executors.put, number))
-
-    for number in range(len(executors)):
-        start(number)
-    num_running = len(executors)
-    while num_running:
-        number = ended_executors.get()
-        alive()
-        spans[number].append(list(requests[number].spans))
-        is_incomplete = any(len(inferences) <= count for inferences in spans)
-        has_failed = any(request.error is not None for request in requests)
-        if is_incomplete and time.monotonic() < deadline_s and not has_failed:
-            start(number)
-        else:
-            num_running -= 1
-    _raise_first_error(requests)
-    return [inferences[:-1] for inferences in spans]
 
 
 def _raise_first_error(requests: Sequence[InferRequest]) -> None:

@@ -38,9 +38,7 @@ _KEPT_KEY = "DisablePrecisionConversion_0"  # the same in the runtime informatio
 
 def find_coarse_device(devices: Collection[Device]) -> Device | None:
     """Returns the device of the coarser precision if the devices are one CPU in f32 and in it."""
-    is_one_cpu = all(
-        is_cpu(device) and device.core is None and not device.cores for device in devices
-    )
+    is_one_cpu = all(is_cpu(device) and device.core is None for device in devices)
     others = {tuple(sorted({**device.properties, _HINT: ""}.items())) for device in devices}
     coarse = [device for device in devices if device.precision != "f32"]
     if len(devices) != 2 or len(coarse) != 1 or not is_one_cpu or len(others) != 1:

@@ -1,17 +1,12 @@
-"""Worker threads of devices: one per device, bound to the device's core if it has one.
-
-Devices that share cores never compute at the same time. Those with the same first core share the
-thread of that core: from a part of all cores to one of the first core nobody has to be woken.
-"""
+"""Worker threads of devices: one per device, bound to the device's core if it has one."""
 
 import contextlib
 import ctypes
-import functools
 import heapq
 import itertools
 import queue
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from placement.errors import UserError
 from placement.runtime import processors
@@ -30,8 +25,7 @@ class Workers:
 
     While an inference is under way, a thread that is bound to a core spins until its next part
     arrives: a sleeping core takes 50 us or more to wake, as long as a small part takes to run.
-    Threads that share a core do not spin, nor does a thread whose core another device occupies,
-    because that device's own threads need it.
+    Threads that share a core do not spin.
 
     A thread whose job raises an error ends, and with it all inferences that are under way
     (`begin_inference`). No new inference can begin until `close`.
@@ -40,15 +34,11 @@ class Workers:
     def __init__(self) -> None:
         """Makes no threads; `start` starts them, and `close` ends them."""
         self.thread_ids: dict[str, int] = {}  # device name -> the system's number of its thread
-        self._devices: dict[str, Device] = {}  # by name
-        self._thread_names: dict[str, str] = {}  # device name -> the name of its thread
-        # The fields below have an entry for each thread, by its name.
-        self._thread_numbers: dict[str, int] = {}  # the system's
+        # The fields below have an entry for each device, by its name.
+        self._threads: dict[str, threading.Thread] = {}
         self._queues: dict[str, _JobQueue] = {}
         self._signals: dict[str, _SpinSignal] = {}  # of the threads that spin
-        self._occupied: set[str] = set()  # threads on whose core another device computes
-        self._threads_on_core: dict[int, list[str]] = {}
-        self._python_threads: list[threading.Thread] = []
+        self._cores: dict[str, int] = {}  # of the threads that are bound
         self._active_inferences: set[_FailureCallback] = set()
         self._error: RuntimeError | None = None
         self._lock = threading.Lock()  # guards _active_inferences and _error
@@ -61,69 +51,40 @@ class Workers:
           RuntimeError: the system provides no thread, or a thread has failed.
         """
         for device in devices:
-            if device.name in self._devices:
+            name, core = device.name, device.core
+            if name in self._queues:
                 continue
-            if device.core is not None and device.core not in processors.list_allowed_cores():
+            if core is not None and core not in processors.list_allowed_cores():
                 raise UserError(
-                    f"{device.name} needs core {device.core}, which this process may not use; "
-                    "resolve the devices in the process that runs them"
+                    f"{name} needs core {core}, which this process may not use; resolve the "
+                    "devices in the process that runs them"
                 )
-            name = f"core {device.cores[0]}" if device.cores else device.name
-            if name not in self._queues:
-                jobs, is_started = _JobQueue(), threading.Semaphore(0)
-                thread = threading.Thread(
-                    target=self._work, args=(name, jobs, is_started), name=name, daemon=True
-                )
-                thread.start()
-                is_started.acquire()
-                self._python_threads.append(thread)
-                if self._error is not None:
-                    raise self._error
-                self._queues[name] = jobs
-            self._devices[device.name], self._thread_names[device.name] = device, name
-            self.thread_ids[device.name] = self._thread_numbers[name]
-            if device.core is not None:
-                processors.bind_thread(device.core, self._thread_numbers[name])
-                threads = self._threads_on_core.setdefault(device.core, [])
-                threads.append(name)
-                if len(threads) == 1:
+            jobs, is_started = _JobQueue(), threading.Semaphore(0)
+            thread = threading.Thread(
+                target=self._work, args=(name, jobs, is_started), name=name, daemon=True
+            )
+            thread.start()
+            is_started.acquire()
+            self._threads[name] = thread
+            if self._error is not None:
+                raise self._error
+            self._queues[name] = jobs
+            if core is not None:
+                processors.bind_thread(core, self.thread_ids[name])
+                sharing = [other for other in self._cores if self._cores[other] == core]
+                self._cores[name] = core
+                if not sharing:
                     self._signals[name] = _SpinSignal()
-                elif (signal := self._signals.pop(threads[0], None)) is not None:
+                elif (signal := self._signals.pop(sharing[0], None)) is not None:
                     signal.post()  # so that the first thread of this core stops spinning
 
     def submit(
         self, device: str, priority: tuple[float, int], job: Callable[[], None] | None
     ) -> None:
         """Lets a device's thread call `job`, lower priorities first; None ends the thread."""
-        name = self._thread_names[device]
-        cores = self._devices[device].cores
-        if job is not None and len(cores) > 1:
-            others = [
-                other
-                for core in cores
-                for other in self._threads_on_core.get(core, ())
-                if other != name
-            ]
-            job = functools.partial(self._run_on_all_cores, others, job)
-        self._submit(name, priority, job)
-
-    def _submit(
-        self, thread: str, priority: tuple[float, int], job: Callable[[], None] | None
-    ) -> None:
-        self._queues[thread].add(priority, job)
-        if (signal := self._signals.get(thread)) is not None:
+        self._queues[device].add(priority, job)
+        if (signal := self._signals.get(device)) is not None:
             signal.post()
-
-    def _run_on_all_cores(self, others: Sequence[str], job: Callable[[], None]) -> None:
-        """Runs a job that occupies the cores of other threads too, which do not spin meanwhile."""
-        self._occupied.update(others)
-        for other in others:
-            if (signal := self._signals.get(other)) is not None:
-                signal.post()
-        try:
-            job()
-        finally:
-            self._occupied.difference_update(others)
 
     def begin_inference(self, failure_callback: _FailureCallback) -> None:
         """Registers an inference, so that threads spin and `failure_callback` hears of a failure.
@@ -150,20 +111,19 @@ class Workers:
 
         This takes no lock, so that a finaliser may call it at any point of its thread.
         """
-        for thread in list(self._queues):
-            self._submit(thread, _STOP_PRIORITY, None)
+        for name in list(self._queues):
+            self.submit(name, _STOP_PRIORITY, None)
 
     def close(self) -> None:
         """Ends the threads once their queues are empty, and waits; `start` starts new ones."""
         self.stop()
-        for thread in self._python_threads:
+        for thread in self._threads.values():
             thread.join()
-        for mapping in (self.thread_ids, self._devices, self._thread_names, self._thread_numbers):
-            mapping.clear()
+        self.thread_ids.clear()
+        self._threads.clear()
         self._queues.clear()
         self._signals.clear()
-        self._threads_on_core.clear()
-        self._python_threads.clear()
+        self._cores.clear()
         self._error = None
 
     def _wake_spinning_threads(self) -> None:
@@ -173,7 +133,7 @@ class Workers:
     def _work(self, name: str, jobs: "_JobQueue", is_started: threading.Semaphore) -> None:
         """Runs the jobs of a thread, until one is None or fails."""
         try:
-            self._thread_numbers[name] = threading.get_native_id()
+            self.thread_ids[name] = threading.get_native_id()
             is_started.release()
             while (job := self._next_job(name, jobs)) is not None:
                 job()
@@ -193,8 +153,6 @@ class Workers:
     def _next_job(self, name: str, jobs: "_JobQueue") -> Callable[[], None] | None:
         """Returns the next job; waits for it spinning if an inference is under way."""
         while self._active_inferences and (signal := self._signals.get(name)) is not None:
-            if name in self._occupied:
-                break
             with contextlib.suppress(queue.Empty):
                 return jobs.take(is_waiting=False)
             signal.wait()

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from placement.errors import UserError
 from placement.runtime.errors import RemoteFaultError
-from placement.runtime.measurement.request import MEMORY_STAGE, Failure
+from placement.runtime.measurement.request import Failure
 from placement.runtime.measurement.worker.channel import Channel
 from placement.runtime.measurement.worker.heartbeat import Heartbeat
 
@@ -156,7 +156,7 @@ class WorkerProcess:
         if message[0] == "exhausted":
             candidate, stage, _ = self._heartbeat.read()
             cause = f"out of memory during {stage!r}: {message[1]}"
-            raise WorkerDiedError(candidate, Failure(MEMORY_STAGE, cause))
+            raise WorkerDiedError(candidate, Failure("memory", cause))
         return message
 
     def _describe_death(self) -> WorkerDiedError:

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from placement.costs.transfers import TransferFit
 
 MIN_SAMPLES = 6  # the median of fewer samples has no 95% interval
-MEMORY_STAGE = "memory"  # the stage of a failure of a device that ran out of memory
 TIME_LIMIT = "time limit"  # the stage of a failure that a longer time limit may avoid
 
 Answer = TypeVar("Answer", covariant=True)
@@ -65,8 +64,8 @@ class Candidate(NamedTuple):
 class Failure(NamedTuple):
     """The outcome of a candidate that did not run, or computed wrong outputs."""
 
-    # 'compile', 'request', 'infer', 'wrong output', 'threads', 'timeout', 'crash',
-    # `MEMORY_STAGE` or `TIME_LIMIT`
+    # 'compile', 'request', 'infer', 'wrong output', 'threads', 'timeout', 'crash', 'memory' or
+    # `TIME_LIMIT`
     stage: str
     cause: str  # one line
 
@@ -231,27 +230,6 @@ class Timeline(Request[np.ndarray]):
     limit_s: float = math.inf
     # If given, a chain of operations on tensors of this shape runs instead of the model.
     shape: tuple[int, ...] | None = None
-
-
-class ContentionTimes(NamedTuple):
-    """Times of P parts on each device that computes, float64 [inferences, P] each."""
-
-    isolated_s: tuple[np.ndarray, ...]  # while the other devices are idle
-    concurrent_s: tuple[np.ndarray, ...]  # while all devices compute
-
-
-@dataclasses.dataclass(frozen=True)
-class Contention(Request[ContentionTimes]):
-    """Asks how long parts take while every other device runs the whole model too.
-
-    The answer has no inferences if the time limit leaves room for none.
-    """
-
-    devices: tuple[Device, ...]
-    # For each of the devices that compute at the same time the whole model, P parts that compute.
-    segments: tuple[tuple[Segment, ...], ...]
-    inferences: int  # on each device
-    limit_s: float = math.inf  # wall time from now on
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,15 +9,9 @@ If all tensors of the model are tiny, they do not tell what a byte costs. So cha
 several sizes (`chains.build_chain`) run in the same way. They run first, because they take a tenth
 of a second, while a large model in parts may take longer to compile than the time limit allows.
 
-The lines that are fitted to these samples hold for a typical operation. If a core reads what others
-have just written, some operations take much longer, such as convolutions, and others hardly. So for
-devices that share cores, each part's mean excess over the lines is a cost of its own. Every pair of
-such devices runs in both orders, so that each part runs on both devices.
-
 A device whose memory is smaller than the weights never gets all parts at once. It gets consecutive
 ones whose weights need at most a quarter of its memory (`CONSTANTS_SHARE`), and the plain CPU gets
-the others; further runs have the next ones. How much such a device is slowed down by others is not
-measured, because that takes whole models at the same time.
+the others; further runs have the next ones.
 """
 
 import itertools
@@ -35,7 +29,7 @@ from placement.runtime.devices import Device, reference_device
 from placement.runtime.execution.split import Segment
 from placement.runtime.execution.submodels import CONSTANTS_SHARE
 from placement.runtime.measurement.measurer import Measurer
-from placement.runtime.measurement.request import Contention, Timeline, TransferShapes
+from placement.runtime.measurement.request import Timeline, TransferShapes
 from placement.runtime.measurement.worker.chains import CHAIN_OPS, predict_durations
 from placement.types import OpGraph
 
@@ -51,8 +45,7 @@ class _PartTimes(NamedTuple):
     """Measured times of M parts on D devices."""
 
     compute_s: np.ndarray  # float64 [M, D]: see `_measure_parts`
-    # For each pair of devices the part, bytes and seconds of each read from the other device.
-    reads: dict[tuple[int, int], list[tuple[int, float, float]]]
+    reads: _Pairs  # from the other device of each pair
 
 
 def measure(
@@ -103,27 +96,15 @@ def measure(
         measurer, names, supported, tuple(samples), source_bytes, weight_bytes, deadline_s
     )
     for pair, pair_reads in reads.items():
-        samples[pair] += [(num_bytes, seconds) for _, num_bytes, seconds in pair_reads]
-    slowdown = _measure_slowdown(measurer, names, supported, weight_bytes, deadline_s)
+        samples[pair] += pair_reads
     fits = tuple(
         transfers.fit_line(pair, pair_samples, copy_s_per_byte)
         for pair, pair_samples in samples.items()
     )
-    read_s = np.zeros(len(names))
-    if any(device.cores for device in measurer.devices):
-        excess_s: list[list[float]] = [[] for _ in names]
-        for fit in fits:
-            for part, num_bytes, seconds in reads[fit.pair]:
-                line_s = fit.latency_s + num_bytes * fit.s_per_byte
-                excess_s[part].append(seconds - line_s)
-        read_s = np.array([max(0.0, np.mean(part_s)) if part_s else 0.0 for part_s in excess_s])
     has_run = np.isfinite(compute_s).any(axis=1)
     parts = tuple(name for name, ran in zip(names, has_run, strict=True) if ran)
     matrices = transfers.make_matrices(fits, len(measurer.devices))
-    submodels = SubmodelCosts(
-        parts, compute_s[has_run], slowdown[has_run], matrices, read_s[has_run]
-    )
-    return submodels, fits
+    return SubmodelCosts(parts, compute_s[has_run], matrices), fits
 
 
 def _measure_chains(measurer: Measurer, samples: _Pairs, deadline_s: float) -> float:
@@ -144,7 +125,7 @@ def _measure_chains(measurer: Measurer, samples: _Pairs, deadline_s: float) -> f
             *(np.zeros(CHAIN_OPS), chain_deadline_s, shape),  # without weights
         )
         for pair, pair_reads in reads.items():
-            samples[pair] += [(num_bytes, seconds) for _, num_bytes, seconds in pair_reads]
+            samples[pair] += pair_reads
     return copy_s_per_byte
 
 
@@ -199,21 +180,19 @@ def _measure_parts(
             durations_s = np.median(timeline_s[:, :, 1] - free_s, axis=0)
             compute_s[is_placed, device] = durations_s[is_placed]
     parts = np.arange(len(names))
-    reads: dict[tuple[int, int], list[tuple[int, float, float]]] = {pair: [] for pair in pairs}
+    reads: _Pairs = {pair: [] for pair in pairs}
     for pair in pairs:
-        shares_cores = any(measurer.devices[device].cores for device in pair)
-        for order in (pair, pair[::-1]) if shares_cores else (pair,):
-            alternating = np.array(order)[parts % 2]
-            is_placed = supported[parts, alternating]
-            for device in order:
-                is_on_device = alternating == device
-                is_placed &= ~is_on_device | (
-                    np.cumsum(weight_bytes * is_on_device) <= limits_bytes[device]
-                )
-            placement = np.where(is_placed, alternating, rest)
-            timeline_s = run(placement)
-            if len(timeline_s):
-                reads[pair] += _find_reads(timeline_s, placement, compute_s, source_bytes)
+        alternating = np.array(pair)[parts % 2]
+        is_placed = supported[parts, alternating]
+        for device in pair:
+            is_on_device = alternating == device
+            is_placed &= ~is_on_device | (
+                np.cumsum(weight_bytes * is_on_device) <= limits_bytes[device]
+            )
+        placement = np.where(is_placed, alternating, rest)
+        timeline_s = run(placement)
+        if len(timeline_s):
+            reads[pair] = _find_reads(timeline_s, placement, compute_s, source_bytes)
     return _PartTimes(compute_s, reads)
 
 
@@ -250,8 +229,8 @@ def _find_reads(
     placement: np.ndarray,
     compute_s: np.ndarray,
     source_bytes: list[dict[int, int]],
-) -> list[tuple[int, float, float]]:
-    """Returns the part, bytes and seconds for each part that reads from another device.
+) -> _Samples:
+    """Returns the bytes and seconds of each part that reads from another device.
 
     The seconds are the delay from the end of the last source to the begin of the part, plus the
     time that the part takes longer than with inputs from its own device. The delay shows only if
@@ -259,8 +238,8 @@ def _find_reads(
     others.
     """
     ends_s = timeline_s[:, :, 1]
-    # The part, its bytes, its delay (nan if unknown), and the additional time of computing.
-    reads: list[tuple[int, float, float, float]] = []
+    # The bytes, the delay (nan if unknown), and the additional time of computing.
+    reads: list[tuple[float, float, float]] = []
     for part, sources in enumerate(source_bytes):
         device = placement[part]
         remote = [source for source in sources if placement[source] != device]
@@ -278,49 +257,13 @@ def _find_reads(
         delay_s = float(np.median(delays_s)) if is_waiting.any() else math.nan
         longer_s = float(np.median(ends_s[:, part] - begins_s) - compute_s[part, device])
         num_bytes = float(sum(sources[source] for source in remote))
-        reads.append((part, num_bytes, delay_s, longer_s))
-    known_delays_s = [delay_s for _, _, delay_s, _ in reads if not math.isnan(delay_s)]
+        reads.append((num_bytes, delay_s, longer_s))
+    known_delays_s = [delay_s for _, delay_s, _ in reads if not math.isnan(delay_s)]
     usual_delay_s = float(np.median(known_delays_s)) if known_delays_s else 0.0
     return [
-        (part, num_bytes, (usual_delay_s if math.isnan(delay_s) else delay_s) + longer_s)
-        for part, num_bytes, delay_s, longer_s in reads
+        (num_bytes, (usual_delay_s if math.isnan(delay_s) else delay_s) + longer_s)
+        for num_bytes, delay_s, longer_s in reads
     ]
-
-
-def _measure_slowdown(
-    measurer: Measurer,
-    names: _Names,
-    supported: np.ndarray,
-    weight_bytes: np.ndarray,
-    deadline_s: float,
-) -> np.ndarray:
-    """Returns the relative slowdown of each part while the other devices compute, float64 [M, D].
-
-    It is 0.5 if a part takes 1.5 times as long as in isolation, and nan if the part did not run.
-    Devices that share cores compute at the same time as those with equally many cores. Devices that
-    cannot hold the weights `weight_bytes` [M] do not run.
-    """
-    slowdown = np.full(supported.shape, np.nan)
-    groups: dict[int, list[int]] = {}  # the devices by their number of cores
-    for number, device in enumerate(measurer.devices):
-        if np.isfinite(_find_limit(device, weight_bytes)):
-            continue
-        groups.setdefault(len(device.cores), []).append(number)
-    fallback = supported.argmax(axis=1)
-    for group in groups.values():
-        if len(group) < 2 or not len(names):
-            continue
-        segments = tuple(
-            _segments(measurer.devices, names, np.where(supported[:, number], number, fallback))
-            for number in group
-        )
-        remaining_s = max(0.0, deadline_s - time.monotonic())
-        times = measurer.ask(Contention(measurer.devices, segments, _INFERENCES, remaining_s))
-        for number, isolated_s, concurrent_s in zip(group, *times, strict=True):
-            if len(isolated_s) and len(concurrent_s):
-                ratio = np.median(concurrent_s, axis=0) / np.median(isolated_s, axis=0)
-                slowdown[:, number] = np.where(supported[:, number], ratio - 1, np.nan)
-    return slowdown
 
 
 def _segments(

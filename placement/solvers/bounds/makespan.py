@@ -18,17 +18,15 @@ section 3.3). Within an interval [a, b] operation v computes on d for at least
     overlap(v, d) = min(compute_s, b - a, head + compute_s - a, b - (T - tail - compute_s)),
 
 where the last two are those of an operation that runs as early and as late as it can. All overlaps
-have to fit into the b - a seconds of each resource r that the device occupies: the device itself,
-or, where devices share resources, every core. A linear program over the share x(v, d) of a class on
-each of its open devices,
+have to fit into the b - a seconds of the device. A linear program over the share x(v, d) of a class
+on each of its open devices,
 
-    (1)  sum over v and d with r of overlap(v, d) x(v, d) <= b - a     for some intervals, for all r
+    (1)  sum over v of overlap(v, d) x(v, d) <= b - a     for some intervals, for all d
     (2)  sum over d of x(v, d) = 1
     (3)  the memory limits,
 
 finds shares or refutes T. Devices with equal costs, heads and tails are one device in it, with the
-time and memory of all of them together. Resources that equally many of these devices occupy are one
-resource.
+time and memory of all of them together.
 
 The bound is the largest T that was refuted (a destructive bound; Klein and Scholl 1999). It does
 not use the priority order, so it bounds all schedules and not only the simulator's.
@@ -87,9 +85,9 @@ class Edges(NamedTuple):
 class _Rows(NamedTuple):
     """The R rows of lines (1) and (3) of the linear program, in units of their limits."""
 
-    # R dictionaries: the load float64 [C] of each class on every group of equal devices that the
-    # row limits, by the number of the group.
-    loads: list[dict[int, np.ndarray]]
+    # R pairs: the number of the group of equal devices that the row limits, and the load float64
+    # [C] of each class on it.
+    loads: list[tuple[int, np.ndarray]]
     limits: np.ndarray  # float64 [R]
 
 
@@ -210,17 +208,15 @@ def _is_overloaded(problem: Instance, windows: Windows, latency_s: float) -> boo
     stride = 1
     if len(is_open) > _MAX_SOLVED_CLASSES:
         stride = -(-len(is_open) // _SAMPLE_CLASSES)
-    sampled = [{g: stride * load[::stride] for g, load in row.items()} for row in rows.loads]
-    sample = rows._replace(loads=sampled)
+    sample = rows._replace(loads=[(g, stride * load[::stride]) for g, load in rows.loads])
     solution = _minimise_excess(sample, is_open[::stride])
     if solution.status != 0 or stride == 1:
         return bool(solution.status == 0 and solution.fun > _TOLERANCE)
     multipliers = np.maximum(-solution.ineqlin.marginals, 0.0)
     multipliers /= max(1.0, multipliers.sum())
     weighted_load = np.where(is_open, 0.0, np.inf)
-    for multiplier, row in zip(multipliers, rows.loads, strict=True):
-        for g, load in row.items():
-            weighted_load[:, g] += multiplier * load
+    for multiplier, (g, load) in zip(multipliers, rows.loads, strict=True):
+        weighted_load[:, g] += multiplier * load
     return bool(weighted_load.min(axis=1).sum() - multipliers @ rows.limits > _TOLERANCE)
 
 
@@ -233,21 +229,10 @@ def _make_rows(
 ) -> _Rows:
     """Makes the rows of intervals and of memories for one device int [G] of each group int [D]."""
     classes = problem.classes
-    num_groups, num_classes = len(devices), len(classes.memory_bytes)
-    loads, limits = list[dict[int, np.ndarray]](), []
-    # The number of devices of each group that occupy a resource; equal columns are one resource.
-    num_users = np.stack([problem.resources[group == g].sum(axis=0) for g in range(num_groups)])
-    first_equal = find_equal_devices(num_users)
-    for resource in np.unique(first_equal).tolist():
-        is_member = first_equal == resource
-        # How many of these resources a device of each group occupies at least.
-        num_occupied = [
-            int(problem.resources[group == g][:, is_member].sum(axis=1).min())
-            for g in range(num_groups)
-        ]
-        users = [g for g in range(num_groups) if num_occupied[g]]
-        columns = devices[users]
-        head_s, compute_s, tail_s = (field[:, columns] for field in windows)  # [N, users]
+    loads, limits = list[tuple[int, np.ndarray]](), []
+    for g, device in enumerate(devices.tolist()):
+        num_members = np.sum(group == g)
+        head_s, compute_s, tail_s = (field[:, device] for field in windows)  # [N]
         is_open = np.isfinite(compute_s)
         if not is_open.any():
             continue
@@ -267,18 +252,12 @@ def _make_rows(
                     ),
                     0.0,
                 )
-                loads.append(
-                    {
-                        g: num_occupied[g]
-                        * np.bincount(classes.ids, column_s, num_classes)
-                        / latency_s
-                        for g, column_s in zip(users, overlap_s.T, strict=True)
-                    }
-                )
-                limits.append(is_member.sum() * length_s / latency_s)
+                load_s = np.bincount(classes.ids, overlap_s, len(classes.memory_bytes))
+                loads.append((g, load_s / latency_s))
+                limits.append(num_members * length_s / latency_s)
     for g, capacity_bytes in enumerate(problem.sum_group_capacity(group)):
         if np.isfinite(capacity_bytes):
-            loads.append({g: classes.memory_bytes / max(capacity_bytes, 1.0)})
+            loads.append((g, classes.memory_bytes / max(capacity_bytes, 1.0)))
             limits.append(capacity_bytes / max(capacity_bytes, 1.0))
     return _Rows(loads, np.array(limits))
 
@@ -287,10 +266,9 @@ def _minimise_excess(rows: _Rows, is_open: np.ndarray) -> optimize.OptimizeResul
     """Finds the shares of classes, bool [C, G] where open, that exceed the limits the least."""
     num_classes, num_groups = is_open.shape
     loads = []
-    for row in rows.loads:
+    for g, class_load in rows.loads:
         load = np.zeros((num_classes, num_groups))
-        for g, class_load in row.items():
-            load[:, g] = class_load
+        load[:, g] = class_load
         loads.append(sparse.csr_array(load.reshape(1, -1)))
     excess = sparse.csr_array(-np.ones((len(loads), 1)))
     sums = sparse.kron(sparse.eye_array(num_classes), np.ones((1, num_groups)))

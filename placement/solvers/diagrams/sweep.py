@@ -103,7 +103,6 @@ class _Bounds(NamedTuple):
     # [N]: the bytes of an operation's class at its first operation, else 0; None without limits
     new_bytes: np.ndarray | None
     memory: MemoryLimits
-    conflicts: np.ndarray | None  # bool [D, D]: see `Instance.conflicts`
 
 
 class _States(NamedTuple):
@@ -304,7 +303,6 @@ def _make_bounds(diagram: Diagram, latency_s: float, *, limited: bool) -> _Bound
         source_start_s=np.minimum.accumulate(start_s[::-1])[::-1],
         new_bytes=new_bytes,
         memory=memory,
-        conflicts=diagram.problem.conflicts,
     )
 
 
@@ -358,11 +356,8 @@ def _expand(
     state = np.arange(len(parent))
     finish_s = start_s[parent, column] + bounds.windows.compute_s[op, column]
     time_s = np.zeros((len(parent), 1 + len(layer.row_starts), start_s.shape[1]))
-    free_s = states.time_s[parent, 0]
-    free_s[state, column] = finish_s
-    if (conflicts := bounds.conflicts) is not None:
-        free_s = np.where(conflicts[column], np.maximum(free_s, finish_s[:, None]), free_s)
-    time_s[:, 0] = free_s
+    time_s[:, 0] = states.time_s[parent, 0]
+    time_s[state, 0, column] = finish_s
     time_s[:, 1 + layer.copied_rows[:, 0]] = states.time_s[parent][:, 1 + layer.copied_rows[:, 1]]
     for new_row, old_row in layer.merged_rows.tolist():
         row_s = time_s[:, 1 + new_row]

@@ -196,7 +196,7 @@ def _choose(
         if awaited not in (-1, op) and schedule.placed[awaited] < 0:
             reserved += (device,)
             start_s = max(arrival_s[d] for d in candidates)  # when it becomes urgent
-        start_s = max(start_s, schedule.free_s(device))
+        start_s = max(start_s, schedule.timelines[device].free_s)
         key_s = start_s + compute_s[device] - min_compute_s
         if best is None or key_s < best[0]:
             best = key_s, device, start_s

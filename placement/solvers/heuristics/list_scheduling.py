@@ -17,9 +17,8 @@ It takes the ready operation of highest mean OCT and places it where EFT(v, d) +
 
 Departures from both: co-located operations follow the first of them; a device without enough memory
 is no candidate, and no placement is returned if an operation has no candidate; devices may not
-support an operation; a device is idle only while all resources that it occupies are. The result is
-a placement only. The simulator runs it in HEFT's order and fills no gaps, so the simulated latency
-may be lower or higher than that of the schedule here.
+support an operation. The result is a placement only. The simulator runs it in HEFT's order and
+fills no gaps, so the simulated latency may be lower or higher than that of the schedule here.
 """
 
 import heapq
@@ -34,7 +33,7 @@ from placement.types import Solution
 
 
 class Timeline:
-    """The busy and idle intervals of one resource, sorted by time.
+    """The busy and idle intervals of one device, sorted by time.
 
     It keeps only idle intervals that its shortest operation fits into, so that a search
     passes over few. An operation that takes no time fits everywhere except within another one.
@@ -136,34 +135,14 @@ class PartialSchedule(list_schedule.ListSchedule):
         self.assignment = Assignment(problem)
         compute_s = np.asarray(problem.costs.compute_s, np.float64)
         shortest_s = np.where(compute_s > 0, compute_s, np.inf).min(axis=0)
-        timelines = [Timeline(float(shortest_s[users].min())) for users in problem.resources.T]
-        # The timelines of the resources that each device occupies: usually one of its own.
-        self._timelines = [[timelines[r] for r in np.flatnonzero(row)] for row in problem.resources]
+        self.timelines = [Timeline(seconds) for seconds in shortest_s.tolist()]  # of the devices
 
     def place(self, op: int, device: int, start_s: float) -> float:
         """Runs an operation on a device that is idle from `start_s`; returns its finish time."""
         finish_s = super().place(op, device, start_s)
         self.assignment.assign(op, device)
-        for timeline in self._timelines[device]:
-            timeline.occupy(start_s, finish_s)
+        self.timelines[device].occupy(start_s, finish_s)
         return finish_s
-
-    def free_s(self, device: int) -> float:
-        """Returns the end of the last busy interval of a device's resources."""
-        return max(timeline.free_s for timeline in self._timelines[device])
-
-    def gap_s(self, device: int, ready_s: float, seconds: float) -> float:
-        """Returns the start of a device's first idle gap from `ready_s` on that lasts `seconds`."""
-        first, *others = self._timelines[device]
-        start_s = first.gap_s(ready_s, seconds)
-        while others:  # Until all resources are idle from the same time on.
-            common_s = start_s
-            for timeline in (*others, first):
-                common_s = timeline.gap_s(common_s, seconds)
-            if common_s == start_s:
-                break
-            start_s = common_s
-        return start_s
 
     def place_earliest(self, op: int, tail_s: list[float]) -> bool:
         """Places an operation, in a gap if possible, where its finish time plus `tail_s` is least.
@@ -178,7 +157,7 @@ class PartialSchedule(list_schedule.ListSchedule):
         arrival_s, compute_s = self.arrival_s(op), self.compute_s[op]
         best_device, best_s, best_start_s = -1, 0.0, 0.0
         for device in self.assignment.candidates(op):
-            start_s = self.gap_s(device, arrival_s[device], compute_s[device])
+            start_s = self.timelines[device].gap_s(arrival_s[device], compute_s[device])
             path_s = start_s + compute_s[device] + tail_s[device]
             if best_device < 0 or path_s < best_s:
                 best_device, best_s, best_start_s = device, path_s, start_s

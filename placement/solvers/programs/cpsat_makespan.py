@@ -1,27 +1,27 @@
 """Makespan by constraint programming (CP-SAT), in the given order of priority or in any.
 
 For every class c of co-located operations and device d that supports it, x(c, d) says whether c is
-on d. Every operation v of class c has a start s(v), a whole number. A device occupies a resource of
-its own, or several that it shares with others. For every resource r, f(r, v) is the time at which r
-is free after the operations up to v in order of priority, and v' precedes v in that order. Then
+on d. Every operation v of class c has a start s(v), a whole number. For every device d, f(d, v) is
+the time at which d is free after the operations up to v in order of priority, and v' precedes v in
+that order. Then
 
     minimise    w
     subject to  (1)  w >= s(v) + compute(v, d) x(v, d)
                 (2)  sum over d of x(c, d) = 1
                 (3)  s(v) >= s(u) + compute(u, a) + delay(u, v, a, b)   if x(u, a) and x(v, b),
                                                                          for edges u -> v
-                (4)  s(v) >= f(r, v')                                   if x(v, d), for r of d
-                (5)  f(r, v) >= s(v) + compute(v, d)                    if x(v, d), for r of d
-                (6)  f(r, v) >= f(r, v')
+                (4)  s(v) >= f(d, v')                                   if x(v, d)
+                (5)  f(d, v) >= s(v) + compute(v, d)                    if x(v, d)
+                (6)  f(d, v) >= f(d, v')
                 (7)  the memory limits.
 
 Each device runs its operations in the order of priority that the problem gives, so the least w is
 the optimum for this order. If the order is free, lines (4) to (6) are left out; by line (8) a
-resource still runs one operation at a time. The order of the starts s(v) is then the solution's
-order of priority, and bounds hold for all orders. Three kinds of constraints follow from these and
-help the proof:
+device still runs one operation at a time. The order of the starts s(v) is then the solution's order
+of priority, and bounds hold for all orders. Three kinds of constraints follow from these and help
+the proof:
 
-    (8)  the operations that occupy a resource do not overlap
+    (8)  the operations on a device do not overlap
     (9)  heads and tails (`placement.solvers.bounds.makespan`) of a placement at least as fast as
          the warm start
     (10) of two interchangeable devices, the one of lower number takes an operation first.
@@ -206,23 +206,19 @@ def _build_model(
                 elif delay[a, b] > 0:
                     row = model.add(start[v] >= start[u] + int(compute[u, a] + delay[a, b]))
                     row.only_enforce_if([is_sender_there, is_receiver_there])
-    for is_user in problem.resources.T:  # lines (4) to (6) and (8)
+    for device in range(len(problem.devices)):  # lines (4) to (6) and (8)
         free, intervals = 0, []
         for v in problem.priority_order.tolist():
-            devices = [device for device in x[v] if is_user[device]]
-            if not devices:
+            if device not in x[v]:
                 continue
-            next_free = 0 if is_order_free else model.new_int_var(0, limit, "")
-            for device in devices:
-                is_there, duration = x[v][device], int(compute[v, device])
-                intervals.append(
-                    model.new_optional_fixed_size_interval_var(start[v], duration, is_there, "")
-                )
-                if is_order_free:
-                    continue
+            is_there, duration = x[v][device], int(compute[v, device])
+            intervals.append(
+                model.new_optional_fixed_size_interval_var(start[v], duration, is_there, "")
+            )
+            if not is_order_free:
+                next_free = model.new_int_var(0, limit, "")
                 model.add(start[v] >= free).only_enforce_if(is_there)
                 model.add(next_free >= start[v] + duration).only_enforce_if(is_there)
-            if not is_order_free:
                 model.add(next_free >= free)
                 free = next_free
         model.add_no_overlap(intervals)

@@ -13,7 +13,6 @@ from placement.runtime.execution.split import Segment
 from placement.runtime.measurement import evaluate, local, transfer_costs
 from placement.runtime.measurement.request import (
     Candidate,
-    Contention,
     Failure,
     Measure,
     Measurement,
@@ -231,20 +230,6 @@ def test_the_timeline_tells_when_parts_run(measurer):
     assert others.shape == (1, 3, 2)  # an input is no part
 
 
-def test_parts_are_timed_alone_and_beside_another_device(measurer, model):
-    segments = tuple(tuple(Segment(name, ops) for _, ops in CUT) for name in (A, B))
-    found = measurer.ask(Contention(measurer.devices, segments, inferences=8))
-    for of_devices in found:
-        assert len(of_devices) == 2
-        for taken_s in of_devices:
-            assert taken_s.shape[0] >= 8
-            assert taken_s.shape[1] == 3
-            assert ((taken_s > 0) & (taken_s < 1)).all()
-    none = measurer.ask(Contention(measurer.devices, segments, inferences=8, limit_s=0.0))
-    assert [len(taken_s) for of_devices in none for taken_s in of_devices] == [0] * 4
-    assert "how devices disturb each other" in measurer.conditions()["profile"].left_out
-
-
 def test_a_timeline_of_what_cannot_be_run_is_refused_and_the_next_runs(measurer):
     with pytest.raises(ChildProcessError, match="'sum'") as caught:
         measurer.ask(Timeline(measurer.devices, CUT[:2], inferences=1))
@@ -267,8 +252,6 @@ def test_handing_over_is_measured_on_the_model_itself(measurer, model, monkeypat
     assert missing[computing.index("sum"), 1]
     assert (found.alone_s[~missing] > 0).all()
     assert np.nanmax(found.alone_s) < 1
-    np.testing.assert_array_equal(np.isnan(found.slowdown), missing)
-    assert (found.slowdown[~missing] > -1).all()
     for matrix in found.transfers:
         assert matrix.shape == (2, 2)
         assert (np.diag(matrix) == 0).all()

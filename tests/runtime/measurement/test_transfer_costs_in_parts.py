@@ -8,7 +8,7 @@ from placement.runtime import devices
 from placement.runtime.execution.split import Segment, split_model
 from placement.runtime.execution.submodels import Submodels
 from placement.runtime.measurement import local, transfer_costs
-from placement.runtime.measurement.request import Contention, Timeline
+from placement.runtime.measurement.request import Timeline
 from placement.runtime.models import extract
 from tests.runtime import small
 
@@ -32,7 +32,6 @@ def test_a_device_that_cannot_hold_the_model_runs_it_in_parts(monkeypatch):
         ask = measurer.ask
 
         def record(request):
-            assert not isinstance(request, Contention)  # whole models at the same time
             if isinstance(request, Timeline) and request.shape is None:
                 timelines.append(request)
             return ask(request)
@@ -42,7 +41,6 @@ def test_a_device_that_cannot_hold_the_model_runs_it_in_parts(monkeypatch):
         costs, (transfer,) = transfer_costs.measure(measurer, graph, groups, supported)
     assert (costs.alone_s > 0).all()  # every operation on both devices
     assert len(costs.groups) == 2 * _LENGTH
-    assert np.isnan(costs.slowdown).all()
     # A quarter of a limit is 2.7 matrices: two products in a run.
     assert len(timelines) == 2 * (_LENGTH // 2) + 1
     for request in timelines:

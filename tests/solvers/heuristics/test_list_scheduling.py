@@ -97,10 +97,11 @@ def test_a_gap_is_filled_by_what_fits():
     problem = _problem([[1, 50], [50, 6], [50, 2]], [(1, 2, 1)])
     schedule = list_scheduling.PartialSchedule(problem)
     schedule.place(0, 0, 0.0)
-    schedule.place(1, 1, schedule.gap_s(1, schedule.arrival_s(1)[1], 6.0))
-    assert schedule.gap_s(1, 0.0, 2.0) == 0.0
-    assert schedule.gap_s(1, 0.0, 3.0) == 8.0
-    assert schedule.gap_s(1, 1.0, 2.0) == 8.0
+    timeline = schedule.timelines[1]
+    schedule.place(1, 1, timeline.gap_s(schedule.arrival_s(1)[1], 6.0))
+    assert timeline.gap_s(0.0, 2.0) == 0.0
+    assert timeline.gap_s(0.0, 3.0) == 8.0
+    assert timeline.gap_s(1.0, 2.0) == 8.0
 
 
 def test_m_topo_fills_devices_up_to_the_cap_in_topological_order():

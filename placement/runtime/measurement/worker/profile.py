@@ -16,7 +16,7 @@ import openvino as ov
 from placement.runtime.devices import Device, is_cpu, reference_device
 from placement.runtime.execution.hetero import Affinity, compile_placement
 from placement.runtime.execution.submodels import CONSTANTS_SHARE
-from placement.runtime.measurement.worker import device_memory, inference, kernels
+from placement.runtime.measurement.worker import inference, kernels
 from placement.runtime.measurement.worker.inference import WARM_UP_INFERENCES
 from placement.runtime.measurement.worker.kernels import Kernels, Node
 from placement.runtime.models import colocation, operations, support
@@ -31,7 +31,6 @@ class RawProfile(NamedTuple):
     latency_s: float
     kernels: Kernels
     unsupported: frozenset[str]
-    overhead_bytes: int | None
 
 
 class Part(NamedTuple):
@@ -49,7 +48,6 @@ class _ProfiledPart:
     def __init__(self, core: ov.Core, model: ov.Model, inputs: Sequence[np.ndarray], part: Part):
         """Compiles the model with counters."""
         self._part = part
-        self._initial_bytes = device_memory.read_used_bytes(core, part.devices[0])
         self.samples_s: list[float] = []  # of inferences without counters, if it is compiled so
         self._num_counted = 0  # inferences with counters
         self._warm_up_nodes: list[Node] = []  # the counters after the warm-up
@@ -60,7 +58,6 @@ class _ProfiledPart:
         )
         self._counted_request = inference.create_request(self._compiled, inputs)
         self._plain_request: ov.InferRequest | None = None
-        self._overhead_bytes: int | None = None
 
     def compile_without_counters(self) -> None:
         """Compiles the model without counters, which slow inferences down."""
@@ -72,16 +69,6 @@ class _ProfiledPart:
         """Runs an inference with counters and returns its seconds."""
         self._num_counted += 1
         return self._infer(self._counted_request)
-
-    def read_overhead(self) -> int | None:
-        """Returns the bytes of the plug-in right after the first inference; None if unknown."""
-        device = self._part.devices[0]
-        used_bytes = device_memory.read_used_bytes(self._core, device)
-        if used_bytes is not None and self._initial_bytes is not None:
-            self._overhead_bytes = device_memory.compute_overhead(
-                self._model, device, self._part.ops, used_bytes - self._initial_bytes
-            )
-        return self._overhead_bytes
 
     def infer_both(self) -> float:
         """Runs an inference with counters and two without; returns the seconds of all three.
@@ -120,7 +107,7 @@ class _ProfiledPart:
             samples_s = self.samples_s[WARM_UP_INFERENCES - 1 :] or self.samples_s[-1:] or [first_s]
             latency_s = float(np.median(samples_s))
         attributed = kernels.replace_zero_times(attributed, latency_s)
-        return RawProfile(latency_s, attributed, elsewhere, self._overhead_bytes)
+        return RawProfile(latency_s, attributed, elsewhere)
 
     def _infer(self, request: ov.InferRequest) -> float:
         if self._is_stateful:  # a growing state would make every inference slower than the last
@@ -168,7 +155,6 @@ def profile_devices(
         profiled.append(_ProfiledPart(core, model, inputs, *parts[device.name]))
         keep_alive()
         firsts_s.append(profiled[-1].infer_counted())
-        profiled[-1].read_overhead()
     if time.monotonic() + 2 * sum(firsts_s) < deadline_s:
         for device_profile in profiled:
             keep_alive()
@@ -215,23 +201,17 @@ def _profile_parts(
 ) -> tuple[RawProfile, np.ndarray]:
     """Profiles parts one after another, so that the device holds only one of them at a time.
 
-    The device's overhead is the sum over the parts. On the CPU every part's is that of the whole
-    model, whose rest is in the memory of the same process, so that it is their mean.
-
     Returns:
       The costs; and for each of at most `MIN_ROUNDS` rounds the seconds of one inference with each
       part, which include the rest of the model on the CPU.
     """
     all_kernels: list[tuple[tuple[str, ...], float]] = []
     samples_s: list[list[float]] = []
-    overheads_bytes: list[int | None] = []
 
     def profile_part(part: Part) -> None:  # the compiled model is released at its end
         keep_alive()
         profiled = _ProfiledPart(core, model, inputs, part)
-        last_s = profiled.infer_counted()
-        overheads_bytes.append(profiled.read_overhead())
-        last_s = max([last_s, *(profiled.infer_counted() for _ in range(1, WARM_UP_INFERENCES))])
+        last_s = max(profiled.infer_counted() for _ in range(WARM_UP_INFERENCES))
         profiled.end_warm_up()
         part_samples_s: list[float] = []
         while len(part_samples_s) < MIN_ROUNDS and time.monotonic() + last_s < deadline_s:
@@ -250,12 +230,7 @@ def _profile_parts(
         profile_part(part)
     latency_s = sum(seconds for _, seconds in all_kernels)
     rounds = np.array([sum(round_s) for round_s in zip(*samples_s, strict=False)])
-    measured_bytes = [num_bytes for num_bytes in overheads_bytes if num_bytes is not None]
-    overhead_bytes = None
-    if len(measured_bytes) == len(parts):
-        num_models = len(parts) if is_cpu(parts[0].devices[0]) else 1
-        overhead_bytes = sum(measured_bytes) // num_models
-    return RawProfile(latency_s, tuple(all_kernels), frozenset(), overhead_bytes), rounds
+    return RawProfile(latency_s, tuple(all_kernels), frozenset()), rounds
 
 
 def unsupported(core: ov.Core, model: ov.Model, device: Device) -> frozenset[str]:

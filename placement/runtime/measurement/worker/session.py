@@ -2,20 +2,17 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from placement.runtime.devices import register_devices
-from placement.runtime.execution.executor import Span, infer_side_by_side
 from placement.runtime.measurement import conditions
 from placement.runtime.measurement.conditions import Conditions
 from placement.runtime.measurement.request import (
     MIN_SAMPLES,
-    Contention,
-    ContentionTimes,
     HeteroChoice,
     OutputErrors,
     PlacementError,
@@ -35,8 +32,6 @@ from placement.runtime.measurement.worker.loaded import CompileDeadlineError, Lo
 from placement.runtime.measurement.worker.trials import Rounds, Trials
 from placement.runtime.models import support
 from placement.runtime.models.outputs import OutputCheck
-
-_ALTERNATING_INFERENCES = 4  # of a device in isolation, then of all devices, in turn
 
 
 class _Result(NamedTuple):
@@ -71,7 +66,6 @@ class Session:
             Transfers: self._transfers,
             TransferShapes: self._transfer_shapes,
             Timeline: self._timeline,
-            Contention: self._side_by_side,
             SubmodelTimes: self._submodel_times,
             HeteroChoice: self._own_choice,
         }
@@ -183,40 +177,6 @@ class Session:
         left_out = (cut,) if len(warm) < request.inferences else ()
         content = np.array(warm) if warm else np.empty((0, 0, 2))
         return _Result(content, Conditions(left_out=left_out))
-
-    def _side_by_side(self, request: Contention) -> _Result:
-        """Times parts on each device in isolation and on all devices at once.
-
-        The two alternate every few inferences, because the machine drifts.
-        """
-        deadline_s = self._request_time_s + request.limit_s
-        isolated: list[list[list[Span]]] = [[] for _ in request.segments]
-        concurrent: list[list[list[Span]]] = [[] for _ in request.segments]
-        with contextlib.suppress(CompileDeadlineError):
-            executors = [
-                self._loaded.executor(segments, request.devices, deadline_s=deadline_s)
-                for segments in request.segments
-            ]
-            limits = _ALTERNATING_INFERENCES, deadline_s, self._heartbeat.keep_alive
-            for _ in range(0, request.inferences, _ALTERNATING_INFERENCES):
-                if time.monotonic() > deadline_s:
-                    break
-                for device_spans, executor in zip(isolated, executors, strict=True):
-                    device_spans += infer_side_by_side([executor], *limits)[0]
-                all_spans = infer_side_by_side(executors, *limits)
-                for device_spans, new_spans in zip(concurrent, all_spans, strict=True):
-                    device_spans += new_spans
-
-        def durations_s(inferences: Sequence[Sequence[Span]]) -> np.ndarray:
-            """Returns the seconds of each part in each inference, [inferences, P]."""
-            rows = [[span.end_s - span.begin_s for span in sorted(spans)] for spans in inferences]
-            return np.array(rows) if rows else np.empty((0, 0))
-
-        times = ContentionTimes(
-            tuple(map(durations_s, isolated)), tuple(map(durations_s, concurrent))
-        )
-        left_out = () if all(concurrent) else ("how devices disturb each other",)
-        return _Result(times, Conditions(left_out=left_out))
 
     def _submodel_times(self, request: SubmodelTimes) -> _Result:
         loaded, candidate = self._loaded, request.candidate

@@ -1,5 +1,4 @@
 import dataclasses
-import itertools
 import math
 import types
 
@@ -15,7 +14,7 @@ from placement.runtime.measurement.request import (
     SubmodelTimes,
     Transfers,
 )
-from placement.runtime.measurement.worker import device_memory, profile
+from placement.runtime.measurement.worker import profile
 from placement.runtime.models import operations
 from tests.runtime import small
 
@@ -76,35 +75,6 @@ def test_a_device_that_cannot_hold_the_model_is_profiled_in_parts(model):
     assert not found.unsupported
     assert found.latency_s == pytest.approx(sum(seconds for _, seconds in found.kernels))
     assert len(samples_s) == profile.MIN_ROUNDS
-
-
-def test_the_memory_of_the_plug_in_is_measured_with_the_model():
-    model = small.residual(size=512)
-    num_bytes = 6 * 4 * 512 * 512
-    with local.LocalMeasurer(model, HOST) as opened:
-        profiles = opened.ask(Profile(HOST, limit_s=0.0))
-    for found in profiles:  # the f32 weights are stored again in another layout, or in bf16
-        assert 0.3 * num_bytes < found.overhead_bytes < 4 * num_bytes
-
-
-@pytest.mark.parametrize("shares_process", [True, False])
-def test_overheads_of_parts_add_up_where_each_part_has_its_own(model, monkeypatch, shares_process):
-    """Every compilation and first inference takes a megabyte, according to a stand-in."""
-    used_bytes = itertools.count(step=1_000_000)
-    monkeypatch.setattr(device_memory, "read_used_bytes", lambda *_: next(used_bytes))
-    monkeypatch.setattr(device_memory, "compute_overhead", lambda *arguments: arguments[-1])
-    if not shares_process:  # as a GPU
-        monkeypatch.setattr(profile, "is_cpu", lambda _: False)
-    limited = dataclasses.replace(HOST[0], capacity_bytes=100_000)
-    core, array = devices.open_core(HOST), np.ones((1, 32, 28, 28), np.float32)
-    num_parts = len(profile.divide(core, model, limited))
-    assert num_parts >= 4
-    ask = core, model, [array], [limited], 0.0, math.inf, lambda: None
-    ((found,), _) = profile.profile_devices(*ask)
-    assert found.overhead_bytes == 1_000_000 * (1 if shares_process else num_parts)
-    monkeypatch.setattr(device_memory, "read_used_bytes", lambda *_: None)
-    ((found,), _) = profile.profile_devices(*ask)
-    assert found.overhead_bytes is None
 
 
 def test_what_a_device_does_not_support_runs_on_the_cpu_and_is_left_out(model, monkeypatch):
