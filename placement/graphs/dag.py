@@ -144,11 +144,6 @@ def weak_components(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) 
     return csgraph.connected_components(_matrix(num_nodes, senders, receivers), directed=False)[1]
 
 
-def is_acyclic(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> bool:
-    """Whether the graph has no cycle; a self loop is one. Edges are int [E]."""
-    return len(sort_nodes(num_nodes, senders, receivers)) == num_nodes
-
-
 def quotient(
     senders: np.ndarray, receivers: np.ndarray, parts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:

@@ -24,25 +24,6 @@ def list_allowed_cores() -> list[int]:
     return list(range(psutil.cpu_count() or 1))
 
 
-def bind_thread(core: int, thread_id: int = 0) -> None:
-    """Binds a thread to a core; only where `CAN_BIND_THREADS`.
-
-    Args:
-      core: the core.
-      thread_id: the system's number of the thread; 0 for the calling one.
-    """
-    os.sched_setaffinity(thread_id, {core})
-
-
-def list_thread_cores(thread_id: int) -> set[int]:
-    """Returns the cores that a thread may use; only where `CAN_BIND_THREADS`.
-
-    Args:
-      thread_id: the system's number of the thread.
-    """
-    return os.sched_getaffinity(thread_id)
-
-
 @contextlib.contextmanager
 def filled_memory(byte: int) -> Iterator[None]:
     """Fills all memory that the block allocates with a byte; does nothing without glibc."""

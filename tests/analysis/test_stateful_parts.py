@@ -33,7 +33,7 @@ def _remove_cycles(graph: OpGraph, compute_s: list[list[float]], placement: list
     return stateful_parts.remove_cycles(graph, identity, problem, array).tolist()
 
 
-def test_the_cycle_moves_to_the_device_that_computes_it_fastest():
+def test_cycles_move_to_fastest_device():
     fast_b = [[2.0, 1.0]] * 4
     assert _remove_cycles(_graph(), fast_b, [0, 1, 0, 0]) == [1, 1, 1, 1]
     assert _remove_cycles(_graph(), [[1.0, 2.0]] * 4, [0, 1, 0, 0]) == [0, 0, 0, 0]
@@ -41,14 +41,14 @@ def test_the_cycle_moves_to_the_device_that_computes_it_fastest():
     assert _remove_cycles(_graph(), unsupported, [0, 1, 0, 0]) == [0, 1, 0, 0]
 
 
-def test_a_placement_without_such_a_cycle_stays():
+def test_acyclic_placements_stay():
     equal = [[1.0, 1.0]] * 4
     for placement in ([0, 1, 1, 0], [0, 0, 0, 1], [1, 0, 0, 1]):
         assert _remove_cycles(_graph(), equal, placement) == placement
     assert _remove_cycles(_graph(("Relu",) * 4), equal, [0, 1, 0, 0]) == [0, 1, 0, 0]
 
 
-def test_cycles_that_a_move_closes_are_removed_too():
+def test_new_cycles_are_removed():
     """Moving c to A joins it to e, which depends on d of device B, which reads c."""
     graph = opgraph.make_graph(
         name="two cycles",
@@ -63,7 +63,7 @@ def test_cycles_that_a_move_closes_are_removed_too():
 
 
 @pytest.mark.parametrize("sample", ["cache", "states"])
-def test_hetero_accepts_every_placement_without_cycles(sample):
+def test_hetero_accepts_acyclic_placements(sample):
     model = frontend.prepare(getattr(sample_models, sample)().model)
     graph = extract.op_graph(model, name=sample, constants=False).graph
     coarsening = coarsen.coarsen(graph)

@@ -24,7 +24,7 @@ def _finite(problem, placements):
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_the_last_span_ends_when_the_objective_says(objective):
+def test_last_span_ends_at_objective(objective):
     compared = 0
     for problem, placements in _problems(objective, shared=True):
         placements, latency_s = _finite(problem, placements)
@@ -37,7 +37,7 @@ def test_the_last_span_ends_when_the_objective_says(objective):
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_every_operation_is_in_one_span_of_its_device_after_its_inputs(objective):
+def test_spans_follow_their_inputs(objective):
     for problem, placements in _problems(objective):
         placements, _ = _finite(problem, placements)
         for placement in placements[:6]:
@@ -53,7 +53,7 @@ def test_every_operation_is_in_one_span_of_its_device_after_its_inputs(objective
                     assert before.finish_s <= after.start_s + 1e-5 * after.finish_s
 
 
-def test_serial_spans_of_the_diamond_wait_for_what_crosses():
+def test_serial_spans_wait_for_transfers():
     # op1 on device 1, which takes 2; a transfer takes 100 + its bytes: 10 there, 30 back.
     problem = helpers.as_problem(helpers.diamond(), helpers.unit_costs(helpers.diamond()), "serial")
     spans = timeline.predict(problem, np.array([0, 1, 0, 0]))
@@ -78,7 +78,7 @@ def test_spans_of_a_device_never_overlap():
                         assert span.finish_s <= later.start_s * (1 + 1e-9)
 
 
-def test_segments_are_spans_and_end_when_they_are_predicted_to():
+def test_segment_spans_end_as_predicted():
     for problem, placements in _problems("makespan"):
         placements, _ = _finite(problem, placements)
         for placement in placements[:4]:
@@ -88,7 +88,7 @@ def test_segments_are_spans_and_end_when_they_are_predicted_to():
             assert sorted(op for span in spans for op in span.ops) == list(range(SIZE[0]))
 
 
-def test_spans_of_a_stream_are_those_of_one_request():
+def test_stream_spans_are_one_request():
     problem = helpers.as_problem(helpers.chain(4), helpers.unit_costs(helpers.chain(4)), "max_load")
     spans = timeline.predict(problem, np.array([0, 0, 1, 1]))
     assert [span.ops for span in spans] == [(op,) for op in problem.topological_order]

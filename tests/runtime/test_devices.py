@@ -10,7 +10,7 @@ from placement.errors import UserError
 from placement.runtime import devices, processors
 
 
-def test_host_makes_two_devices_of_the_cpu():
+def test_host_makes_two_devices():
     host = devices.resolve("host")
     assert len({device.name for device in host}) == 2
     for device in host:
@@ -32,7 +32,7 @@ def test_host_precisions_follow_the_processor():
         assert all("no bf16" in device.label for device in devices.resolve("host"))
 
 
-def test_auto_is_host_where_there_is_one_device():
+def test_auto_without_accelerators_is_host():
     available = ov.Core().available_devices
     found = devices.resolve("auto")
     if len(available) > 1:
@@ -44,7 +44,7 @@ def test_auto_is_host_where_there_is_one_device():
 HAS_BF16 = "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 
 
-def test_precisions_are_the_whole_cpu_in_each_precision():
+def test_precisions_are_the_whole_cpu():
     if not HAS_BF16:
         with pytest.raises(UserError, match="computes in f32 alone; give 'CPU'"):
             devices.resolve("precisions")
@@ -100,13 +100,13 @@ def test_host_devices_in_given_precisions(spec, precisions, names):
         ("host:" + ",".join(["f32"] * 500), "500 host devices, but this process may use"),
     ],
 )
-def test_host_devices_that_there_are_not_are_refused_in_one_line(spec, said):
+def test_wrong_host_devices_are_refused(spec, said):
     with pytest.raises(UserError, match=said) as caught:
         devices.resolve(spec)
     assert "\n" not in str(caught.value)
 
 
-def test_there_are_no_more_host_devices_than_cores(monkeypatch):
+def test_host_devices_need_cores(monkeypatch):
     monkeypatch.setattr(processors, "list_allowed_cores", lambda: [3, 5, 8])
     found = devices.resolve("host:f32,f32,f32")
     assert [device.core for device in found] == [3, 5, 8]
@@ -116,7 +116,7 @@ def test_there_are_no_more_host_devices_than_cores(monkeypatch):
     assert [device.core for device in devices.resolve("host:f32,f32")] == [4, 4]
 
 
-def test_cpu_by_name_has_all_threads_and_openvinos_own_precision():
+def test_cpu_has_all_threads():
     (cpu,) = devices.resolve("CPU")
     assert not cpu.host
     assert cpu.num_threads == devices.describe_machine()["cores"]
@@ -125,14 +125,14 @@ def test_cpu_by_name_has_all_threads_and_openvinos_own_precision():
     assert devices.list_references([cpu]) == ()
 
 
-def test_references_of_host_devices_are_the_whole_cpu():
+def test_host_references_are_whole_cpus():
     host = devices.resolve("host")
     references = devices.list_references(host)
     assert {r.precision for r in references} == {device.precision for device in host}
     assert all(r.name == "CPU" and "all" in r.label for r in references)
 
 
-def test_a_stream_is_compared_with_the_hint_for_throughput_in_every_precision():
+def test_streams_have_throughput_references():
     host = devices.resolve("host")
     plain, streaming = devices.list_references(host), devices.list_throughput_references(host)
     assert [d.precision for d in streaming] == [d.precision for d in plain]
@@ -143,7 +143,7 @@ def test_a_stream_is_compared_with_the_hint_for_throughput_in_every_precision():
     assert not any(map(devices.is_throughput_reference, (*host, *plain)))
 
 
-def test_a_stream_on_several_devices_is_compared_with_what_uses_all_of_them():
+def test_streams_have_combined_references():
     (cpu,) = devices.resolve("CPU")
     gpu = dataclasses.replace(cpu, name="GPU.0", label="GPU.0 [A, f16]", precision="f16")
     served = devices.list_throughput_references((gpu, cpu))
@@ -167,7 +167,7 @@ def test_a_stream_on_several_devices_is_compared_with_what_uses_all_of_them():
         ("roofline:cpu,gpu", "not present"),
     ],
 )
-def test_a_mistake_is_told_in_one_line_with_what_is_valid(spec, said):
+def test_wrong_devices_are_one_line(spec, said):
     with pytest.raises(UserError, match=said) as caught:
         devices.resolve(spec)
     message = str(caught.value)
@@ -194,7 +194,7 @@ def test_machine_is_described_in_json():
         ("host:f32,f32", [None, None]),
     ],
 )
-def test_limits_of_memory_belong_to_the_devices_before_them(spec, capacities):
+def test_memory_limits_follow_devices(spec, capacities):
     limited = devices.resolve(spec)
     assert [device.capacity_bytes for device in limited] == capacities
     without = devices.resolve(re.sub(r":memory=\w+", "", spec))
@@ -213,7 +213,7 @@ def test_limits_of_memory_belong_to_the_devices_before_them(spec, capacities):
         ("NPU.7:memory=1GB", "unknown device 'NPU.7'"),
     ],
 )
-def test_limits_of_memory_that_are_none_are_refused(spec, message):
+def test_wrong_memory_limits_are_refused(spec, message):
     with pytest.raises(UserError, match=message) as error:
         devices.resolve(spec)
     assert "\n" not in str(error.value)
@@ -237,7 +237,7 @@ class StubCore:
 
 
 @pytest.mark.parametrize("key", ["GPU_DEVICE_TOTAL_MEM_SIZE", "NPU_DEVICE_TOTAL_MEM_SIZE"])
-def test_openvino_reports_the_memory_of_a_device_and_the_user_may_lower_it(monkeypatch, key):
+def test_reported_memory_is_the_limit(monkeypatch, key):
     monkeypatch.setattr(devices.ov, "Core", lambda: StubCore(key=key))
     assert [d.capacity_bytes for d in devices.resolve("CPU,GPU")] == [None, 12_000_000_000]
     limited = devices.resolve("CPU,GPU:memory=6GB")
@@ -246,7 +246,7 @@ def test_openvino_reports_the_memory_of_a_device_and_the_user_may_lower_it(monke
         devices.resolve("CPU,GPU:memory=13GB")
 
 
-def test_a_device_that_reports_no_memory_has_no_limit(monkeypatch):
+def test_unreported_memory_is_unlimited(monkeypatch):
     for stub in (StubCore(0), StubCore(key="FULL_NAME")):
         monkeypatch.setattr(devices.ov, "Core", lambda stub=stub: stub)
         assert [device.capacity_bytes for device in devices.resolve("CPU,GPU")] == [None, None]

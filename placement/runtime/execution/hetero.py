@@ -13,7 +13,6 @@ of its producer, whatever the Result's label.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
 
 import openvino as ov
 from openvino import opset13
@@ -25,17 +24,7 @@ from placement.runtime.models import colocation
 from placement.runtime.models.fingerprint import quote_names
 from placement.runtime.models.operations import constant_names, ops_by_name, source_name
 
-if TYPE_CHECKING:  # it loads JAX, which the measuring process does without
-    from placement.types import OpGraph
-
 Affinity = Mapping[str, str]  # friendly name of an operation -> name of its device
-
-
-class Quotient(NamedTuple):
-    """The quotient graph of a placement in numbers; constants are left out."""
-
-    num_parts: int  # connected sets of operations on one device
-    is_acyclic: bool  # whether the parts can run one after another, each once
 
 
 def compile_placement(
@@ -148,29 +137,6 @@ def label_devices(model: ov.Model, affinity: Affinity, names: Sequence[str]) -> 
                 port.get_source_output().get_node(), device, is_renamed=device != names[0]
             )
     return clone
-
-
-def analyse_quotient(graph: "OpGraph", affinity: Affinity) -> Quotient:
-    """Counts the parts that `affinity` cuts a graph into, and checks them for cycles.
-
-    Args:
-      graph: the graph of the model without constants (`extract.op_graph(..., constants=False)`).
-      affinity: as for `compile_placement`.
-    """
-    import numpy as np
-
-    from placement.graphs import dag
-
-    device_index = {device: i for i, device in enumerate(sorted(set(affinity.values())))}
-    placement = np.array([device_index.get(affinity.get(name, ""), -1) for name in graph.op_names])
-    for sender, receiver in zip(graph.senders, graph.receivers, strict=True):
-        if placement[receiver] < 0:  # a Result without a device of its own
-            placement[receiver] = placement[sender]
-    parts = dag.connected_parts(graph, placement)
-    num_parts = len(set(parts.tolist()))
-    return Quotient(
-        num_parts, dag.is_acyclic(num_parts, *dag.quotient(graph.senders, graph.receivers, parts))
-    )
 
 
 def _validate_affinity(model: ov.Model, affinity: Affinity, device_names: Sequence[str]) -> None:

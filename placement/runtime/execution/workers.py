@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import heapq
 import itertools
+import os
 import queue
 import threading
 from collections.abc import Callable, Iterable
@@ -70,7 +71,7 @@ class Workers:
                 raise self._error
             self._queues[name] = jobs
             if core is not None:
-                processors.bind_thread(core, self.thread_ids[name])
+                os.sched_setaffinity(self.thread_ids[name], {core})
                 sharing = [other for other in self._cores if self._cores[other] == core]
                 self._cores[name] = core
                 if not sharing:

@@ -18,13 +18,11 @@ import numpy as np
 import openvino as ov
 
 from placement.runtime.devices import Device
-from placement.runtime.execution.hetero import analyse_quotient
 from placement.runtime.measurement import conditions
 from placement.runtime.measurement.conditions import Conditions
 from placement.runtime.measurement.process import Progress, WorkerDiedError, WorkerProcess
 from placement.runtime.measurement.request import (
     Answer,
-    Candidate,
     Failure,
     Interval,
     Measure,
@@ -33,8 +31,8 @@ from placement.runtime.measurement.request import (
     Rounds,
     median_interval,
 )
-from placement.runtime.models import extract, serialization
 from placement.runtime.models import inputs as inputs_lib
+from placement.runtime.models import operations, serialization
 from placement.runtime.models.inputs import Inputs
 from placement.runtime.tempdir import TempDir
 
@@ -70,12 +68,7 @@ class LocalMeasurer(contextlib.AbstractContextManager["LocalMeasurer"]):
         inputs = inputs_lib.load_inputs(model) if inputs is None else inputs
         self.devices = tuple(devices)
         self._timeout_s = timeout_s
-        self._graph = extract.op_graph(model, name="model", constants=False).graph
-        self.computed_ops = frozenset(
-            name
-            for name, kind in zip(self._graph.op_names, self._graph.op_types, strict=True)
-            if kind not in ("Parameter", "Result")
-        )
+        self.computed_ops = frozenset(operations.computed_names(model))
         self._tempdir = TempDir()
         directory = self._tempdir.path
         try:
@@ -177,9 +170,7 @@ class LocalMeasurer(contextlib.AbstractContextManager["LocalMeasurer"]):
                         index, candidate_facts = content
                         facts[index] = candidate_facts
                     else:
-                        return failures | self._summarize(
-                            candidates, facts, content[0], num_baselines
-                        )
+                        return failures | self._summarize(facts, content[0], num_baselines)
             except WorkerDiedError as died:
                 if died.candidate in remaining:
                     failures[died.candidate] = died.failure
@@ -191,7 +182,6 @@ class LocalMeasurer(contextlib.AbstractContextManager["LocalMeasurer"]):
 
     def _summarize(
         self,
-        candidates: dict[int, Candidate],
         facts: dict[int, dict[str, Any]],
         latencies_s: dict[int, np.ndarray],
         num_baselines: int,
@@ -201,8 +191,6 @@ class LocalMeasurer(contextlib.AbstractContextManager["LocalMeasurer"]):
         measurements: dict[int, Measurement | Failure] = {}
         judged_intervals = []
         for i, samples_s in latencies_s.items():
-            affinity = candidates[i].affinity
-            shape = None if affinity is None else analyse_quotient(self._graph, affinity)
             latency = median_interval(samples_s)
             ratios = tuple(
                 median_interval(samples_s / latencies_s[baseline])
@@ -211,12 +199,7 @@ class LocalMeasurer(contextlib.AbstractContextManager["LocalMeasurer"]):
                 for baseline in range(num_baselines)
             )
             measurements[i] = Measurement(
-                latency=latency,
-                ratio=ratios[0],
-                ratios=ratios,
-                parts=shape.num_parts if shape else None,
-                acyclic=shape.is_acyclic if shape else None,
-                **facts[i],
+                latency=latency, ratio=ratios[0], ratios=ratios, **facts[i]
             )
             if latency.n >= _MIN_JUDGED_SAMPLES:
                 judged_intervals.append((latency.low, latency.high))

@@ -86,8 +86,6 @@ class Measurement(NamedTuple):
     ratio: Interval  # latency over the first baseline's in the same round; nan if that failed
     submodels: int
     overlap: float  # share of an inference during which several devices computed; 0 under HETERO
-    parts: int | None  # connected sets of operations on one device; None if HETERO chose
-    acyclic: bool | None  # whether the graph of the parts is; if not, OpenVINO splits parts
     execution_devices: tuple[str, ...]
     thread_share: float  # mean number of threads that were computing or waiting for a core
     output_error: float  # against the reference device, see `outputs.compare`

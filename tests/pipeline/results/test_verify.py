@@ -55,8 +55,6 @@ class GivenOutcomes:
             ratio=spread,
             submodels=1,
             overlap=0.0,
-            parts=1,
-            acyclic=True,
             execution_devices=(device,),
             thread_share=1.0,
             output_error=0.0,

@@ -107,7 +107,7 @@ def test_large_models_are_split_and_deployed(model_file, costs, tmp_path, backen
     assert len(err.strip().splitlines()) == 1
 
 
-def test_limits_that_hold_the_model_on_no_devices_are_said(model_file, costs, tmp_path):
+def test_too_small_limits_are_infeasible(model_file, costs, tmp_path):
     flags = _flags(model_file, _limit_both(100_000), *costs(_HETERO))
     code, _, err = run(tmp_path, *flags)
     assert code == 0, err
@@ -118,7 +118,7 @@ def test_limits_that_hold_the_model_on_no_devices_are_said(model_file, costs, tm
     assert not (tmp_path / "placement.json").exists()
 
 
-def test_a_wrong_limit_is_one_line(model_file, tmp_path):
+def test_wrong_limits_are_one_line(model_file, tmp_path):
     code, _, err = run(tmp_path, *_flags(model_file, "host:memory=much"))
     assert code == 2
     assert "'much' in devices 'host:memory=much' is no size of a memory; give a number" in err

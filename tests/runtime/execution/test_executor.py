@@ -13,7 +13,6 @@ import openvino as ov
 import pytest
 from openvino import opset13 as ops
 
-from placement.errors import UserError
 from placement.runtime import devices
 from placement.runtime.execution import executor as executor_lib
 from placement.runtime.execution import split
@@ -76,7 +75,7 @@ def falls_asleep(threads: Iterable[int]) -> bool:
     return asleep
 
 
-def test_placements_share_the_submodels_that_they_have_in_common(core, workers):
+def test_equal_submodels_compile_once(core, workers):
     model = small.branches()
     (inputs,) = frontend.example_inputs(model, 0)
     expected = small.expected(model, [inputs])
@@ -100,7 +99,7 @@ def test_placements_share_the_submodels_that_they_have_in_common(core, workers):
     assert ran(reversed_ops) == 0
 
 
-def test_properties_are_of_the_content(core, workers):
+def test_properties_distinguish_submodels(core, workers):
     model = small.branches()
     submodels, cut = Submodels(core, model), small.in_two(3, A, B)
     Executor(submodels, cut, HOST, workers)
@@ -114,7 +113,7 @@ def test_properties_are_of_the_content(core, workers):
     "BF16" not in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"),
     reason="needs a processor that computes in bf16",
 )
-def test_formats_are_of_the_properties_too(core, workers):
+def test_precisions_distinguish_formats(core, workers):
     """A device of the same name in another precision keeps tensors otherwise."""
     model = small.convolutions()
     inputs = frontend.example_inputs(model, 0)
@@ -134,7 +133,7 @@ def test_formats_are_of_the_properties_too(core, workers):
     assert errors[1] < 1e-5
 
 
-def test_what_was_used_the_longest_ago_is_dropped_first(core, workers, monkeypatch):
+def test_cache_drops_oldest_submodels(core, workers, monkeypatch):
     model = small.branches()  # 256 bytes a matrix
     submodels = Submodels(core, model)
 
@@ -176,7 +175,7 @@ def test_overlap_by_hand():
 
 @pytest.mark.alone
 @two_cores
-def test_branches_overlap_each_on_a_core_of_its_own(core, workers):
+def test_branches_overlap_on_two_cores(core, workers):
     """The best of many inferences: on a busy machine a thread waits for its core now and then."""
     length = 4
     model = small.branches(size=384, length=length)
@@ -193,7 +192,7 @@ def test_branches_overlap_each_on_a_core_of_its_own(core, workers):
     assert len({*workers.thread_ids.values(), threading.get_native_id()}) == 3
 
 
-def test_spans_tell_when_each_part_ran(core, workers):
+def test_spans_time_each_part(core, workers):
     model = small.branches()
     executor = Executor(Submodels(core, model), small.in_two(3, A, B), HOST, workers)
     inputs = frontend.example_inputs(model, 0)
@@ -211,7 +210,7 @@ def test_spans_tell_when_each_part_ran(core, workers):
         assert all(span.begin_s < span.end_s for span in spans.values())
 
 
-def test_of_parts_that_are_ready_the_first_of_the_cut_runs_first(core, workers):
+def test_ready_parts_run_in_order(core, workers):
     """All wait for one part: those of its own device then run in the order in which they stand."""
     source = ops.parameter([8, 8], np.float32, name="x")
     top = ops.tanh(source, name="top")
@@ -227,7 +226,7 @@ def test_of_parts_that_are_ready_the_first_of_the_cut_runs_first(core, workers):
         assert [span.part for span in executor.spans] == list(range(7))
 
 
-def test_a_device_runs_its_parts_in_turn_unless_requests_overlap():
+def test_device_order_adds_predecessors():
     """Part 2 could run while the first device waits for what part 1 hands over."""
     model = small.branches(length=2)
     cut = (
@@ -247,20 +246,21 @@ def test_a_device_runs_its_parts_in_turn_unless_requests_overlap():
     ]
 
 
-def test_a_job_of_an_earlier_request_or_part_goes_first(own_workers):
+def test_jobs_run_by_priority(own_workers):
     own_workers.start(HOST)
     hold, held = threading.Event(), threading.Event()
     found, done = [], threading.Semaphore(0)
     own_workers.begin_inference(unheard)
     own_workers.submit(A, (0, 0), lambda: (held.set(), hold.wait()))
     assert held.wait(60)
-    for priority in ((2, 0), (1, 5), (0, 9), (1, 2), (0, 3)):
-        own_workers.submit(A, priority, lambda p=priority: (found.append(p), done.release()))
+    # Of equal priorities the job that was submitted first goes first.
+    for number, priority in enumerate([(2, 0), (1, 5), (0, 9), (1, 2), (1, 5), (0, 3)]):
+        own_workers.submit(A, priority, lambda n=number: (found.append(n), done.release()))
     hold.set()
-    for _ in range(5):
+    for _ in range(6):
         assert done.acquire(timeout=60)
     own_workers.end_inference(unheard)
-    assert found == [(0, 3), (0, 9), (1, 2), (1, 5), (2, 0)]
+    assert found == [5, 2, 3, 1, 4, 0]
 
 
 def failing() -> ov.Model:
@@ -282,7 +282,7 @@ FAILING = (LEFT, Segment(B, (*RIGHT.ops, "reshaped", "sum")), Segment(A, ("minus
 GOOD, BAD = np.array([8, 8]), np.array([5, 7])
 
 
-def test_an_error_in_a_part_is_raised_and_the_next_inference_is_right(core, workers):
+def test_inferences_after_errors_are_right(core, workers):
     model = failing()
     executor = Executor(Submodels(core, model), FAILING, HOST, workers)
     (source,) = frontend.example_inputs(small.branches(), 0)
@@ -297,7 +297,7 @@ def test_an_error_in_a_part_is_raised_and_the_next_inference_is_right(core, work
     assert not workers._active_inferences
 
 
-def test_an_error_while_several_requests_are_under_way(core, workers):
+def test_streams_after_errors_are_right(core, workers):
     model = failing()
     (source,) = frontend.example_inputs(small.branches(), 0)
     expected = small.expected(small.branches(), [source])
@@ -316,7 +316,7 @@ def test_an_error_while_several_requests_are_under_way(core, workers):
             )
 
 
-def test_requests_that_are_under_way_at_once_do_not_mix(core, workers):
+def test_streamed_requests_do_not_mix(core, workers):
     """Each has an input of its own, for as many requests as come its way."""
     model = small.branches(size=64)
     (source,) = frontend.example_inputs(model, 0)
@@ -342,7 +342,7 @@ def test_requests_that_are_under_way_at_once_do_not_mix(core, workers):
     assert len(pointers) == 9
 
 
-def test_a_stream_that_fills_its_requests_just_once_tells_nothing(core, workers):
+def test_short_streams_are_refused(core, workers):
     model = small.branches()
     executor = Executor(
         Submodels(core, model), small.in_two(3, A, B), HOST, workers, num_requests=3
@@ -369,7 +369,7 @@ def test_every_request_of_a_stream_runs_once(core, workers):
 
 @pytest.mark.alone
 @two_cores
-def test_requests_are_under_way_at_the_same_time(core, workers):
+def test_streamed_requests_overlap(core, workers):
     """A chain in two halves: of one request the second runs beside the first of the next."""
     model = small.convolutions(channels=32, size=28)
     names = [f"{kind}_{i}" for i in range(4) for kind in ("conv", "relu")]
@@ -385,7 +385,7 @@ def test_requests_are_under_way_at_the_same_time(core, workers):
     assert together >= 0.2
 
 
-def test_nobody_spins_when_nothing_is_under_way(core, own_workers):
+def test_idle_threads_sleep(core, own_workers):
     model = small.branches()
     executor = Executor(Submodels(core, model), small.in_two(3, A, B), HOST, own_workers)
     inputs = frontend.example_inputs(model, 0)
@@ -395,7 +395,7 @@ def test_nobody_spins_when_nothing_is_under_way(core, own_workers):
         assert falls_asleep(own_workers.thread_ids.values())
 
 
-def test_a_thread_spins_while_it_waits_for_another_device(core, own_workers):
+def test_waiting_threads_spin(core, own_workers):
     """So the test above can fail: a core is kept awake for the sum while the right branch runs."""
     own_workers.start(HOST)
     own_workers.begin_inference(unheard)
@@ -408,7 +408,7 @@ def test_a_thread_spins_while_it_waits_for_another_device(core, own_workers):
     assert falls_asleep(own_workers.thread_ids.values())
 
 
-def test_threads_that_share_a_core_do_not_spin(core, own_workers):
+def test_sharing_threads_do_not_spin(core, own_workers):
     """Or one would keep the core from what it waits for."""
     crowded = tuple(dataclasses.replace(device, core=HOST[0].core) for device in HOST)
     model, (source,) = small.branches(), frontend.example_inputs(small.branches(), 0)
@@ -426,7 +426,7 @@ def test_threads_that_share_a_core_do_not_spin(core, own_workers):
     assert asleep
 
 
-def test_an_executor_that_nobody_has_is_freed(core, own_workers):
+def test_unused_executors_are_freed(core, own_workers):
     """And with it its requests, which hold memory, though the threads wait for the next one."""
     model = small.branches()
     executor = Executor(Submodels(core, model), small.in_two(3, A, B), HOST, own_workers)
@@ -464,21 +464,7 @@ def test_closing_ends_the_threads(core):
     own.close()
 
 
-def test_of_equal_priority_the_job_put_first_runs_first(own_workers):
-    own_workers.start(HOST)
-    hold, held, ended, ran = threading.Event(), threading.Event(), threading.Event(), []
-    own_workers.submit(A, (0, 0), lambda: (held.set(), hold.wait()))
-    assert held.wait(60)
-    for number in range(5):
-        own_workers.submit(A, (1, 1), lambda number=number: ran.append(number))
-    own_workers.submit(A, (0, 1), lambda: ran.append("before"))
-    own_workers.submit(A, (2, 0), ended.set)
-    hold.set()
-    assert ended.wait(60)
-    assert ran == ["before", *range(5)]
-
-
-def test_a_thread_that_fails_is_told_until_the_threads_are_closed(core, own_workers):
+def test_failed_threads_refuse_inferences(core, own_workers):
     def fail() -> None:
         raise ArithmeticError("out of order")
 
@@ -504,7 +490,7 @@ def test_a_thread_that_fails_is_told_until_the_threads_are_closed(core, own_work
 
 
 @pytest.mark.alone
-def test_submodels_of_a_core_have_no_threads_of_their_own(core, own_workers):
+def test_submodels_start_no_threads(core, own_workers):
     """Or thousands of them slow down whoever waits."""
     own_workers.start(HOST)
     # The first compilation starts the threads that OpenVINO compiles with.
@@ -516,28 +502,7 @@ def test_submodels_of_a_core_have_no_threads_of_their_own(core, own_workers):
     assert not set(os.listdir("/proc/self/task")) - before
 
 
-def test_a_core_that_there_is_not_is_told_and_not_waited_for():
-    own = Workers()
-    nowhere = dataclasses.replace(HOST[0], core=4095)
-    with pytest.raises(UserError, match="core 4095") as caught:
-        own.start([nowhere])
-    assert "\n" not in str(caught.value)
-    own.close()
-
-
-def test_a_device_without_a_core_of_its_own_is_not_bound(core, own_workers):
-    host = tuple(dataclasses.replace(device, core=None) for device in HOST)
-    model = small.branches()
-    executor = Executor(Submodels(core, model), small.in_two(3, A, B), host, own_workers)
-    inputs = frontend.example_inputs(model, 0)
-    (output,) = small.outputs(executor, inputs, inferences=1)
-    np.testing.assert_allclose(output, small.expected(model, inputs)[0], rtol=1e-4, atol=1e-4)
-    for thread in own_workers.thread_ids.values():
-        assert os.sched_getaffinity(thread) == os.sched_getaffinity(0)
-    assert not own_workers._signals
-
-
-def test_tensors_of_fixed_shape_are_handed_over_without_a_copy(core, workers):
+def test_static_tensors_are_not_copied(core, workers):
     model = small.branches()
     executor = Executor(
         Submodels(core, model), small.in_two(3, A, B), HOST, workers, num_requests=2
@@ -555,11 +520,3 @@ def test_tensors_of_fixed_shape_are_handed_over_without_a_copy(core, workers):
         assert reads == [pointer(left.get_output_tensor(0)), pointer(right.get_output_tensor(0))]
         assert pointer(left.get_input_tensor(0)) == pointer(right.get_input_tensor(0))
         assert pointer(left.get_input_tensor(0)) == source.ctypes.data
-
-
-def test_the_devices_that_are_used_are_told(core, workers):
-    model = small.branches()
-    here = tuple(Segment(B, ops) for _, ops in small.in_two(3, A, B))
-    executor = Executor(Submodels(core, model), here, HOST, workers)
-    assert [device.name for device in executor.devices] == [B]
-    assert len(executor.split.parts) == 3

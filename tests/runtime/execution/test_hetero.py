@@ -6,7 +6,6 @@ from openvino import opset13 as ops
 from placement.errors import UserError
 from placement.runtime import devices
 from placement.runtime.execution import hetero
-from placement.runtime.models import extract
 from tests.runtime import sample_models, small
 
 HOST = devices.resolve("host")
@@ -31,7 +30,7 @@ def submodels(compiled: ov.CompiledModel) -> int:
     return compiled.get_property("HETERO_NUMBER_OF_SUBMODELS")
 
 
-def test_every_operation_is_labelled_and_the_model_left_alone():
+def test_clones_are_labelled():
     model = small.convolutions(length=2)
     affinity = small.everywhere(model, A, conv_1=B)
     found = labels(hetero.label_devices(model, affinity, [A, B]))
@@ -42,13 +41,13 @@ def test_every_operation_is_labelled_and_the_model_left_alone():
     assert all("affinity" not in op.get_rt_info() for op in model.get_ops())
 
 
-def test_constants_are_where_they_are_read_whatever_the_mapping_says():
+def test_constants_follow_their_readers():
     model = small.convolutions(length=2)
     affinity = small.everywhere(model, A, weights_0=B)
     assert labels(hetero.label_devices(model, affinity, [A, B]))["weights_0"] == A
 
 
-def test_a_constant_read_on_two_devices_is_given_to_each(core):
+def test_shared_constants_are_copied(core):
     model = small.shared_constant()
     affinity = small.everywhere(model, A, second=B)
     labelled = hetero.label_devices(model, affinity, [A, B])
@@ -75,14 +74,14 @@ def test_a_result_of_a_constant_is_labelled(core):
 
 
 @pytest.mark.parametrize("device", [A, B])
-def test_one_device_through_hetero_is_one_submodel(core, device):
+def test_one_device_is_one_submodel(core, device):
     model = small.diamond()
     compiled = hetero.compile_placement(core, model, small.everywhere(model, device), HOST)
     assert submodels(compiled) == 1
     assert compiled.get_property("EXECUTION_DEVICES") == [device]
 
 
-def test_hetero_chooses_where_there_is_no_affinity(core):
+def test_hetero_chooses_without_affinity(core):
     compiled = hetero.compile_placement(core, small.diamond(), None, HOST)
     assert compiled.get_property("EXECUTION_DEVICES") == [A]
     direct = hetero.compile_placement(core, small.diamond(), None, HOST[1:])
@@ -98,7 +97,7 @@ def test_hetero_chooses_where_there_is_no_affinity(core):
         ({"left": None}, "no device for 'left'"),
     ],
 )
-def test_a_wrong_mapping_is_refused_in_one_line(core, change, said):
+def test_wrong_affinities_are_refused(core, change, said):
     model = small.diamond()
     affinity = small.everywhere(model, A) | change
     affinity = {name: device for name, device in affinity.items() if device is not None}
@@ -119,7 +118,7 @@ def test_a_variable_stays_on_one_device(core):
         np.testing.assert_array_equal(request.output_tensors[0].data, np.full(4, count))
 
 
-def test_a_part_with_a_variable_on_a_cycle_is_refused(core):
+def test_cyclic_variables_are_refused(core):
     # The input and its product are on one device, another product is on the other.
     model = sample_models.cache().model
     names = {op.get_friendly_name(): op.get_type_name() for op in model.get_ordered_ops()}
@@ -128,7 +127,7 @@ def test_a_part_with_a_variable_on_a_cycle_is_refused(core):
         hetero.compile_placement(core, model, small.everywhere(model, A, **{product: B}), HOST)
 
 
-def test_a_constant_read_everywhere_joins_no_parts(core):
+def test_shared_constants_join_no_parts(core):
     source = ops.parameter([1, 8], np.float32, name="x")
     scalar, value = ops.constant(np.float32(0.5), name="half"), source
     for i in range(6):  # the scalar would join three parts on a device to one, and close cycles
@@ -141,19 +140,7 @@ def test_a_constant_read_everywhere_joins_no_parts(core):
     np.testing.assert_allclose(run(compiled), expected, atol=0.05 * np.ptp(expected))
 
 
-def test_quotient_counts_parts_and_finds_cycles(core):
-    model = small.diamond()
-    graph = extract.op_graph(model, name="diamond", constants=False).graph
-    for others, expected in (
-        ({}, hetero.Quotient(1, True)),
-        ({"bottom": B}, hetero.Quotient(2, True)),
-        ({"left": B, "right": B}, hetero.Quotient(4, True)),
-        ({"left": B}, hetero.Quotient(2, False)),  # top, right and bottom are one part
-    ):
-        assert hetero.analyse_quotient(graph, small.everywhere(model, A, **others)) == expected
-
-
-def test_a_cyclic_placement_runs_in_more_submodels_than_parts(core):
+def test_cyclic_parts_become_more_submodels(core):
     model = small.diamond()
     affinity = small.everywhere(model, A, left=B)
     compiled = hetero.compile_placement(core, model, affinity, HOST)

@@ -105,7 +105,7 @@ def finest_cut(model: ov.Model) -> list[Segment]:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_placements_compute_what_one_device_does(name, core, workers):
+def test_placements_equal_one_device(name, core, workers):
     """The finest cuts also hand over computed shapes and tensors of dynamic shapes."""
     model = frontend.prepare(*MODELS[name]())
     inputs = frontend.example_inputs(model, 0)
@@ -138,7 +138,7 @@ def test_constants_may_be_listed_too(core, workers):
         assert error(model, run(core, workers, model, cut)) <= 1e-3
 
 
-def test_the_length_of_a_dynamic_shape_may_change_between_inferences(core, workers):
+def test_dynamic_lengths_may_change(core, workers):
     """What is handed over then lies elsewhere, and is another time as long."""
     source = ops.parameter([6], np.float32, name="x")
     rows = ops.non_zero(ops.greater(source, np.float32(0), name="more"), "i64", name="rows")
@@ -189,7 +189,7 @@ def test_submodels_of_a_diamond():
     assert kinds == [op.get_type_name() for op in small.diamond().get_ordered_ops()]
 
 
-def test_submodels_share_the_weights_of_the_model():
+def test_submodels_share_weights():
     model = small.shared_constant()
     parts = split.split_model(model, [Segment(A, ("first",)), Segment(B, ("second",))]).parts
     (matrix,) = (op for op in model.get_ordered_ops() if op.get_friendly_name() == "matrix")
@@ -198,7 +198,7 @@ def test_submodels_share_the_weights_of_the_model():
         assert own.data.ctypes.data == matrix.data.ctypes.data
 
 
-def test_a_constant_is_computed_where_it_is_read(core, workers):
+def test_constants_follow_their_readers(core, workers):
     model = small.shared_constant()
     cut = [Segment(A, ("first",)), Segment(B, ("second",))]
     parts = split.split_model(model, cut).parts
@@ -206,7 +206,7 @@ def test_a_constant_is_computed_where_it_is_read(core, workers):
     assert error(model, run(core, workers, model, cut)) <= 1e-6
 
 
-def test_outputs_that_are_read_too_twice_or_by_several_parts(core, workers):
+def test_outputs_may_have_readers(core, workers):
     """Both outputs of an operation go to different parts, one of them to two and out of the model;
     an input and a constant are outputs as they are.
     """
@@ -238,7 +238,7 @@ def test_outputs_that_are_read_too_twice_or_by_several_parts(core, workers):
     assert error(model, found) <= 1e-6
 
 
-def test_a_part_may_only_write_a_variable(core, workers):
+def test_parts_may_only_write_variables(core, workers):
     """Its sum is an output of another part, so that this one has no output at all."""
     model = small.counter()
     model.add_results([ops.result(ops.tanh(model.get_parameters()[0], name="tanh"), name="z")])
@@ -249,7 +249,7 @@ def test_a_part_may_only_write_a_variable(core, workers):
     assert error(model, run(core, workers, model, cut, inferences=2), inferences=2) <= 1e-6
 
 
-def test_parts_that_nothing_runs_in_are_left_out(core, workers):
+def test_empty_parts_are_left_out(core, workers):
     model = small.diamond()
     cut = [
         *(Segment(B, ("x",)), Segment(A, ("top", "left"))),
@@ -284,20 +284,20 @@ DIAMOND = (Segment(A, ("top",)), Segment(B, ("left",)), Segment(A, ("right",)))
         ((), "no segment has operation"),
     ],
 )
-def test_a_cut_that_does_not_fit_is_refused_in_one_line(cut, said):
+def test_wrong_cuts_are_refused(cut, said):
     with pytest.raises(UserError, match=said) as caught:
         split.split_model(small.diamond(), cut)
     assert "\n" not in str(caught.value)
 
 
-def test_a_variable_in_two_parts_is_refused():
+def test_separated_variables_are_refused():
     cut = [Segment(A, ("read",)), Segment(B, ("sum", "write"))]
     with pytest.raises(UserError, match="variable 'state'") as caught:
         split.split_model(small.counter(), cut)
     assert "\n" not in str(caught.value)
 
 
-def test_a_model_that_computes_nothing_is_refused():
+def test_empty_models_are_refused():
     source = ops.parameter([2], np.float32, name="x")
     model = ov.Model([ops.result(source, name="y")], [source], "nothing")
     with pytest.raises(UserError, match="computes nothing"):
@@ -330,7 +330,7 @@ JOINED = ("stem", "left", "largest", "right", "joint", "last", "total", "mean")
 
 @pytest.mark.parametrize("together", [("total", "mean"), ("last", "total"), ()])
 @pytest.mark.parametrize("precision", ["f32", pytest.param("bf16", marks=needs_bf16)])
-def test_tensors_are_handed_over_as_the_plug_in_keeps_them(core, workers, precision, together):
+def test_tensors_keep_plugin_formats(core, workers, precision, together):
     host = devices.resolve(f"host:{precision},{precision}")
     host = tuple(
         dataclasses.replace(device, properties={**device.properties, "PERF_COUNT": True})
@@ -374,7 +374,7 @@ def test_tensors_are_handed_over_as_the_plug_in_keeps_them(core, workers, precis
 
 
 @needs_bf16
-def test_devices_of_different_precision_hand_over(core, workers):
+def test_precisions_may_differ(core, workers):
     host = devices.resolve("host:f32,bf16")
     model = joined()
     for first in range(2):
@@ -406,7 +406,7 @@ def test_formats_change_no_value():
     np.testing.assert_allclose(found[1][0], found[0][0], rtol=1e-5, atol=1e-6)
 
 
-def test_a_part_of_thousands_of_operations_is_handed_over_in_another_order():
+def test_large_parts_change_formats():
     """What it hands over is followed back for as long as operations are unary."""
     source = value = ops.parameter([1, 4, 2, 2], np.float32, name="x")
     names = [f"add_{i}" for i in range(1500)]

@@ -50,7 +50,7 @@ def test_transfers_are_fitted_to_reads():
     assert np.sort(fit.seconds)[-1] == pytest.approx(LATENCY_S + WAIT_S)
 
 
-def test_without_time_only_the_first_chain_runs_and_it_has_a_limit():
+def test_short_limits_keep_one_chain():
     measurer = ChainMeasurer()
     measurer.shapes = [(1, 1024), (1, 4096)]
     measure(measurer, limit_s=0.0)

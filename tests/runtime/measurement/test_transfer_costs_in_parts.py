@@ -21,7 +21,7 @@ HOST = tuple(
 )
 
 
-def test_a_device_that_cannot_hold_the_model_runs_it_in_parts(monkeypatch):
+def test_small_devices_run_parts(monkeypatch):
     monkeypatch.setattr(transfer_costs, "_INFERENCES", 3)
     monkeypatch.setattr(transfer_costs, "_measure_chains", lambda *_: 1e-10)  # without weights
     model = small.residual(length=_LENGTH)
@@ -50,7 +50,7 @@ def test_a_device_that_cannot_hold_the_model_runs_it_in_parts(monkeypatch):
     assert len(transfer.num_bytes) > 1
 
 
-def test_the_cache_of_submodels_respects_the_limit_of_a_device():
+def test_cache_respects_memory_limits():
     model = small.residual(length=_LENGTH)
     # A quarter of the limit is 2.4 matrices.
     limited = dataclasses.replace(HOST[0], capacity_bytes=round(9.6 * _MATRIX_BYTES))

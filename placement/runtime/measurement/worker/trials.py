@@ -3,6 +3,7 @@
 import functools
 import gc
 import math
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -10,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from placement.runtime import processors
 from placement.runtime.devices import register_devices
 from placement.runtime.errors import FailedError, raise_if_exhausted, run_stage, summarise_error
 from placement.runtime.execution import threads
@@ -204,7 +204,7 @@ class Trials:
             if device.core is None:
                 continue
             thread = executor.workers.thread_ids[device.name]
-            cores = processors.list_thread_cores(thread)
+            cores = os.sched_getaffinity(thread)
             if cores != {device.core}:
                 listed = ", ".join(map(str, sorted(cores)))
                 cause = (
