@@ -206,7 +206,6 @@ def test_memory_limits_follow_devices(spec, capacities):
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("cores:memory=1GB", "'cores:memory=1GB' in devices .* is not that of one device"),
         ("auto:memory=1GB", "is not that of one device; give it after a device's name or 'host'"),
         ("CPU:memory=6", "'6' in devices 'CPU:memory=6' is no size of a memory; give a number"),
         ("CPU:memory=1GB:memory=2GB", "'1GB:memory=2GB' in devices"),
