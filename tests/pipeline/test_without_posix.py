@@ -49,7 +49,6 @@ NAMES |= {
 EXEMPT = {  # each stands behind a test of the system
     ("experiments/benchmarks/scale.py", "resource"),
     ("placement/runtime/processors.py", "SIGKILL"),
-    ("placement/runtime/processors.py", "sched_setaffinity"),  # asks whether there is one
     ("placement/runtime/execution/workers.py", "sched_setaffinity"),
     ("placement/runtime/measurement/worker/trials.py", "sched_getaffinity"),
 }
