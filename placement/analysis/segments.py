@@ -97,8 +97,6 @@ def latency_s(problem: Instance, placement: np.ndarray) -> float:
     return schedule(problem, placement, cut(problem, placement)).latency_s
 
 
-
-
 class _Run(NamedTuple):
     """The schedule of a row with given cuts: P segments."""
 
