@@ -2,6 +2,7 @@
 
 import difflib
 import itertools
+import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
@@ -70,13 +71,13 @@ def parse_bytes(text: str, context: str) -> int:
       context: the text that contains the size, for the error.
 
     Raises:
-      UserError: the text is no size, or less than a byte.
+      UserError: the text is not a size, or less than a byte.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmg]i?b|b)", text.strip().lower(), re.ASCII)
     num_bytes = int(float(match[1]) * _SIZE_UNITS[match[2]]) if match else 0
     if num_bytes < 1:
         raise UserError(
-            f"{text!r} in {context} is no size of a memory; give a number above 0 with a unit "
+            f"{text!r} in {context} is not a size of a memory; set a number above 0 with a unit "
             "(KB, MB, GB, KiB, MiB, GiB), such as 6GB"
         )
     return num_bytes
@@ -96,6 +97,17 @@ def check_choice(kind: str, value: str, valid: Collection[str], *, context: str 
     """
     if value not in valid:
         raise make_choice_error(kind, value, valid, context=context)
+
+
+def check_range(name: str, value: float, low: float, high: float = math.inf) -> None:
+    """Checks that a number is from `low` to `high`.
+
+    Raises:
+      UserError: it is not, or it is NaN.
+    """
+    if not low <= value <= high:
+        valid = f"from {low:,} to {high:,}" if high < math.inf else f"at least {low:,}"
+        raise UserError(f"{name}={value} is out of range; set {valid}")
 
 
 def make_choice_error(
@@ -141,7 +153,7 @@ def convert_arguments(
             raise UserError(f"{kind} {text!r} has the unknown argument {key!r}; {valid}")
         try:
             result[key] = _convert(value, defaults[key], (minimums or {}).get(key, 1))
-        except UserError as error:
+        except ValueError as error:
             message = f"{kind} {text!r} gives {key} as {value!r}; {error}; {valid}"
             raise UserError(message) from None
     return result
@@ -150,15 +162,12 @@ def convert_arguments(
 def _convert(text: str, default: Value, minimum: int) -> Value:
     if isinstance(default, bool):
         if text.lower() not in ("true", "false"):
-            raise UserError("give True or False")
+            raise ValueError("set True or False")
         return text.lower() == "true"
     if isinstance(default, int):
         if not text.isdecimal() or int(text) < minimum:
-            raise UserError(f"give a whole number of at least {minimum}")
+            raise ValueError(f"set a whole number of at least {minimum}")
         return int(text)
     if isinstance(default, float):
-        try:
-            return float(text)
-        except ValueError:
-            raise UserError("give a number") from None
+        return float(text)
     return text

@@ -1,5 +1,8 @@
 """The error for users' mistakes, as opposed to faults of the program."""
 
+import importlib
+from typing import Any
+
 
 class UserError(ValueError):
     """A mistake in the user's input: one line with the value, the valid ones and the remedy.
@@ -18,3 +21,15 @@ def missing_extra(package: str, extra: str) -> str:
       extra: the extra of pyproject.toml that installs it, such as 'solvers'.
     """
     return f"{package} is not installed; in the project's folder: pip install -e '.[{extra}]'"
+
+
+def import_extra(module: str, extra: str) -> Any:
+    """Imports a module of an optional package.
+
+    Raises:
+      UserError: the package is not installed; see `missing_extra`.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise UserError(missing_extra(module.partition(".")[0], extra)) from error

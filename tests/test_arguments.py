@@ -39,10 +39,10 @@ def test_values_are_converted():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("m:size=0", "gives size as '0'; give a whole number of at least 1"),
-        ("m:size=many", "give a whole number"),
-        ("m:rate=fast", "gives rate as 'fast'; give a number"),
-        ("m:aligned=1", "give True or False"),
+        ("m:size=0", "gives size as '0'; set a whole number of at least 1"),
+        ("m:size=many", "set a whole number"),
+        ("m:rate=fast", "gives rate as 'fast'; could not convert"),
+        ("m:aligned=1", "set True or False"),
         ("m:colour=red", "unknown argument 'colour'; valid arguments and their defaults: size=8"),
         ("m:size", "malformed argument 'size'"),
         ("m:size=1,size=2", "gives argument 'size' twice"),
@@ -98,6 +98,6 @@ def test_wrong_sizes_are_refused(text):
     with pytest.raises(UserError) as error:
         arguments.parse_bytes(text, "devices 'CPU'")
     assert str(error.value) == (
-        f"{text!r} in devices 'CPU' is no size of a memory; give a number above 0 with a unit "
+        f"{text!r} in devices 'CPU' is not a size of a memory; set a number above 0 with a unit "
         "(KB, MB, GB, KiB, MiB, GiB), such as 6GB"
     )

@@ -30,7 +30,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from placement.errors import UserError
 from placement.graphs import opgraph
 from placement.types import CostModel, OpGraph
 
@@ -90,12 +89,12 @@ def from_json(data: Any, *, name: str, objective: str, parts: int = 1) -> Worklo
         a device: 'acc0.0', 'acc0.1', ... Only 'subgraph' allows more than 1.
 
     Raises:
-      UserError: `data` does not have this format, describes no device or a node that no device
+      ValueError: `data` does not have this format, describes no device or a node that no device
         runs; `parts` does not fit the objective; or the graph is invalid (`opgraph.validate`).
     """
     place = f"workload {name!r}"
     if parts < 1 or (parts > 1 and objective != "subgraph"):
-        raise UserError(
+        raise ValueError(
             f"{place}: parts is {parts} with objective {objective!r}; give 1, or 1 and more with "
             "objective 'subgraph'"
         )
@@ -106,12 +105,12 @@ def from_json(data: Any, *, name: str, objective: str, parts: int = 1) -> Worklo
     num_hosts = _read(data, "maxCPUs", place, _COUNT)
     num_devices = num_accelerators * parts + (1 if objective == "subgraph" else num_hosts)
     if num_devices > _MAX_DEVICES:
-        raise UserError(
+        raise ValueError(
             f"{place} has {num_devices} devices: maxFPGAs is {num_accelerators}, of {parts} parts "
             f"each, and maxCPUs {num_hosts}; give at most {_MAX_DEVICES} in all"
         )
     if not num_devices:
-        raise UserError(f"{place} has no device: maxFPGAs and maxCPUs are 0; raise one of them")
+        raise ValueError(f"{place} has no device: maxFPGAs and maxCPUs are 0; raise one of them")
     accelerator_names = [f"acc{number}" for number in range(num_accelerators)]
     if parts > 1:
         accelerator_names = [f"{acc}.{part}" for acc in accelerator_names for part in range(parts)]
@@ -123,7 +122,7 @@ def from_json(data: Any, *, name: str, objective: str, parts: int = 1) -> Worklo
     is_host = accelerator < 0
     for number, node in enumerate(nodes):
         if not is_host.any() and not node.is_supported:
-            raise UserError(
+            raise ValueError(
                 f"{place}, nodes[{number}]: supportedOnFpga is false, but maxCPUs is 0, so that no "
                 "device runs it; support it or raise maxCPUs"
             )
@@ -166,7 +165,7 @@ def _read_nodes(data: Any, place: str) -> list[_Node]:
     number_by_id: dict[int, int] = {}
     for number, node in enumerate(nodes):
         if (first := number_by_id.setdefault(node.id, number)) != number:
-            raise UserError(
+            raise ValueError(
                 f"{place}, nodes[{number}]: id is {node.id}, as is that of nodes[{first}];"
                 " ids must be unique: renumber one of them"
             )
@@ -180,7 +179,7 @@ def _read_edges(data: Any, place: str, index_by_id: dict[int, int]) -> list[_Edg
         ends = {f: _read(record, f, edge_place, _INTEGER) for f in ("sourceId", "destId")}
         for field, node_id in ends.items():
             if node_id not in index_by_id:
-                raise UserError(
+                raise ValueError(
                     f"{edge_place}: {field} is {node_id}, which is no node's id; give the id of a "
                     "node or drop the edge"
                 )
@@ -213,21 +212,18 @@ def _make_graph(nodes: list[_Node], edges: list[_Edge], name: str) -> OpGraph:
             f"{op_name}.{node.id}" if counts[op_name] > 1 else op_name
             for op_name, node in zip(op_names, nodes, strict=True)
         ]
-    try:
-        return opgraph.make_graph(
-            name=name,
-            op_names=op_names,
-            op_types=["WorkloadBackward" if node.is_backward else "Workload" for node in nodes],
-            senders=[edge.source for edge in edges],
-            receivers=[edge.dest for edge in edges],
-            edge_bytes=np.rint(tensor_bytes)[tensors],
-            weight_bytes=np.rint([node.size for node in nodes]),
-            colocation=colocation,
-            tensors=tensors,
-            backward=[node.is_backward for node in nodes],
-        )
-    except opgraph.InvalidGraphError as error:
-        raise UserError(str(error)) from error
+    return opgraph.make_graph(
+        name=name,
+        op_names=op_names,
+        op_types=["WorkloadBackward" if node.is_backward else "Workload" for node in nodes],
+        senders=[edge.source for edge in edges],
+        receivers=[edge.dest for edge in edges],
+        edge_bytes=np.rint(tensor_bytes)[tensors],
+        weight_bytes=np.rint([node.size for node in nodes]),
+        colocation=colocation,
+        tensors=tensors,
+        backward=[node.is_backward for node in nodes],
+    )
 
 
 class _FieldType(NamedTuple):
@@ -270,7 +266,7 @@ def _read(
       default: the default; without one the field is required.
     """
     if not isinstance(record, dict):
-        raise UserError(
+        raise ValueError(
             f"{place} is {reprlib.repr(record)}; give a JSON object with the field {field}, "
             f"{field_type.valid}"
         )
@@ -278,7 +274,7 @@ def _read(
     if value is None and default is not _REQUIRED:
         return default
     if value is None:
-        raise UserError(f"{place} has no {field}; give {field_type.valid}")
+        raise ValueError(f"{place} has no {field}; give {field_type.valid}")
     if not field_type.accepts(value):
-        raise UserError(f"{place}: {field} is {reprlib.repr(value)}; give {field_type.valid}")
+        raise ValueError(f"{place}: {field} is {reprlib.repr(value)}; give {field_type.valid}")
     return value

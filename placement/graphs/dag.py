@@ -75,18 +75,12 @@ def check_order(graph: OpGraph, order: Array) -> None:
       UserError: it does not have every operation once, or has a reader before its input.
     """
     order = np.asarray(order)
-    if order.shape != (graph.num_ops,) or (np.sort(order) != np.arange(graph.num_ops)).any():
-        raise UserError(
-            f"the order does not have each of the {graph.num_ops} operations of graph "
-            f"{graph.name!r} once; give a permutation of 0 to {graph.num_ops - 1}"
-        )
     position = np.argsort(order)
-    late = np.flatnonzero(position[graph.senders] > position[graph.receivers])
-    if len(late):
-        sender, receiver = graph.senders[late[0]], graph.receivers[late[0]]
+    is_permutation = np.array_equal(np.sort(order), np.arange(graph.num_ops))
+    if not is_permutation or (position[graph.senders] > position[graph.receivers]).any():
         raise UserError(
-            f"the order has operation {graph.op_names[receiver]!r} before its input "
-            f"{graph.op_names[sender]!r}; give a topological order"
+            f"the order of graph {graph.name!r} is not a topological order; set one that has each "
+            f"of the {graph.num_ops} operations once, after its inputs"
         )
 
 

@@ -22,7 +22,7 @@ _DTYPES = {"flops": np.float64, "backward": bool}  # other arrays have whole num
 
 
 class InvalidGraphError(ValueError):
-    """An error in the arrays of a graph; readers of users' files turn it into a `UserError`."""
+    """An error in the arrays of a graph; `files.convert` turns it into a `UserError`."""
 
 
 class OptionalFields(TypedDict, total=False):

@@ -22,7 +22,6 @@ from jax.flatten_util import ravel_pytree
 from jax.interpreters import partial_eval
 
 from placement import arguments
-from placement.errors import UserError
 from placement.learning import advantages
 from placement.types import Array, LogProb, Params, Policy, Sample
 
@@ -149,12 +148,8 @@ def make_learner(
         ("returns", settings.returns, _RETURNS),
     ):
         arguments.check_choice(setting, value, valid)
-    if settings.num_samples < 1:
-        raise UserError(f"num_samples={settings.num_samples}: give at least 1")
-    if settings.baseline in _COMPARING_BASELINES and settings.num_samples < 2:
-        raise UserError(
-            f"num_samples={settings.num_samples}: the {settings.baseline} baseline needs at least 2"
-        )
+    is_comparing = settings.baseline in _COMPARING_BASELINES  # samples with each other
+    arguments.check_range("num_samples", settings.num_samples, 2 if is_comparing else 1)
     rate: Any = settings.learning_rate
     if settings.learning_rate_decay != 1:
         rate = optax.exponential_decay(

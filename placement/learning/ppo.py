@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import jraph
 
+from placement import arguments
 from placement.errors import UserError
 from placement.learning import base
 from placement.types import Array, Params, Policy
@@ -46,15 +47,13 @@ def make_learner(
       UserError: `base.make_learner` refuses the settings, or the samples do not split into
         minibatches.
     """
-    if epochs < 1:
-        raise UserError(f"epochs={epochs}: give at least 1")
+    arguments.check_range("epochs", epochs, 1)
+    arguments.check_range("clip", clip, 0, 1)
     if num_minibatches < 1 or settings.num_samples % num_minibatches:
         raise UserError(
             f"num_samples={settings.num_samples} does not split into "
             f"num_minibatches={num_minibatches} equal shares; give a divisor"
         )
-    if not 0 < clip < 1:
-        raise UserError(f"clip={clip}: give a share between 0 and 1")
 
     def loss(
         params: Params, graph: jraph.GraphsTuple, batch: base.Batch, num_updates: Array

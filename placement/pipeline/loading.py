@@ -1,5 +1,6 @@
 """The objects of an experiment, made from its settings: networks, problems and candidates."""
 
+import functools
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -117,17 +118,11 @@ def check_settings(settings: Settings) -> None:
     arguments.check_choice("backend", settings.backend, tuple(BACKENDS))
     for key in ("budget", "time_limit_s", "measure_s"):
         if not (value := getattr(settings, key)) > 0:
-            raise UserError(f"{key}={value} leaves nothing to run; give {key} > 0")
-    if not 0 <= settings.max_error < np.inf:
-        raise UserError(
-            f"max_error={settings.max_error} is no size of an error; give a positive number, such "
-            "as 0.01, or 0 for the default of each precision"
-        )
-    if settings.seed < 0 or settings.seed + max(settings.seeds, settings.members) > NUM_SEEDS:
-        raise UserError(
-            f"seed={settings.seed} and the seeds that follow it must be from 0 to {NUM_SEEDS - 1}; "
-            "give a smaller one, or fewer seeds"
-        )
+            raise UserError(f"{key}={value} leaves nothing to run; set {key} > 0")
+    arguments.check_range("max_error", settings.max_error, 0)
+    arguments.check_range("seeds", settings.seeds, 1)
+    last_seed = NUM_SEEDS - max(settings.seeds, settings.members)
+    arguments.check_range("seed", settings.seed, 0, last_seed)
 
 
 def check_graph(graph: str) -> None:
@@ -140,7 +135,7 @@ def check_graph(graph: str) -> None:
     if path is None:
         arguments.check_choice("network", graph.partition(":")[0], (synthetic.NAME, *zoo.names()))
     elif not path.exists():
-        raise UserError(f"no file {str(path)!r}; give the path of a model or of a workload")
+        raise UserError(f"no file {str(path)!r}; pass the path of a model or of a workload")
 
 
 def load_network(settings: Settings) -> Network:
@@ -157,7 +152,7 @@ def load_network(settings: Settings) -> Network:
     if name.split(":")[0] == synthetic.NAME:
         if step is not None:
             raise UserError(
-                f"graph={settings.graph!r} has no weights to train; give a network of the zoo or a "
+                f"graph={settings.graph!r} has no weights to train; use a network of the zoo or a "
                 "model's path with training=1"
             )
         workload = synthetic.build_workload(name)
@@ -173,7 +168,7 @@ def load_network(settings: Settings) -> Network:
     extraction = extract.op_graph(model, name=label, constants=settings.constants)
     if not operations.computed_names(model):
         raise UserError(
-            f"graph={settings.graph!r} has no operation that a device could run; give a model that "
+            f"graph={settings.graph!r} has no operation that a device could run; use a model that "
             "computes something of its inputs"
         )
     if step is None:
@@ -275,7 +270,7 @@ def _split_training(graph: str) -> tuple[str, dict[str, Any] | None]:
     if step["training"] > 1 or "training" not in step_values:
         raise UserError(
             f"graph {graph!r} gives {', '.join(step_values)}; a step of training is training=1: "
-            "give that beside, or leave all of them out"
+            "add that, or leave all of them out"
         )
     rest = ",".join(f"{key}={value}" for key, value in values.items() if key not in _TRAINING)
     return f"{name}:{rest}" if rest else name, step if step["training"] else None
@@ -285,10 +280,11 @@ def _read_workload(path: Path, arguments_text: str, settings: Settings) -> Netwo
     """Reads a workload file."""
     values = arguments.split_arguments(settings.graph)[1] if arguments_text else {}
     parts = arguments.convert_arguments(settings.graph, values, {"parts": 1})["parts"]
-    data = files.read_json(path, object, remedy="give a workload's file")
-    return _make_workload_network(
-        workloads.from_json(data, name=path.stem, objective=settings.objective, parts=parts)
+    read = functools.partial(
+        workloads.from_json, name=path.stem, objective=settings.objective, parts=parts
     )
+    workload = files.read_json(path, object, read, remedy="pass the file of a workload")
+    return _make_workload_network(workload)
 
 
 def _make_workload_network(workload: workloads.Workload) -> Network:

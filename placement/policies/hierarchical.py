@@ -53,7 +53,6 @@ import jax.numpy as jnp
 import jraph
 
 from placement import arguments
-from placement.errors import UserError
 from placement.policies import base, colocrl, distributions, seq2seq
 from placement.types import Array, LogProb, Params, Policy, Sample
 
@@ -93,14 +92,9 @@ def make(
       UserError: the grouping is unknown, or a hyper-parameter is out of range.
     """
     arguments.check_choice("grouping", grouping, GROUPINGS)
-    if num_groups < 0:
-        raise UserError(
-            f"num_groups={num_groups} leaves no group; give at least 1, or 0 for the least of "
-            f"{_MAX_GROUPS} and {_GROUPS_PER_DEVICE} a device"
-        )
+    arguments.check_range("num_groups", num_groups, 0)
+    arguments.check_range("slices", slices, 0)
     num_groups = num_groups or min(_MAX_GROUPS, _GROUPS_PER_DEVICE * num_devices)
-    if not slices >= 0:
-        raise UserError(f"slices={slices} would push operations apart; give at least 0")
     settings = seq2seq.Settings(num_devices, hidden_size, aligned, stay)
     if grouping == "none":
         return colocrl.make(**dataclasses.asdict(settings))

@@ -81,7 +81,6 @@ import jax.numpy as jnp
 import jraph
 
 from placement import arguments
-from placement.errors import UserError
 from placement.graphs.features import DEFAULT_BLOCKS
 from placement.instance import Instance
 from placement.policies import (
@@ -276,8 +275,7 @@ def make(
     Raises:
       UserError: `uniform` is out of range, or `scores` is unknown.
     """
-    if not 0 <= uniform <= 1:
-        raise UserError(f"uniform={uniform} is out of range; give a share from 0 to 1")
+    arguments.check_range("uniform", uniform, 0, 1)
     arguments.check_choice("scores", scores, ("learned", "prior"))
     del num_devices
     network = _Network(hidden_size, num_layers, float(scores == "learned"))

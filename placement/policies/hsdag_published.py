@@ -73,7 +73,6 @@ import jax.numpy as jnp
 import jraph
 
 from placement import arguments
-from placement.errors import UserError
 from placement.policies import base, distributions, graph_parsing
 from placement.policies.graph_parsing import Edges
 from placement.types import Array, LogProb, Params, Policy, Sample
@@ -309,8 +308,7 @@ def make(
       UserError: `pooling` is unknown, or the dropout is out of range.
     """
     arguments.check_choice("pooling", pooling, ("kept", "inside"))
-    if not 0 <= dropout < 1:
-        raise UserError(f"dropout={dropout} is out of range; give a share below 1")
+    arguments.check_range("dropout", dropout, 0, 0.99)
 
     def make_network(graph: jraph.GraphsTuple) -> Network:
         return Network(hidden_size, graph.nodes["features"].shape[1], num_devices, dropout)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import openvino as ov
 
-from placement.errors import UserError, missing_extra
+from placement.errors import UserError, import_extra
 from placement.runtime.devices import Device
 from placement.runtime.measurement.conditions import Conditions
 from placement.runtime.measurement.local import MAX_CHUNK_SIZE, LocalMeasurer
@@ -106,11 +106,7 @@ def _connect() -> Any:
     """
     # Ray then does not collapse repeated lines of the hosts, which is itself a message.
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "^")
-    try:
-        import ray
-    except ImportError as error:
-        missing = missing_extra("ray", "distributed")
-        raise UserError(f"{missing}, or set measure_on='here'") from error
+    ray = import_extra("ray", "distributed")
     if ray.is_initialized():
         return ray
     address = os.environ.get("RAY_ADDRESS") or "auto"

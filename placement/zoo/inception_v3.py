@@ -11,7 +11,7 @@ from string import ascii_lowercase
 import openvino as ov
 from openvino import opset13 as ops
 
-from placement.errors import UserError
+from placement import arguments
 from placement.zoo import layers
 
 _Step = tuple[str, int, tuple[int, int], int]
@@ -54,11 +54,7 @@ def inception_v3(
     Raises:
       UserError: the images are too small, or no channel is left.
     """
-    if size < _MIN_SIZE:
-        raise UserError(
-            f"inception_v3 reduces images of size={size} to nothing; "
-            f"give a size of at least {_MIN_SIZE}"
-        )
+    arguments.check_range("size", size, _MIN_SIZE)
     images = layers.parameter("images", (batch, 3, size, size), ov.Type.f32)
     x = _stem(_transform_input(images), width)
     for i in range(early):

@@ -31,7 +31,6 @@ import numpy as np
 from placement import arguments
 from placement.costs import workloads
 from placement.costs.workloads import Optimum, Workload
-from placement.errors import UserError
 
 FAMILY = "known_optimum"
 OPTIMUM_S = 1.0
@@ -70,19 +69,10 @@ def build(text: str) -> Workload:
         text, values, _DEFAULTS, minimums={"devices": 2, "density": 0, "seed": 0}
     )
     num_ops, num_devices, density = sizes["ops"], sizes["devices"], sizes["density"]
-    if not num_devices <= num_ops <= _MAX_OPS:
-        raise UserError(
-            f"graph {text!r} has {num_ops} operations on {num_devices} devices; give at least one "
-            f"operation for each device and at most {_MAX_OPS:,} in all"
-        )
-    if density > 100:
-        raise UserError(f"graph {text!r} gives density as {density}; give a percentage, 0 to 100")
+    arguments.check_range(f"graph {text!r}: ops", num_ops, num_devices, _MAX_OPS)
+    arguments.check_range(f"graph {text!r}: density", density, 0, 100)
     max_edges = num_ops * (num_ops - 1) // 2 * density // 100
-    if max_edges > _MAX_EDGES:
-        raise UserError(
-            f"graph {text!r} may have {max_edges:,} edges; give a lower density or fewer "
-            f"operations, for at most {_MAX_EDGES:,}"
-        )
+    arguments.check_range(f"graph {text!r}: number of edges", max_edges, 0, _MAX_EDGES)
     rng = np.random.default_rng(sizes["seed"])
     schedule = _draw_schedule(rng, num_ops, num_devices)
     transfer = round(_TICKS * num_devices / num_ops)

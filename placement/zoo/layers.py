@@ -22,6 +22,7 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as ops
 
+from placement import arguments
 from placement.errors import UserError
 
 SEED = 2024
@@ -150,13 +151,8 @@ def scaled(channels: int, percent: int) -> int:
     Raises:
       UserError: no channel is left.
     """
-    pairs = (channels * percent + 100) // 200
-    if not pairs:
-        raise UserError(
-            f"width={percent} leaves none of {channels} channels; "
-            f"give a width of at least {-(-100 // channels)} percent"
-        )
-    return 2 * pairs
+    arguments.check_range("width", percent, -(-100 // channels))  # less leaves no channel
+    return 2 * ((channels * percent + 100) // 200)
 
 
 def parameter(name: str, shape: Sequence[int], dtype: ov.Type) -> ov.Node:

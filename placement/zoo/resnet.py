@@ -5,7 +5,7 @@ from collections.abc import Callable
 import openvino as ov
 from openvino import opset13 as ops
 
-from placement.errors import UserError
+from placement import arguments
 from placement.zoo import layers
 
 # (width of the 3x3, stride of the first block) of each stage.
@@ -80,8 +80,7 @@ def two_stream(*, depth: int = 50, width: int = 100, size: int = 224, batch: int
 
 def _features(images: layers.Value, prefix: str, depth: int, percent: int) -> ov.Node:
     """Builds all but the classifier: [B, C, H, W] -> [B, 2048 or 512, H / 32, W / 32]."""
-    if depth not in _DEPTHS:
-        raise UserError(f"no ResNet has depth={depth}; give one of {', '.join(map(str, _DEPTHS))}")
+    arguments.check_choice("depth", str(depth), tuple(map(str, _DEPTHS)))
     block, counts = _DEPTHS[depth]
     stem = layers.scaled(64, percent)
     x: layers.Value = layers.conv_relu(images, f"{prefix}conv1", stem, (7, 7), stride=2, pad=(3, 3))

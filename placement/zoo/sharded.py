@@ -127,14 +127,10 @@ def build(text: str) -> OpGraph:
     sizes = arguments.convert_arguments(text, values, {"family": family, **_DEFAULTS})
     size, shards, layers = sizes["size"], sizes["shards"], sizes["layers"]
     if size % shards:
-        raise UserError(f"graph {text!r} cuts {size} rows into {shards} shards; give a divisor")
+        raise UserError(f"graph {text!r} cuts {size} rows into {shards} shards; set a divisor")
     # A transformer's block has six products and less than 32 other operations for each block.
     num_ops = layers * (6 * shards + 32) * shards**2
-    if num_ops > _MAX_OPS:
-        raise UserError(
-            f"graph {text!r} may have {num_ops:,} operations; give fewer shards or layers, for at "
-            f"most {_MAX_OPS:,}"
-        )
+    arguments.check_range(f"graph {text!r}: number of operations", num_ops, 1, _MAX_OPS)
     builder, block = _Builder(), _Block(size // shards, size // shards)
     x = [[builder.add("Parameter", (), block, 0.0) for _ in range(shards)] for _ in range(shards)]
     FAMILIES[family](builder, x, block, layers)

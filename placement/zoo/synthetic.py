@@ -21,7 +21,6 @@ import numpy as np
 
 from placement import arguments
 from placement.costs.workloads import Workload
-from placement.errors import UserError
 from placement.graphs import opgraph
 from placement.types import OpGraph
 from placement.zoo import known_optimum, sharded, task_graphs
@@ -75,14 +74,11 @@ def build_workload(text: str) -> Workload | None:
       The workload; None if graphs of the family have no devices and costs.
 
     Raises:
-      UserError: the text names no synthetic graph, the family does not exist, or an argument of
-        the family's function in `_WORKLOADS` is not valid.
+      UserError: the text is not that of a synthetic graph, or the family does not exist, or an
+        argument of the family's function in `_WORKLOADS` is not valid.
     """
     name, values = arguments.split_arguments(text)
-    if name != NAME:
-        raise UserError(
-            f"{text!r} names no synthetic graph; write {NAME}:family=layered,ops=1000,seed=0"
-        )
+    arguments.check_choice("synthetic graph", name, (NAME,))
     family = values.get("family", "layered")
     arguments.check_choice("family", family, summaries(), context=f"graph {text!r}")
     return _WORKLOADS[family](text) if family in _WORKLOADS else None

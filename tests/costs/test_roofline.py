@@ -61,10 +61,7 @@ def test_kinds_that_occur_several_times_are_numbered(spec, names):
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ("cpu,gpu", "'cpu,gpu' do not start with 'roofline:'"),
-        ("", "'' do not start"),
-        ("roofline:", "name no kind"),
-        ("roofline: , ", "name no kind"),
+        ("roofline:", "unknown kind ''"),
         ("roofline:cpu,tpu", "unknown kind 'tpu'"),
         ("roofline:cpu,,gpu", "unknown kind ''"),
         ("roofline:cpu,gpu0", "unknown kind 'gpu0'"),
@@ -79,7 +76,7 @@ def test_a_malformed_list_is_refused_in_one_line_that_names_the_kinds(spec, said
 
 @pytest.mark.parametrize("name", ["CPU", "tpu", "gpu.0", ""])
 def test_a_device_of_no_kind_is_refused(name):
-    with pytest.raises(UserError, match="is not described; give names of the kinds cpu, igpu"):
+    with pytest.raises(UserError, match=r"unknown kind .* valid: cpu, igpu"):
         roofline.cost_model(helpers.chain(2), ("cpu", name))
 
 

@@ -67,7 +67,7 @@ MISTAKES = {
     "a solver of another objective": (["--config.method=heft"], ["'heft'", "makespan"]),
     "no solver": (["--task=solve", "--config.methods=hsdag"], ["hsdag", "graph_cut"]),
     "nothing to deploy": (["--task=deploy"], ["no placement.json", "place the model"]),
-    "a negative seed": (["--config.seed=-1"], ["seed=-1", "from 0 to 2147483647"]),
+    "a negative seed": (["--config.seed=-1"], ["seed=-1", "from 0 to 2,147,483,640"]),
     "several methods to place": (["--config.method=hsdag,random"], ["compare several"]),
 }
 
@@ -146,7 +146,7 @@ def test_missing_flags_are_one_line(flags, words, tmp_path: Path) -> None:
 
 def test_names_run_installed_configurations(tmp_path: Path, monkeypatch) -> None:
     for name in ("quickstart", "mine", "mine.py"):
-        (tmp_path / name).write_text("raise AssertionError")
+        (tmp_path / name).write_text("get_config = dict")
     monkeypatch.chdir(tmp_path)
     assert main._find_config("quickstart") == usage.CONFIGS / "quickstart.py"
     with pytest.raises(UserError, match="unknown configuration 'mine'"):

@@ -90,7 +90,7 @@ def test_failures_become_less_likely(make):
         ({"failed": "never"}, "unknown failed 'never'; valid: worst, constant"),
         (
             {"num_samples": 1},
-            "num_samples=1: the leave_one_out baseline needs at least 2|num_samples=1 does not",
+            "num_samples=1 is out of range; set at least 2|num_samples=1 does not",
         ),
     ],
 )

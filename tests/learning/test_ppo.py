@@ -111,10 +111,10 @@ def test_an_update_takes_a_step_a_minibatch_in_every_epoch():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"epochs": 0}, "epochs=0: give at least 1"),
+        ({"epochs": 0}, "epochs=0 is out of range; set at least 1"),
         ({"num_minibatches": 3}, "num_samples=8 does not split into num_minibatches=3 equal"),
         ({"num_minibatches": 0}, "num_samples=8 does not split into num_minibatches=0 equal"),
-        ({"clip": 0.0}, "clip=0.0: give a share between 0 and 1"),
+        ({"clip": -0.1}, "clip=-0.1 is out of range; set from 0 to 1"),
     ],
 )
 def test_impossible_hyper_parameters_are_refused_in_one_line(changes, message):

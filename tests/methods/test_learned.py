@@ -147,12 +147,12 @@ def test_features_are_left_out_by_name():
         ("hsdag:variant=released,faults=some", "unknown faults 'some'; valid: 0, 1"),
         ("hsdag:faults=0", "unknown argument 'faults'"),
         ("hsdag:variant=paper,pooling=all", "unknown pooling 'all'; valid: kept, inside"),
-        ("hsdag:variant=paper,dropout=1", "give a share below 1"),
+        ("hsdag:variant=paper,dropout=1", "dropout=1.0 is out of range"),
         ("hsdag:returns=all", "unknown returns 'all'; valid: to_go, episode"),
         ("hsdag:reward=speed", "unknown reward 'speed'"),
         ("hsdag:reward=sqrt", "leave reward=log"),
         ("hierarchical:grouping=some", "unknown grouping 'some'"),
-        ("hsdag:num_samples=1", "leave_one_out baseline needs at least 2"),
+        ("hsdag:num_samples=1", "num_samples=1 is out of range; set at least 2"),
     ],
 )
 def test_mistakes_are_answered_in_one_line(text, said):

@@ -109,7 +109,7 @@ def test_missing_matplotlib_names_the_extra(tmp_path, monkeypatch):
     ("given", "said"),
     [
         ({"methods": "anneal"}, "unknown method 'anneal': did you mean 'annealing'?"),
-        ({"seeds": 0}, "seeds=0 leaves nothing to run"),
+        ({"seeds": 0}, "seeds=0 is out of range"),
         ({"graphs": "nothing.onnx"}, "no file 'nothing.onnx'"),
     ],
 )

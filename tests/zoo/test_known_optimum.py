@@ -94,11 +94,11 @@ def test_a_run_has_the_devices_of_the_graph_and_the_optimum_as_its_bound(tmp_pat
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("ops=3,devices=4", "3 operations on 4 devices; give at least one"),
-        ("ops=20001", "at most 20,000"),
-        ("ops=5000", "may have 1,249,750 edges; .* at most 1,000,000"),
+        ("ops=3,devices=4", "ops=3 is out of range; set from 4 to 20,000"),
+        ("ops=20001", "to 20,000"),
+        ("ops=5000", "number of edges=1249750 .* to 1,000,000"),
         ("devices=1", "devices as '1'.* at least 2"),
-        ("density=101", "density as 101; give a percentage, 0 to 100"),
+        ("density=101", "density=101 is out of range; set from 0 to 100"),
         ("density=half", "density as 'half'"),
         ("width=2", "unknown argument 'width'.* density=10"),
         ("ops=2000,devices=1025", "give at most 1024"),

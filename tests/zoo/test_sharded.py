@@ -58,8 +58,8 @@ def test_a_row_of_blocks_waits_for_its_statistic():
 @pytest.mark.parametrize(
     ("sizes", "said"),
     [
-        ("size=10,shards=4", "10 rows into 4 shards; give a divisor"),
-        ("shards=16", "may have 32,768 operations; give fewer shards"),
+        ("size=10,shards=4", "10 rows into 4 shards; set a divisor"),
+        ("shards=16", "number of operations=32768 is out of range"),
         ("width=2", "unknown argument 'width'"),
         ("layers=0", "layers as '0'"),
     ],

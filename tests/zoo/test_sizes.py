@@ -138,11 +138,11 @@ def test_weights_of_an_odd_number_of_inputs_are_not_zero():
     [
         ("bert:hidden=100", "hidden=100 among heads=12; give .* multiple of heads, such as 108"),
         ("bert:heads=7", "hidden=768 among heads=7; give .* such as 770"),
-        ("inception_v3:size=74", "size=74 to nothing; give a size of at least 75"),
-        ("inception_v3:width=3", "width=3 leaves none of 32 channels; .* at least 4 percent"),
-        ("resnet:width=1", "width=1 leaves none of 64 channels; .* at least 2 percent"),
-        ("resnet:depth=20", "depth=20; give one of 18, 34, 50, 101, 152"),
-        ("two_stream:depth=51", "depth=51; give one of 18, 34, 50, 101, 152"),
+        ("inception_v3:size=74", "size=74 is out of range; set at least 75"),
+        ("inception_v3:width=3", "width=3 is out of range; set at least 4"),
+        ("resnet:width=1", "width=1 is out of range; set at least 2"),
+        ("resnet:depth=20", "unknown depth '20'.* 18, 34, 50, 101, 152"),
+        ("two_stream:depth=51", "unknown depth '51'.* 18, 34, 50, 101, 152"),
         ("rnnlm:hidden=1000000000000", "does not fit in memory; give smaller sizes"),
     ],
 )

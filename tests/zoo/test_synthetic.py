@@ -159,7 +159,7 @@ def test_edges_carry_their_senders_output(family):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("resnet50", "names no synthetic graph"),
+        ("resnet50", "unknown synthetic graph 'resnet50'"),
         ("synthetic:family=tree", "chain, fork_join, layered, series_parallel"),
         (
             "synthetic:family=chain,width=2",

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from placement import arguments, files
-from placement.errors import UserError
 from placement.pipeline import checkpoints, graph_labels, loading, method_runs, target, workdirs
 from placement.pipeline.console import faults, progress
 from placement.pipeline.console.compilation_cache import limit_compiled
@@ -79,8 +78,6 @@ def run(
     """
     started_s = time.monotonic()
     methods, extra = _methods(settings, display)
-    if settings.seeds < 1:
-        raise UserError(f"seeds={settings.seeds} leaves nothing to run; give seeds > 0")
     loading.check_settings(settings)
     graphs = arguments.split_list(settings.graphs or settings.graph)
     for graph in graphs:

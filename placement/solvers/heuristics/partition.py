@@ -26,7 +26,7 @@ import chex
 import numpy as np
 from scipy import sparse
 
-from placement.errors import UserError, missing_extra
+from placement.errors import import_extra
 from placement.instance import Instance
 from placement.simulators import ranks
 
@@ -146,7 +146,7 @@ def from_scotch(text: str, num_vertices: int, num_parts: int) -> np.ndarray:
         vertices, parts = pairs[np.argsort(pairs[:, 0])].T
         if np.array_equal(vertices, np.arange(num_vertices)) and (parts < num_parts).all():
             return parts
-    raise UserError(
+    raise RuntimeError(
         f"Scotch's output {text[:40]!r}... does not map each of {num_vertices} vertices to a part "
         f"below {num_parts}; check that the program that was run is Scotch's gmap"
     )
@@ -206,10 +206,7 @@ def _scale(values: np.ndarray, total: int) -> np.ndarray:
 
 
 def _metis(graph: WeightedGraph, shares: np.ndarray, seed: int) -> np.ndarray:
-    try:
-        import pymetis
-    except ImportError as error:
-        raise UserError(missing_extra("pymetis", "solvers")) from error
+    pymetis = import_extra("pymetis", "solvers")
     adjacency = graph.adjacency
     _, parts = pymetis.part_graph(
         len(shares),
@@ -223,10 +220,7 @@ def _metis(graph: WeightedGraph, shares: np.ndarray, seed: int) -> np.ndarray:
 
 
 def _kahip(graph: WeightedGraph, shares: np.ndarray, seed: int) -> np.ndarray:
-    try:
-        import kahip
-    except ImportError as error:
-        raise UserError(missing_extra("kahip", "solvers")) from error
+    kahip = import_extra("kahip", "solvers")
     adjacency = graph.adjacency
     csr = (adjacency.indptr, adjacency.data, adjacency.indices)
     _, parts = kahip.kaffpa(graph.weights, *csr, len(shares), 0.03, True, seed, _ECO)

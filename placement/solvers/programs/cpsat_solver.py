@@ -12,7 +12,7 @@ from typing import Any
 import chex
 import numpy as np
 
-from placement.errors import UserError, missing_extra
+from placement.errors import import_extra
 from placement.solvers import native
 from placement.solvers.limits import SearchLimits
 from placement.solvers.programs.program import Outcome, Program
@@ -31,11 +31,7 @@ def import_cp_model() -> Any:
     Raises:
       UserError: ortools is not installed.
     """
-    try:
-        from ortools.sat.python import cp_model
-    except ImportError as error:
-        raise UserError(missing_extra("ortools", "solvers")) from error
-    return cp_model
+    return import_extra("ortools.sat.python.cp_model", "solvers")
 
 
 def solve(
