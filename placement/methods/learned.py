@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import importlib
 import inspect
-import math
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,10 +18,8 @@ from typing import Any, NamedTuple
 import jax
 import jraph
 import numpy as np
-import psutil
 
 from placement import arguments
-from placement.errors import UserError
 from placement.graphs import features
 from placement.instance import Instance
 from placement.learning import base, local_search, mesh, ppo, reinforce, trainer
@@ -203,36 +200,6 @@ def _read_installed(
     )
 
 
-def check_fits(method: str, learner: base.Learner, graph: jraph.GraphsTuple) -> None:
-    """Refuses hyper-parameters whose arrays do not fit into this machine's memory.
-
-    JAX would end the process. Methods without arguments are not checked, since that takes up to a
-    second.
-
-    Raises:
-      UserError: in one line.
-    """
-    if ":" not in method:
-        return
-
-    def count_bytes(tree: Any) -> int:
-        return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
-
-    available_bytes = psutil.virtual_memory().total
-    try:
-        state = jax.eval_shape(learner.init, jax.random.PRNGKey(0), graph)
-        sample = jax.eval_shape(learner.sample, state, graph)[1]
-        # An update holds the old state and the new one.
-        required_bytes: float = 2 * count_bytes(state) + count_bytes(sample)
-    except OverflowError:  # no array is that large
-        required_bytes = math.inf
-    if required_bytes > available_bytes:
-        raise UserError(
-            f"method={method!r} needs {required_bytes / 2**30:,.0f} GiB at least, and this machine "
-            f"has {available_bytes / 2**30:,.0f}; give smaller hyper-parameters"
-        )
-
-
 class Search(NamedTuple):
     """A learned method on one problem."""
 
@@ -246,11 +213,10 @@ class Search(NamedTuple):
         """Makes the method and reads the problem as its policy does.
 
         Raises:
-          UserError: as `make` and `check_fits`.
+          UserError: as `make`.
         """
         method = make(name, len(problem.devices), is_measured)
         policy_input = method.read(problem)
-        check_fits(name, method.learner, policy_input.graph)
         return cls(method, policy_input, problem, is_measured)
 
     def start(self, seed: int, evaluate: Evaluate) -> trainer.Progress:

@@ -182,7 +182,6 @@ def _train(
     Returns:
       The outcome, for pretraining.json.
     """
-    learned.check_fits(settings.method, method.learner, _example(settings.method, batches))
     learn = _POLICIES[settings.method.split(":")[0]].learn
     path = workdir / "pretraining.msgpack"
     limits = ("budget", "time_limit_s")  # may differ when a run continues another
