@@ -26,11 +26,11 @@ FLAGS = ("--task=compare", "--config.objective=max_load", "--config.methods=topo
         (["synthetic:family=chain,ops=9,seed=1"], ["synthetic:family=chain,ops=9,seed=1"]),
     ],
 )
-def test_labels_are_as_short_as_tells_graphs_apart(graphs, wanted):
+def test_labels_are_short(graphs, wanted):
     assert graph_labels.distinct(graphs) == wanted
 
 
-def test_spellings_of_a_path_are_one_graph(tmp_path, monkeypatch):
+def test_spellings_are_one_graph(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a").mkdir()
     (tmp_path / "a/m.onnx").touch()
@@ -57,7 +57,7 @@ def models(tmp_path) -> Path:
 SOLVERS = ("--config.devices=auto", "--config.budget=64")
 
 
-def test_every_model_has_a_cell_and_a_name_of_its_own(models, tmp_path):
+def test_every_model_has_a_cell(models, tmp_path):
     workdir = tmp_path / "run"
     names = ("x/m.json", "y/m.json", "x_m.json", "z/k.json", "x/../x/m.json")
     graphs = ",".join(f"{models}/{name}" for name in names)
@@ -91,7 +91,7 @@ def test_every_model_has_a_cell_and_a_name_of_its_own(models, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["asked.json", "summary.json"])
-def test_a_cell_whose_files_are_corrupt_runs_again(models, tmp_path, name):
+def test_corrupt_cells_run_again(models, tmp_path, name):
     workdir = tmp_path / "run"
     flags = (*FLAGS, *SOLVERS, f"--config.graphs={models}/x/m.json")
     code, _, err = run(workdir, *flags, config="solvers")
