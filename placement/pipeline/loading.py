@@ -198,6 +198,20 @@ def load_dynamic(settings: Settings) -> Any:  # ov.Model | None
     return model if is_dynamic else None
 
 
+def require_model(net: Network, graph: str) -> Any:  # ov.Model
+    """Returns the model of a network.
+
+    Raises:
+      UserError: no device could run it, as a workload or a training step.
+    """
+    if net.model is None:
+        raise UserError(
+            f"graph={graph!r} is not a model that a device could run; set a model's file, or "
+            "describe devices, such as devices='roofline:cpu,gpu,gpu'"
+        )
+    return net.model
+
+
 def refuse_stateful_stream(settings: Settings, net: Network) -> None:
     """Refuses to place a model with a state for a stream of requests.
 

@@ -141,11 +141,7 @@ def _describe(settings: Settings, net: loading.Network) -> Target | None:
         names = roofline.parse_devices(settings.devices)
         labels = tuple(f"{name} [described]" for name in names)
         return Target(net, names, labels, (), roofline.cost_model(net.graph, names))
-    if net.model is None:
-        raise UserError(
-            f"graph={settings.graph!r} is not a model that a device could run; describe "
-            "devices, such as devices='roofline:cpu,gpu,gpu'"
-        )
+    loading.require_model(net, settings.graph)
     if settings.costs and settings.evaluate == "simulate":
         saved = saved_costs.read(Path(settings.costs))
         labels = saved_costs.device_labels(saved)
@@ -328,20 +324,17 @@ def get_profile(
     if settings.costs:
         saved = saved_costs.read(Path(settings.costs))
         saved_labels = saved_costs.device_labels(saved)
+        problem = ""
         if saved_labels != labels:
+            problem = f"of {', '.join(labels)}, but of {', '.join(saved_labels)}"
+        elif (settings.backend == "concurrent") != ("handovers" in saved):
+            problem = f"those of backend={settings.backend!r}"
+        elif settings.measure_on != "here" and saved.get("key") != key:
+            problem = "of this model on the hosts' processor and version of OpenVINO"
+        if problem:
             raise UserError(
-                f"costs={settings.costs!r} are of {', '.join(saved_labels)}, but the devices are "
-                f"{', '.join(labels)}; set evaluate='simulate' to use them without these"
-            )
-        if (settings.backend == "concurrent") != ("handovers" in saved):
-            raise UserError(
-                f"costs={settings.costs!r} are not those of backend={settings.backend!r}; give the "
-                "profile.json of a run with that backend"
-            )
-        if settings.measure_on != "here" and saved.get("key") != key:
-            raise UserError(
-                f"costs={settings.costs!r} are not of this model on the hosts' processor and "
-                "version of OpenVINO; leave them out to profile a host"
+                f"costs={settings.costs!r} are not {problem}; leave them out to profile the "
+                "devices, or set evaluate='simulate'"
             )
         display.detail(f"costs read from {settings.costs}")
         return saved_costs.with_capacities(saved, measurer.devices)

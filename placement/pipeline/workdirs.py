@@ -64,15 +64,15 @@ def claim(
       UserError: it cannot be created or written to, another process works there, the task would
         overwrite a graph's file, or a folder or log is a symbolic link.
     """
+    written = {(workdir / name).resolve() for name in (*OUTPUTS, *outputs)}
     for graph in graphs:
         model = graph_labels.file(graph)
-        for path in (model, model.with_suffix(".bin")) if model else ():  # .bin: its weights
-            for output in (workdir / name for name in (*OUTPUTS, *outputs)):
-                if path.exists() and output.exists() and path.samefile(output):
-                    raise UserError(
-                        f"graph={graph!r} is {str(output)!r}, which this task writes; move the "
-                        "model, or set another workdir"
-                    )
+        paths = [model, model.with_suffix(".bin")] if model else []  # .bin: its weights
+        if written.intersection(path.resolve() for path in paths):
+            raise UserError(
+                f"graph={graph!r} is a file that this task writes; move the model, or set another "
+                "workdir"
+            )
     runs.prepare_workdir(workdir)
     for name in (*_FOLDERS, *_LOGS):
         files.refuse_link(workdir / name)

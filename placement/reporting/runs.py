@@ -85,13 +85,15 @@ def prepare_workdir(path: StrPath) -> None:
       UserError: the path is a file, or the directory cannot be created or written to.
     """
     workdir = Path(path)
+    reason: str | None = ""
     try:
         workdir.mkdir(parents=True, exist_ok=True)
+        if not os.access(workdir, os.W_OK | os.X_OK):
+            reason = "permission denied"
     except OSError as error:
         reason = "it is a file" if workdir.is_file() else error.strerror
-        raise UserError(f"workdir {str(path)!r} cannot be created: {reason}") from error
-    if not os.access(workdir, os.W_OK | os.X_OK):
-        raise UserError(f"workdir {str(path)!r} cannot be written to: permission denied")
+    if reason:
+        raise UserError(f"workdir {str(path)!r} cannot be written to: {reason}")
     for temporary in (*workdir.glob(".*.tmp"), *workdir.glob("*/.*.tmp")):
         if _is_abandoned(temporary):
             temporary.unlink(missing_ok=True)

@@ -90,4 +90,4 @@ def test_the_command_lists_counts_and_then_reasons(tmp_path):
     assert any("lrn_1" in line and test_support.REASON in line for line in lines[2:])
     result = CliRunner().invoke(cli.main, ["devices", "synthetic:ops=9"])
     assert result.exit_code == 2
-    assert "no model that a device could run" in result.stderr
+    assert "not a model that a device could run" in result.stderr

@@ -255,7 +255,7 @@ def test_models_are_not_overwritten(name, tmp_path):
     code, _, err = run(workdir, *flags, config="configs/solvers.py")
     assert code == 2
     *_, line = err.splitlines()
-    assert "which this task writes; move the model, or set another workdir" in line
+    assert "that this task writes; move the model, or set another workdir" in line
     assert {path.name: path.read_bytes() for path in workdir.iterdir()} == before
 
 

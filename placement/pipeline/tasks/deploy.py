@@ -75,11 +75,7 @@ def run(
     workdirs.claim(workdir, display, [settings.graph], outputs=model_files)
     _check_folders(workdir)
     net = loading.load_network(settings)
-    if net.model is None:
-        raise UserError(
-            f"graph={settings.graph!r} is no model that a device could run; there is nothing to "
-            "deploy"
-        )
+    loading.require_model(net, settings.graph)
     preflight.check_model(placed, net.model, net.graph.name)
     all_devices = preflight.find_devices(placed, settings.devices)
     used = [device for device in all_devices if device.name in placed.used_devices]

@@ -102,10 +102,9 @@ def support_sections(graph: str, input_shapes: str) -> dict[str, dict[str, str]]
     """
     settings = Settings(graph=graph, input_shapes=input_shapes, devices="CPU")
     net = loading.load_network(settings)
-    if net.model is None:
-        raise UserError(f"graph={graph!r} is no model that a device could run; give a model file")
-    num_ops, counts, reasons = len(operations.computed_names(net.model)), {}, {}
-    for device, unsupported in support.survey(net.model).items():
+    model = loading.require_model(net, graph)
+    num_ops, counts, reasons = len(operations.computed_names(model)), {}, {}
+    for device, unsupported in support.survey(model).items():
         num_unsupported = len(unsupported)
         counts[device] = f"{num_unsupported} of {num_ops} operations cannot run"
         if num_unsupported:

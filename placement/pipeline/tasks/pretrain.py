@@ -58,17 +58,9 @@ def run(
     """Trains until the budget or the time is spent, or Ctrl-C; the same command continues."""
     loading.check_settings(settings)
     name, arguments_by_key = arguments.split_arguments(settings.method, "method")
-    if name not in _POLICIES:
-        raise UserError(
-            f"method={settings.method!r} does not carry over to other graphs; set "
-            f"{' or '.join(_POLICIES)}"
-        )
+    arguments.check_choice("method to pretrain", name, tuple(_POLICIES))
     objectives = _POLICIES[name].objectives
-    if settings.objective not in objectives:
-        raise UserError(
-            f"pretrain trains {name} under {' or '.join(objectives)} only, not under "
-            f"{settings.objective!r}; set objective={objectives[0]!r}"
-        )
+    arguments.check_choice(f"objective to pretrain {name} for", settings.objective, objectives)
     device_texts = tuple(filter(None, settings.devices.split(";")))
     device_sets = [roofline.parse_devices(devices) for devices in device_texts]
     method = _make_method(settings.method, len(device_sets[0]))
@@ -76,14 +68,13 @@ def run(
     if is_fixed and len(set(map(len, device_sets))) > 1:
         raise UserError(
             f"method={settings.method!r} learns for one number of devices, and "
-            f"devices={settings.devices!r} has several; give as many in each set, or leave "
+            f"devices={settings.devices!r} has several; set as many in each set, or leave "
             "specifications=True"
         )
     family_names = arguments.split_list(settings.families)
     for family in family_names:
         arguments.check_choice("family", family, families.names())
-    if settings.members < 1:
-        raise UserError(f"members={settings.members} leaves nothing to learn on; give members > 0")
+    arguments.check_range("members", settings.members, 1)
     seeds = range(settings.seed, settings.seed + settings.members)
     texts = [families.draw(family, seed) for seed in seeds for family in family_names]
     workdirs.claim(workdir, display)

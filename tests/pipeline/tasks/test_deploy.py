@@ -263,7 +263,7 @@ def test_a_placement_that_does_not_fit_is_refused_before_measuring(tmp_path: Pat
         task.run(config(file), elsewhere)
     with pytest.raises(UserError, match="not among devices='CPU'"):
         task.run(config(file, devices="CPU"), tmp_path)
-    with pytest.raises(UserError, match="no model that a device could run"):
+    with pytest.raises(UserError, match="not a model that a device could run"):
         task.run(config(Path("synthetic:ops=9"), devices="roofline:cpu,gpu"), tmp_path)
     affinity = small.everywhere(small.diamond(), "GPU.5")
     changed(tmp_path, placement=affinity)
