@@ -6,6 +6,7 @@ segment becomes a model of its own: it starts when all its inputs have arrived, 
 its outputs when it ends. This module builds these models; `executor` runs them.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -78,24 +79,21 @@ def split_model(model: ov.Model, segments: Sequence[Segment]) -> SplitModel:
 
     Raises:
       UserError: an operation is in no segment or in two, or the model has no such operation; a
-        segment comes before one that it reads from; a variable's ReadValue and Assign are in
-        different segments; or the model computes nothing.
+        segment comes before one that it reads from; or a variable's ReadValue and Assign are in
+        different segments.
     """
     constants = constant_names(model)
     op_by_name = ops_by_name(model)
-    segment_of: dict[str, int] = {}
-    for number, segment in enumerate(segments):
-        for name in segment.ops:
-            if name not in op_by_name:
-                raise UserError(f"the segments name {name!r}, no operation of the model")
-            if segment_of.setdefault(name, number) != number:
-                raise UserError(f"{name!r} is in two segments; leave it in one")
     computed = computed_names(model)
-    missing_ops = [name for name in computed if name not in segment_of]
-    if missing_ops:
-        raise UserError(f"no segment has operation {missing_ops[0]!r}; give every operation one")
-    if not computed:
-        raise UserError("the model computes nothing, so that there is nothing to cut")
+    assert computed, "the model computes nothing"
+    counts = Counter(name for segment in segments for name in set(segment.ops))
+    wrong = [name for name in computed if name not in counts]
+    wrong += [name for name, count in counts.items() if count > 1 or name not in op_by_name]
+    if wrong:
+        raise UserError(
+            f"the segments do not have each operation of the model once, such as {wrong[0]!r}"
+        )
+    segment_of = {name: number for number, segment in enumerate(segments) for name in segment.ops}
 
     # Number the segments that compute something as parts 0, 1, ...
     segment_numbers = sorted({segment_of[name] for name in computed})

@@ -101,7 +101,7 @@ def test_wrong_cuts_fail_alone(measurer, model):
         CUT[:2]: "'sum'",
         CUT[::-1]: "reads from segment",
         (*CUT, Segment(A, ("nonsense",))): "'nonsense'",
-        (*CUT, Segment(A, ("left_0", "right_0"))): "in two segments",
+        (*CUT, Segment(A, ("left_0", "right_0"))): "once, such as",
     }
     candidates = [at_once(model)._replace(segments=cut) for cut in wrong]
     first, *failures, last = measurer.ask(
