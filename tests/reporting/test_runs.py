@@ -153,10 +153,10 @@ def test_a_disk_that_takes_no_more_is_an_error_that_names_the_file(tmp_path, wri
     assert files.read_jsonl(path, {}, remedy="") == [{}]
 
 
-@pytest.mark.parametrize("name", ["file", "file/below"])
-def test_prepare_workdir_refuses_a_file_in_one_line(tmp_path, name):
+@pytest.mark.parametrize("name", ["file", "file/below", "/dev/null"])
+def test_workdirs_must_be_folders(tmp_path, name):
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="file") as raised:
+    with pytest.raises(UserError, match="cannot be written to") as raised:
         runs.prepare_workdir(tmp_path / name)
     assert str(tmp_path / name) in str(raised.value)
     assert "\n" not in str(raised.value)
