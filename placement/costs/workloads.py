@@ -104,10 +104,10 @@ def from_json(data: Any, *, name: str, objective: str, parts: int = 1) -> Worklo
     num_accelerators = _read(data, "maxFPGAs", place, _COUNT)
     num_hosts = _read(data, "maxCPUs", place, _COUNT)
     num_devices = num_accelerators * parts + (1 if objective == "subgraph" else num_hosts)
-    if num_devices > _MAX_DEVICES:
+    if num_devices > MAX_DEVICES:
         raise ValueError(
             f"{place} has {num_devices} devices: maxFPGAs is {num_accelerators}, of {parts} parts "
-            f"each, and maxCPUs {num_hosts}; give at most {_MAX_DEVICES} in all"
+            f"each, and maxCPUs {num_hosts}; give at most {MAX_DEVICES} in all"
         )
     if not num_devices:
         raise ValueError(f"{place} has no device: maxFPGAs and maxCPUs are 0; raise one of them")
@@ -233,7 +233,7 @@ class _FieldType(NamedTuple):
     accepts: Callable[[Any], bool]
 
 
-_MAX_DEVICES = 1024  # costs are matrices of devices by devices and by operations
+MAX_DEVICES = 1024  # costs are matrices of devices by devices and by operations
 _MAX_NUMBER = 1e18  # fits float32 and int64
 _REQUIRED = object()
 

@@ -70,6 +70,7 @@ def build(text: str) -> Workload:
     )
     num_ops, num_devices, density = sizes["ops"], sizes["devices"], sizes["density"]
     arguments.check_range(f"graph {text!r}: ops", num_ops, num_devices, _MAX_OPS)
+    arguments.check_range(f"graph {text!r}: devices", num_devices, 2, workloads.MAX_DEVICES)
     arguments.check_range(f"graph {text!r}: density", density, 0, 100)
     max_edges = num_ops * (num_ops - 1) // 2 * density // 100
     arguments.check_range(f"graph {text!r}: number of edges", max_edges, 0, _MAX_EDGES)

@@ -289,7 +289,7 @@ def test_a_sample_without_groups_is_refused():
     ("change", "message"),
     [
         ({"grouping": "fixed"}, "unknown grouping 'fixed'; valid: learned, random, none"),
-        ({"num_groups": -1}, "at least 1, or 0 for the least of 256 and 20 a device"),
+        ({"num_groups": -1}, "num_groups=-1 is out of range"),
         ({"hidden_size": 3, "grouping": "none"}, "hidden_size=3 cannot be halved"),
     ],
 )

@@ -101,7 +101,7 @@ def test_a_run_has_the_devices_of_the_graph_and_the_optimum_as_its_bound(tmp_pat
         ("density=101", "density=101 is out of range; set from 0 to 100"),
         ("density=half", "density as 'half'"),
         ("width=2", "unknown argument 'width'.* density=10"),
-        ("ops=2000,devices=1025", "give at most 1024"),
+        ("ops=2000,devices=1025", "devices=1025 is out of range"),
     ],
 )
 def test_bad_arguments_are_answered_in_one_line(arguments, said):
