@@ -239,9 +239,11 @@ def _correct_costs(context: method_runs.Context) -> method_runs.Context:
     The correction is kept in profile.json; costs that are corrected already stay.
     """
     settings, workdir, display = context.settings, context.workdir, context.display
+    if context.measurer is None:
+        return context
     path = Path(settings.costs) if settings.costs else workdir / saved_costs.FILE
     saved = saved_costs.read(path)
-    if context.measurer is None or "correction" in saved:
+    if "correction" in saved:
         return context
     evaluate = make_measured_evaluate(settings, context.problem, context.measurer, workdir)
     if evaluate is None:
