@@ -135,12 +135,10 @@ def make_training_graph(
 
     Raises:
       ValueError: the constants of the graph are copied (`constants.copy_to_readers`).
-      UserError: an unknown optimiser, a graph that is one of training or has no constants as
+      UserError: an unknown optimiser, a graph that has no constants as
         operations, no weight that a gradient reaches, or an operation without a gradient.
     """
     arguments.check_choice("optimiser", optimiser, OPTIMISERS)
-    if graph.backward.any():
-        raise UserError(f"graph {graph.name!r} is a training graph already; leave training=1 out")
     if len(graph.copy_sources):
         raise ValueError(f"graph {graph.name!r} lacks the edges of its copied constants")
     is_constant = np.array([op_type == "Constant" for op_type in graph.op_types])

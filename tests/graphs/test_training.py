@@ -256,7 +256,6 @@ def test_every_rule_says_how_many_operations_and_no_type_stops_and_passes():
     ("graph", "options", "told"),
     [
         (_dense, {"optimiser": "adagrad"}, "unknown optimiser 'adagrad'"),
-        (lambda: training.make_training_graph(_dense()).graph, {}, "is a training graph already"),
         (
             lambda: loading.build_graph_network("resnet:depth=18").graph,
             {},
