@@ -19,7 +19,7 @@ from experiments.benchmarks.cells import describe_problem
 from placement import simulators
 from placement.instance import Instance
 from placement.search import block_search, multistart
-from placement.solvers.heuristics import large_neighbourhood, partition
+from placement.solvers.heuristics import partition
 from placement.solvers.limits import SearchLimits
 
 GRAPHS = (
@@ -53,7 +53,7 @@ def compare() -> Iterator[Result]:
             for seed in _SEEDS:
                 placement = place(seed)
                 is_cut = placement[graph.senders] != placement[graph.receivers]
-                refined = large_neighbourhood.polish(problem, placement, seed, _LIMITS).placement
+                refined = multistart.run_chain(problem, placement[None], 1, seed, _LIMITS).placement
                 assert refined is not None
                 values_s = [problem.value_s(p) for p in (placement, refined)]
                 rows.append([float(graph.edge_bytes[is_cut].sum()), *values_s])
@@ -71,7 +71,7 @@ def _list_methods(problem: Instance, single: int) -> dict[str, Callable[[int], n
         # Only the chains of `search`: all of it would begin with an integer program of minutes.
         cut = balanced_cut(problem)
         simulate = simulators.get_objective(cut.objective).simulate_columns
-        space, state = multistart.start_chains(cut, min_cut(seed)[None], seed)
+        space, state = multistart.start_chain(cut, min_cut(seed)[None], seed)
         num_steps = _BUDGET // block_search.NUM_PROPOSALS
         chains = block_search.advance(simulate, space, state, num_steps).chains
         return np.asarray(chains.best_placement)

@@ -26,10 +26,8 @@ from placement.solvers import base, graph_cut
 from placement.solvers.diagrams import search as diagrams
 from placement.solvers.heuristics import (
     baechi,
-    genetic,
     greedy,
     human_expert,
-    large_neighbourhood,
     list_scheduling,
     local_search,
     memory_order,
@@ -295,7 +293,7 @@ METHODS: dict[str, Method] = {
     "topological": _solver(trivial.topological, seeded=False),
     "local_search": _solver(local_search.local_search),
     "annealing": _solver(local_search.annealing),
-    "genetic": _solver(genetic.genetic_algorithm),
+    "genetic": _solver(local_search.genetic),
     "brute_force": _solver(trivial.brute_force, seeded=False),
     "graph_cut": _solver(graph_cut.graph_cut, "serial", seeded=False),
     "ideals_dp": _solver(ideals_dp.ideals_dp, "max_load", seeded=False),
@@ -316,6 +314,6 @@ METHODS: dict[str, Method] = {
     "m_topo": _solver(baechi.m_topo, "makespan", seeded=False),
     "m_etf": _solver(baechi.m_etf, "makespan", seeded=False),
     "m_sct": _solver(baechi.m_sct, "makespan", seeded=False),
-    "lns": _solver(large_neighbourhood.lns, "makespan"),
+    "lns": _solver(multistart.lns, "makespan"),
     "diagram": _solver(diagrams.solve_diagram, "makespan", seeded=False),
 }

@@ -1,11 +1,9 @@
 """Orders of co-location classes; block moves take intervals of them.
 
 The compiled search tests whether a class is in a block by comparing its rank with the block's
-ends. The host computes the orders once. There are four kinds:
+ends. The host computes the orders once. There are three kinds:
 
     time    the simulator's order of priority, and a topological order
-    role    classes whose names differ in one number, such as a layer's in all time steps, or that
-            share a folder, in the order of priority
     ball    breadth-first orders from a seed, along the edges, against them or both ways. The
             beginning of such an order is the seed's descendants, its ancestors or its
             surroundings, nearest first
@@ -13,8 +11,6 @@ ends. The host computes the orders once. There are four kinds:
             seldom separate the ends of an expensive edge
 """
 
-import re
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -26,9 +22,12 @@ from placement.instance import Instance
 from placement.search import random_parsing
 from placement.types import Array
 
-KINDS = ("time", "role", "ball", "group")
-TIME, ROLE, BALL, GROUP = range(len(KINDS))
+KINDS = ("time", "ball", "group")
+TIME, BALL, GROUP = range(len(KINDS))
 _LEAST_WEIGHT = 0.2  # of an edge, added to its delay over the median delay
+_MAX_BALLS, _MAX_GROUPS = 512, 64
+# Largest number of orders times classes, so that large graphs have fewer orders.
+_MAX_BALL_RANKS, _MAX_GROUP_RANKS = 2**22, 2**20
 
 
 class Orders(NamedTuple):
@@ -44,29 +43,6 @@ class Orders(NamedTuple):
     prefix_bytes: Array | None
 
 
-class ClassGraph(NamedTuple):
-    """The graph of C classes that orders are computed from, on the host."""
-
-    names: list[str]  # of each class's first operation
-    senders: np.ndarray  # int [Q]: edges between classes
-    receivers: np.ndarray  # int [Q]
-    edge_weights: np.ndarray  # float64 [Q], of order 1: cost of separating an edge's ends
-    memory_bytes: np.ndarray | None  # float64 [C]; None where no memory is limited
-
-
-class MaxOrders(NamedTuple):
-    """Largest number of orders of each kind."""
-
-    role: int
-    ball: int
-    group: int
-
-
-_MAX_ORDERS = MaxOrders(role=512, ball=512, group=64)
-# Largest number of orders times classes, so that large graphs have fewer orders.
-_MAX_RANKS = MaxOrders(role=2**63, ball=2**22, group=2**20)
-
-
 def compute_orders(problem: Instance, rng: np.random.Generator) -> Orders:
     """Computes the orders of a problem's classes on the host; `rng` draws seeds and parses."""
     graph, classes = problem.graph, problem.classes
@@ -76,49 +52,48 @@ def compute_orders(problem: Instance, rng: np.random.Generator) -> Orders:
         for order in (problem.priority_order, problem.topological_order)
     ]
     is_limited = len(problem.memory_limits.capacity_bytes) > 0
-    class_graph = ClassGraph(
-        [graph.op_names[op] for op in classes.first_ops],
-        *class_edges(graph.senders, graph.receivers, problem.mean_edge_delay_s, classes.ids),
+    return draw_orders(
+        time_orders,
+        class_edges(graph.senders, graph.receivers, problem.mean_edge_delay_s, classes.ids),
         classes.memory_bytes if is_limited else None,
+        rng,
+        num_balls=max(1, min(_MAX_BALLS, _MAX_BALL_RANKS // num_classes)),
+        num_groups=max(1, min(_MAX_GROUPS, _MAX_GROUP_RANKS // num_classes)),
     )
-    max_orders = MaxOrders(
-        role=_MAX_ORDERS.role,
-        ball=max(1, min(_MAX_ORDERS.ball, _MAX_RANKS.ball // num_classes)),
-        group=max(1, min(_MAX_ORDERS.group, _MAX_RANKS.group // num_classes)),
-    )
-    return draw_orders(class_graph, time_orders, max_orders, rng)
 
 
 def draw_orders(
-    class_graph: ClassGraph,
     time_orders: list[np.ndarray],
-    max_orders: MaxOrders,
+    edges: tuple[np.ndarray, np.ndarray, np.ndarray],
+    memory_bytes: np.ndarray | None,
     rng: np.random.Generator,
+    *,
+    num_balls: int,
+    num_groups: int,
 ) -> Orders:
     """Draws orders of classes on the host.
 
     Args:
-      class_graph: the classes and their edges.
-      time_orders: orders of all classes in time; role orders follow the first.
-      max_orders: largest number of orders of the other kinds.
+      time_orders: orders of all classes in time.
+      edges: of `class_edges`.
+      memory_bytes: float64 [C]; None where no memory is limited.
       rng: draws the seeds of balls, and parses.
+      num_balls: the largest number of balls.
+      num_groups: the number of parses.
     """
-    names, senders, receivers, edge_weights, memory_bytes = class_graph
-    size = len(names)
-    role_orders = _matching_classes(names, time_orders[0], max_orders.role)
+    senders, receivers, edge_weights = edges
+    size = len(time_orders[0])
     adjacency = sparse.csr_array((np.ones(len(senders)), (senders, receivers)), (size, size))
     # Matrices to search breadth first, and whether along their direction alone.
     searches = (adjacency, False), (adjacency, True), (adjacency.T.tocsr(), True)
     balls = []
-    for i, seed in enumerate(rng.permutation(size)[: max_orders.ball].tolist()):
+    for i, seed in enumerate(rng.permutation(size)[:num_balls].tolist()):
         matrix, directed = searches[i % len(searches)]
         balls.append(
             csgraph.breadth_first_order(matrix, seed, directed=directed, return_predecessors=False)
         )
-    parses = random_parsing.draw_parses(
-        rng, size, senders, receivers, edge_weights, max_orders.group
-    )
-    orders = [*time_orders, *role_orders, *balls, *np.argsort(parses.ranks, axis=1)]
+    parses = random_parsing.draw_parses(rng, size, senders, receivers, edge_weights, num_groups)
+    orders = [*time_orders, *balls, *np.argsort(parses.ranks, axis=1)]
     ranks = np.full((len(orders), size), size, np.int16 if size < 2**15 - 1 else np.int32)
     prefix_bytes = np.zeros((len(orders), size + 1))
     for i, order in enumerate(orders):
@@ -126,9 +101,7 @@ def draw_orders(
         if memory_bytes is not None:
             np.cumsum(memory_bytes[order], out=prefix_bytes[i, 1 : len(order) + 1])
             prefix_bytes[i, len(order) + 1 :] = prefix_bytes[i, len(order)]
-    num_orders = np.array(
-        [len(time_orders), len(role_orders), len(balls), max_orders.group], np.int32
-    )
+    num_orders = np.array([len(time_orders), len(balls), num_groups], np.int32)
     # Padded to the largest possible number of groups, so that all draws have equal shapes.
     padding = ((0, 0), (0, size - parses.groups.shape[1]), (0, 0))
     return Orders(
@@ -182,24 +155,3 @@ def pad_orders(orders: Orders, num_orders: int, num_classes: int) -> Orders:
         groups=np.pad(orders.groups, ((0, 0), (0, more_classes), (0, 0)), mode="edge"),
         prefix_bytes=None if prefix_bytes is None else np.pad(prefix_bytes, padding, "edge"),
     )
-
-
-def _matching_classes(names: list[str], order: np.ndarray, max_orders: int) -> list[np.ndarray]:
-    """Returns the largest sets of classes whose names share a pattern, each in the given order."""
-    sets: dict[str, list[int]] = {}
-    for class_id in order.tolist():
-        for pattern in _list_patterns(names[class_id]):
-            sets.setdefault(pattern, []).append(class_id)
-    proper_sets = [members for members in sets.values() if 1 < len(members) < len(names)]
-    largest_sets = sorted(proper_sets, key=len, reverse=True)[:max_orders]
-    return [np.array(members) for members in largest_sets]
-
-
-def _list_patterns(name: str) -> Iterator[str]:
-    """Yields the patterns of a name: with the numbers of one part replaced, and its folders."""
-    parts = name.split("/")
-    for i, part in enumerate(parts):
-        if (pattern := re.sub(r"\d+", "*", part)) != part:
-            yield "/".join([*parts[:i], pattern, *parts[i + 1 :]])
-        if i:
-            yield "/".join([*parts[:i], ""])

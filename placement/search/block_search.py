@@ -167,7 +167,7 @@ def draw_moves(
       allowed: bool [C, D].
       parents: int32 [C, K], the placements.
       free_bytes: float32 [D, K], memory left under each parent; None where no memory is limited.
-      kind_weights: float32 [4], relative frequency of each kind of order.
+      kind_weights: float32 [3], relative frequency of each kind of order.
       shape: Q and M / Q.
     """
     chex.assert_rank([parents, kind_weights, allowed], [2, 1, 2])
@@ -201,7 +201,7 @@ def draw_moves(
 
 
 def kind_probabilities(space: SearchSpace, chains: ils.ChainState) -> Array:
-    """Computes how likely a block is drawn from an order of each kind, float32 [4]."""
+    """Computes how likely a block is drawn from an order of each kind, float32 [3]."""
     assert chains.move_credit is not None
     return ils.kind_probabilities(chains.move_credit, space.orders.num_orders > 0)
 

@@ -28,11 +28,10 @@ from placement.search import block_search, schedule_search, windows
 from placement.search.block_orders import KINDS
 from placement.solvers import base, starts
 from placement.solvers import iterated_local_search as ils
-from placement.solvers.heuristics import trivial
+from placement.solvers.heuristics import baechi, list_scheduling, trivial
 from placement.solvers.limits import SearchLimits
-from placement.types import Solution, Status
+from placement.types import Array, Solution, Status
 
-_NUM_CHAINS = 1  # several chains gain less in the same time, and far less in few evaluations
 _REPORT_INTERVAL_S = 0.2  # approximate duration of a compiled call
 _ENUMERATION_LIMIT = 4096  # a problem with at most so many placements is enumerated
 _LARGE = 2_000  # classes, above which windows are searched first
@@ -46,6 +45,10 @@ _SHORTEST_TURN, _SHORTEST_ORDER_TURN = 2**18, 2**20  # of the chains, and of the
 # The most evaluations of a turn, as a share of the budget. A trial of an order is one turn of each
 # search, and there are three trials.
 _TURN_SHARE, _TRIAL_TURN_SHARE = 1 / 8, 1 / 32
+_LNS_STARTS: tuple[base.Find, ...] = (
+    *(list_scheduling.heft, list_scheduling.peft),
+    *(baechi.m_topo, baechi.m_etf, baechi.m_sct),
+)
 _start = jax.jit(ils.start)
 
 
@@ -121,7 +124,19 @@ def search(
         problem, evaluations = problem.with_order(trial.order), trial.evaluations
         if trial.placement is not None:
             placements = trial.placement[None]
-    return _run_chains(problem, placements, evaluations, seed, limits, improve_order=improve_order)
+    return run_chain(problem, placements, evaluations, seed, limits, improve_order=improve_order)
+
+
+def lns(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+    """Searches large neighbourhoods of the best single device or list schedule.
+
+    It is the chain of `search` alone, with fewer starts and in the problem's order of priority.
+    """
+    base.report_single_device(problem, limits)
+    schedules = [find(problem, seed, limits).placement for find in _LNS_STARTS]
+    feasible = [placement for placement in schedules if placement is not None]
+    placements = np.array([*problem.single_devices, *feasible], np.int32)
+    return run_chain(problem, placements, len(placements), seed, limits)
 
 
 def _choose_order(
@@ -142,7 +157,7 @@ def _choose_order(
         problem.reverse().priority_order[::-1],
         dag.depth_first_order(graph.num_ops, graph.senders, graph.receivers),
     ):
-        trial = _run_chains(
+        trial = run_chain(
             problem.with_order(order),
             placements,
             evaluations,
@@ -184,25 +199,25 @@ def _find_starts(
     return np.array(placements, np.int32), None
 
 
-def _run_chains(
+def run_chain(
     problem: Instance,
     placements: np.ndarray,
     evaluations: int,
     seed: int,
     limits: SearchLimits,
     *,
-    improve_order: bool,
+    improve_order: bool = False,
     is_trial: bool = False,
 ) -> Solution:
-    """Searches from placements int32 [M, N] until the limits; evaluations were made before.
+    """Searches with one chain from placements int32 [M, N]; `evaluations` were made before.
 
     A trial ends after one turn of both searches, or of the chains if they find no placement.
     """
     classes = problem.classes
     simulate = simulators.get_objective(problem.objective).simulate_columns
-    space, state = start_chains(problem, placements, seed)
+    space, state = start_chain(problem, placements, seed)
     set_size = _choose_set_size(len(classes.compute_s), limits.budget)
-    batch_size = _NUM_CHAINS * block_search.NUM_SETS * set_size
+    batch_size = block_search.NUM_SETS * set_size
     num_steps, status = 1, Status.FINISHED
     turns: _Turns | None = None
     if improve_order:
@@ -242,7 +257,13 @@ def _run_chains(
             evaluations += result.evaluations
             if result.value_s < best_s:
                 problem = problem.with_order(result.order)
-                space, state = _restart_chains(problem, space, state, result)
+                placement_limits, objective_tables = problem.tables
+                tables = placement_limits._replace(representative=None), objective_tables
+                space = space._replace(tables=tables)
+                assert result.placement is not None
+                credit = state.chains.move_credit
+                chain = _make_chain(problem, result.placement, result.value_s, credit)
+                state = state._replace(chains=chain)
                 best, best_s = report(), result.value_s
             if is_trial:
                 break
@@ -273,17 +294,18 @@ def _choose_set_size(num_classes: int, budget: int) -> int:
       budget: the evaluations of the whole search, enough for at least `_LEAST_STEPS` steps.
     """
     max_size = _LARGE_SET_SIZE if num_classes > _LARGE else block_search.SET_SIZE
-    affordable = budget // (_NUM_CHAINS * block_search.NUM_SETS * _LEAST_STEPS)
+    affordable = budget // (block_search.NUM_SETS * _LEAST_STEPS)
     # A power of two, so that few sizes are compiled.
     return min(max_size, 2 ** max(1, affordable.bit_length() - 1))
 
 
-def start_chains(
+def start_chain(
     problem: Instance, placements: np.ndarray, seed: int
 ) -> tuple[block_search.SearchSpace, block_search.SearchState]:
-    """Makes a problem's search space and starts chains at the best of placements int32 [M, N].
+    """Makes a problem's search space and starts a chain at the best of placements int32 [M, N].
 
-    If no placement is feasible, a chain first moves to its best proposal, whatever that costs.
+    There is one chain, because each of several would make fewer steps. If no placement is feasible,
+    it first moves to its best proposal, whatever that costs.
     """
     chex.assert_shape(placements, (None, problem.graph.num_ops))
     # One at a time, because the simulator is compiled for one placement in any case.
@@ -294,35 +316,20 @@ def start_chains(
         costs_s = np.array([float(problem.evaluate_penalised(row)[0]) for row in rows], np.float32)
     penalty_s = costs_s[np.isfinite(costs_s)].max(initial=0.0)
     space = block_search.make_space(problem, seed)._replace(penalty_s=penalty_s)
-    best = np.argsort(costs_s, kind="stable")[np.arange(_NUM_CHAINS) % len(costs_s)]
+    best = int(np.argmin(costs_s))
+    chain = _make_chain(problem, placements[best], latencies_s[best], jnp.zeros(len(KINDS)))
     key = jax.random.key(seed, impl="rbg")  # compiles and draws faster than Threefry
-    chains = _make_chains(problem, placements[best], latencies_s[best])
-    chains = chains._replace(move_credit=jnp.zeros(len(KINDS)))
-    return jax.tree.map(jnp.asarray, space), block_search.SearchState(key, chains)
+    return jax.tree.map(jnp.asarray, space), block_search.SearchState(key, chain)
 
 
-def _make_chains(
-    problem: Instance, placements: np.ndarray, latencies_s: np.ndarray
+def _make_chain(
+    problem: Instance, placement: np.ndarray, latency_s: float, move_credit: Array
 ) -> ils.ChainState:
-    """Makes a chain at each of placements int32 [K, N] of latencies float32 [K]."""
-    columns = placements[:, problem.classes.first_ops].T
-    return _start(columns, ils.Evaluation(latencies_s, latencies_s), np.arange(len(latencies_s)))
-
-
-def _restart_chains(
-    problem: Instance,
-    space: block_search.SearchSpace,
-    state: block_search.SearchState,
-    best: Solution,
-) -> tuple[block_search.SearchSpace, block_search.SearchState]:
-    """Starts the chains at a solution, under the problem's order of priority."""
-    limits, objective_tables = problem.tables
-    space = space._replace(tables=(limits._replace(representative=None), objective_tables))
-    assert best.placement is not None
-    placements = np.repeat(best.placement[None], _NUM_CHAINS, axis=0)
-    chains = _make_chains(problem, placements, np.full(_NUM_CHAINS, best.value_s, np.float32))
-    chains = chains._replace(move_credit=state.chains.move_credit)
-    return space, block_search.SearchState(state.key, chains)
+    """Makes a chain at a placement int32 [N] of a known latency."""
+    column = placement[problem.classes.first_ops, None]
+    latencies_s = np.float32([latency_s])
+    chain = _start(column, ils.Evaluation(latencies_s, latencies_s), np.arange(1))
+    return chain._replace(move_credit=move_credit)
 
 
 def _search_orders(

@@ -40,8 +40,7 @@ from placement.types import Array, Solution, Status
 
 SIZE = 512  # largest number of operations of a window
 _MAX_STEPS = SIZE * 3 // 2  # of a window's schedule
-_MAX_ORDERS = block_orders.MaxOrders(role=16, ball=16, group=4)
-_NUM_ORDERS = 1 + sum(_MAX_ORDERS)
+_NUM_BALLS, _NUM_GROUPS = 16, 4
 _NUM_CHAINS = 4
 _PROPOSALS_PER_STEP = _NUM_CHAINS * block_search.NUM_PROPOSALS
 _FIRST_PASS_STEPS = 32  # of the chains in each window
@@ -53,7 +52,6 @@ class _OrderedProblem(NamedTuple):
     """A problem whose operations are numbered in the order of priority."""
 
     order: np.ndarray  # int32 [N]: the problem's own numbers
-    op_names: tuple[str, ...]
     compute_s: np.ndarray  # float32 [N, D]
     incoming: longest_paths.IncidentEdges
     outgoing: longest_paths.IncidentEdges
@@ -268,7 +266,6 @@ def _order_problem(problem: Instance) -> _OrderedProblem:
         )
     return _OrderedProblem(
         order=order,
-        op_names=tuple(graph.op_names[op] for op in order.tolist()),
         compute_s=np.asarray(problem.costs.compute_s, np.float32)[order],
         incoming=incoming,
         outgoing=outgoing,
@@ -333,13 +330,14 @@ def _prepare(ordered: _OrderedProblem, window: _Window, rng: np.random.Generator
         op_bytes = np.asarray(memory.memory_bytes[begin:end])
         class_bytes = np.bincount(class_ids, op_bytes).astype(np.float32)
         memory = memory._replace(memory_bytes=_pad(op_bytes, 0.0)[:SIZE])
-    class_graph = block_orders.ClassGraph(
-        [ordered.op_names[begin + op] for op in first_ops.tolist()],
-        *block_orders.class_edges(senders, receivers, ordered.mean_delay_s[edge_ids], class_ids),
-        None if memory is None else class_bytes,
-    )
+    delay_s = ordered.mean_delay_s[edge_ids]
     window_orders = block_orders.draw_orders(
-        class_graph, [np.arange(len(classes))], _MAX_ORDERS, rng
+        [np.arange(len(classes))],
+        block_orders.class_edges(senders, receivers, delay_s, class_ids),
+        None if memory is None else class_bytes,
+        rng,
+        num_balls=_NUM_BALLS,
+        num_groups=_NUM_GROUPS,
     )
     is_colocated = len(ordered.first_ops) < len(ordered.class_ids)
     space = block_search.SearchSpace(
@@ -348,7 +346,7 @@ def _prepare(ordered: _OrderedProblem, window: _Window, rng: np.random.Generator
         allowed=_pad(ordered.allowed[classes] & is_movable[:, None], False)[:SIZE],
         memory_bytes=_pad(class_bytes, 0.0)[:SIZE],
         penalty_s=np.zeros((), np.float32),
-        orders=block_orders.pad_orders(window_orders, _NUM_ORDERS, SIZE),
+        orders=block_orders.pad_orders(window_orders, 1 + _NUM_BALLS + _NUM_GROUPS, SIZE),
     )
     return _WindowSearch(space, class_ids, first_ops)
 

@@ -1,35 +1,27 @@
 """Iterated local search over placements: one engine for every search that moves placements.
 
 K independent chains each hold a current placement of C operations, or of C classes of co-located
-operations. One step
+operations. A step evaluates M neighbours of every chain's placement in one batch, and `move_chains`
 
-1. proposes M neighbours of every chain's placement (`propose`),
-2. evaluates all K * M proposals in one batch (`evaluate`),
-3. moves each chain to its best proposal where `accept` allows that: by default unless it is worse.
-   Equal cost is accepted, so that a chain can drift across a plateau; a proposal identical to its
-   parent is not,
-4. moves every chain without improvement for more than `patience` steps to the placement that
-   `restart` returns: by default a perturbation of the best placement (Lourenço, Martin and Stützle
-   2003). Such a chain then moves to its next best proposal whatever that costs.
+1. moves each chain to its best proposal unless that is worse. Equal cost is accepted, so that a
+   chain can drift across a plateau; a proposal identical to its parent is not,
+2. moves every chain without improvement for more than `patience` steps to a perturbation of the
+   best placement (Lourenço, Martin and Stützle 2003). Such a chain then moves to its next best
+   proposal whatever that costs.
 
-`step` does all of this inside jit. A search that draws or evaluates its proposals elsewhere, such
-as on real devices, calls `move_chains`, which does 3 and 4. These searches run in the engine:
+These searches run in the engine:
 
-    search                    blocks of operations (`placement.search.block_search`)
-    hsdag                     a policy's moves, from which it learns (`learning.local_search`)
-    lns                       blocks drawn on the host (`heuristics.large_neighbourhood`)
-    local_search, annealing   segments of a topological order, with a restart or an acceptance of
-                              their own (`heuristics.local_search`)
+    search, lns                        blocks of operations (`placement.search.block_search`)
+    hsdag                              a policy's moves, from which it learns
+                                       (`placement.learning.local_search`)
+    local_search, annealing, genetic   segments of a topological order (`heuristics.local_search`)
 
 Proposals may be of several kinds. A kind is then drawn in proportion to its recent improvements,
 and partly evenly (adaptive operator selection by probability matching).
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
-import chex
-import jax
 import jax.numpy as jnp
 
 from placement import simulators
@@ -68,15 +60,6 @@ class Evaluation(NamedTuple):
     latencies_s: Array  # float32 [B]: inf where a placement is infeasible
 
 
-Propose = Callable[[chex.PRNGKey, ChainState], Proposals]
-Evaluate = Callable[[Array], Evaluation]  # of placements int32 [C, B]
-# `accept(key, winner_costs_s, costs_s)`, float32 [K] each: which chains move, bool [K].
-Accept = Callable[[chex.PRNGKey, Array, Array], Array]
-# `restart(key, state, moved, proposals)`: placements int32 [C, K] from which stuck chains go on.
-# `state` is the state before the step, `moved` the one with the accepted moves.
-Restart = Callable[[chex.PRNGKey, ChainState, ChainState, Proposals], Array]
-
-
 def default_patience(size: int) -> int:
     """Returns the steps without improvement before a chain of `size` classes restarts."""
     return 20 + size // 64
@@ -110,73 +93,13 @@ def start(placements: Array, evaluation: Evaluation, chain_starts: Array) -> Cha
     )
 
 
-def accept_no_worse(key: chex.PRNGKey, winner_costs_s: Array, costs_s: Array) -> Array:
-    """Accepts proposals that are not worse."""
-    del key
-    return winner_costs_s <= costs_s
-
-
-def perturb_best(
-    key: chex.PRNGKey, state: ChainState, moved: ChainState, proposals: Proposals
-) -> Array:
-    """Applies one random move of each chain to the best placement.
-
-    Wherever a chain's first proposal differs from its parent the result has the proposal's device,
-    everywhere else that of the best placement.
-    """
-    del key
-    columns = _first_columns(state, proposals)
-    first_proposals = jnp.take(proposals.placements, columns, axis=1)
-    is_moved = first_proposals != state.placements
-    return jnp.where(is_moved, first_proposals, moved.best_placement[:, None])
-
-
-def step(
-    key: chex.PRNGKey,
-    state: ChainState,
-    propose: Propose,
-    evaluate: Evaluate,
-    *,
-    patience: int | None,
-    accept: Accept = accept_no_worse,
-    restart: Restart = perturb_best,
-) -> tuple[chex.PRNGKey, ChainState]:
-    """Advances all chains by one step; pure.
-
-    Args:
-      key: consumed.
-      state: the chains.
-      propose: draws M proposals for each chain.
-      evaluate: computes the costs of placements.
-      patience: steps without improvement before a chain restarts; None: no chain restarts.
-      accept: decides which chains move to their best proposal.
-      restart: chooses the placements from which stuck chains go on.
-
-    Returns:
-      The key of the next step, and the chains.
-    """
-    key, propose_key, accept_key, restart_key = jax.random.split(key, 4)
-    proposals = propose(propose_key, state)
-    return key, move_chains(
-        state,
-        proposals,
-        evaluate(proposals.placements),
-        patience=patience,
-        accept=accept,
-        restart=restart,
-        keys=(accept_key, restart_key),
-    )
-
-
 def move_chains(
     state: ChainState,
     proposals: Proposals,
     evaluation: Evaluation,
     *,
-    patience: int | None,
-    accept: Accept = accept_no_worse,
-    restart: Restart = perturb_best,
-    keys: tuple[chex.PRNGKey | None, chex.PRNGKey | None] = (None, None),
+    patience: Array | int,
+    threshold_s: Array | float = 0.0,
 ) -> ChainState:
     """Moves chains to their best proposals and restarts those that are stuck; pure.
 
@@ -184,8 +107,8 @@ def move_chains(
       state: the chains.
       proposals: M neighbours of each chain's placement.
       evaluation: of all proposals.
-      patience, accept, restart: as of `step`.
-      keys: given to `accept` and to `restart`; the defaults draw nothing and need none.
+      patience: steps without improvement before a chain restarts.
+      threshold_s: float32 [K]: how much more an accepted proposal may cost.
     """
     num_chains = state.placements.shape[1]
     costs_s = evaluation.costs_s
@@ -194,10 +117,11 @@ def move_chains(
     costs_s = costs_s.reshape(num_chains, -1)
     winners = costs_s.argmin(axis=1)  # [K]
     winner_costs_s = costs_s.min(axis=1)
-    columns = _first_columns(state, proposals) + winners
-    winner_placements = jnp.take(proposals.placements, columns, axis=1)  # [C, K]
+    # The column of each chain's first proposal.
+    columns = jnp.arange(num_chains) * (proposals.placements.shape[1] // num_chains)
+    winner_placements = jnp.take(proposals.placements, columns + winners, axis=1)  # [C, K]
     is_improvement = winner_costs_s < state.costs_s
-    is_accepted = accept(keys[0], winner_costs_s, state.costs_s)
+    is_accepted = winner_costs_s <= state.costs_s + threshold_s
 
     fastest = evaluation.latencies_s.argmin()
     fastest_s = evaluation.latencies_s[fastest]
@@ -220,10 +144,12 @@ def move_chains(
         improved = ((winner_kinds == all_kinds) & earns_credit).sum(axis=1)
         credit = _CREDIT_DECAY * state.move_credit + (1 - _CREDIT_DECAY) * improved
         moved = moved._replace(move_credit=credit)
-    if patience is None:
-        return moved
     is_stuck = moved.steps_since_improvement > patience
-    restarts = restart(keys[1], state, moved, proposals)
+    # One random move of the best placement: wherever the chain's first proposal differs from its
+    # parent the restart has the proposal's device, everywhere else that of the best placement.
+    first_proposals = jnp.take(proposals.placements, columns, axis=1)
+    is_moved = first_proposals != state.placements
+    restarts = jnp.where(is_moved, first_proposals, moved.best_placement[:, None])
     return moved._replace(
         placements=jnp.where(is_stuck, restarts, moved.placements),
         costs_s=jnp.where(is_stuck, jnp.inf, moved.costs_s),
@@ -236,9 +162,3 @@ def kind_probabilities(move_credit: Array, is_available: Array) -> Array:
     credit = jnp.where(is_available, move_credit + _LEAST_CREDIT, 0.0)
     even = _EVEN_SHARE * is_available / is_available.sum()
     return even + (1 - _EVEN_SHARE) * credit / credit.sum()
-
-
-def _first_columns(state: ChainState, proposals: Proposals) -> Array:
-    """Returns int32 [K]: the column of each chain's first proposal."""
-    num_chains = state.placements.shape[1]
-    return jnp.arange(num_chains) * (proposals.placements.shape[1] // num_chains)

@@ -3,8 +3,8 @@
 `synthetic:family=layered,ops=1000,seed=0` names such a graph. Every graph has one source, the first
 operation, from which all others can be reached, and one sink, the last operation. The docstrings of
 the functions that connect a family's operations describe its shape. `placement.zoo.sharded` has
-families that are not random. The graphs of `known_optimum` and `task_graph` bring their devices and
-costs (`placement.zoo.known_optimum`, `placement.zoo.task_graphs`).
+families that are not random. The graphs of `known_optimum` bring their devices and costs
+(`placement.zoo.known_optimum`).
 
 The type of an operation depends on its number of inputs. With two it is an Add or a Multiply, with
 more a Concat. With one, 40% are a Convolution or a MatMul with weights, the others are light. FLOPs
@@ -23,7 +23,7 @@ from placement import arguments
 from placement.costs.workloads import Workload
 from placement.graphs import opgraph
 from placement.types import OpGraph
-from placement.zoo import known_optimum, sharded, task_graphs
+from placement.zoo import known_optimum, sharded
 
 NAME = "synthetic"
 
@@ -75,18 +75,22 @@ def build_workload(text: str) -> Workload | None:
 
     Raises:
       UserError: the text is not that of a synthetic graph, or the family does not exist, or an
-        argument of the family's function in `_WORKLOADS` is not valid.
+        argument of `known_optimum.build` is not valid.
     """
     name, values = arguments.split_arguments(text)
     arguments.check_choice("synthetic graph", name, (NAME,))
     family = values.get("family", "layered")
     arguments.check_choice("family", family, summaries(), context=f"graph {text!r}")
-    return _WORKLOADS[family](text) if family in _WORKLOADS else None
+    return known_optimum.build(text) if family == known_optimum.FAMILY else None
 
 
 def summaries() -> dict[str, str]:
     """Describes the graphs of each family in one line."""
-    functions: dict[str, Callable[..., Any]] = {**_FAMILIES, **sharded.FAMILIES, **_WORKLOADS}
+    functions: dict[str, Callable[..., Any]] = {
+        **_FAMILIES,
+        **sharded.FAMILIES,
+        known_optimum.FAMILY: known_optimum.build,
+    }
     return {name: (f.__doc__ or "").partition("\n")[0] for name, f in functions.items()}
 
 
@@ -182,11 +186,6 @@ _FAMILIES: dict[str, Callable[..., _Edges]] = {
     "fork_join": _fork_join,
     "layered": _layered,
     "series_parallel": _series_parallel,
-}
-# Families whose graphs bring their devices and costs.
-_WORKLOADS: dict[str, Callable[[str], Workload]] = {
-    known_optimum.FAMILY: known_optimum.build,
-    task_graphs.FAMILY: task_graphs.build,
 }
 
 

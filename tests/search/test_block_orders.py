@@ -11,7 +11,7 @@ def _compute(colocated: float = 0.0) -> tuple[block_orders.Orders, instance.Colo
     return block_orders.compute_orders(problem, np.random.default_rng(0)), classes
 
 
-def test_every_order_ranks_its_classes_from_zero():
+def test_orders_rank_classes_from_zero():
     for colocated in (0.0, 0.4):
         computed, classes = _compute(colocated)
         size = len(classes.compute_s)
@@ -24,7 +24,7 @@ def test_every_order_ranks_its_classes_from_zero():
             assert (rank[rank >= size] == size).all()
 
 
-def test_time_is_the_order_of_priority_and_a_topological_one():
+def test_time_orders_are_topological():
     problem = helpers.random_problem()
     computed = block_orders.compute_orders(problem, np.random.default_rng(0))
     np.testing.assert_array_equal(np.argsort(computed.ranks[1]), problem.topological_order)
@@ -47,20 +47,7 @@ def test_balls_grow_by_neighbours():
             assert adjacent[order[i], order[:i]].any()
 
 
-def test_roles_are_names_that_differ_in_one_number_or_share_a_folder():
-    names = ["a/lstm0/t0", "a/lstm0/t1", "a/lstm1/t0", "b/out", "c"]
-    role_orders = block_orders._matching_classes(names, np.array([4, 3, 2, 1, 0]), 9)
-    sets = [sorted(order.tolist()) for order in role_orders]
-    assert [0, 1] in sets  # t0 and t1 of a layer, which are also its folder
-    assert [0, 2] in sets  # t0 of both layers
-    assert [0, 1, 2] in sets  # the folder a
-    assert not any(3 in numbers or 4 in numbers for numbers in sets)
-    largest = block_orders._matching_classes(names, np.array([4, 3, 2, 1, 0]), 1)
-    assert [order.tolist() for order in largest] == [[2, 1, 0]]
-    assert all(order.tolist() == sorted(order.tolist(), reverse=True) for order in role_orders)
-
-
-def test_bytes_before_a_rank_are_those_of_the_classes_there():
+def test_prefix_bytes_sum_earlier_classes():
     problem = helpers.random_problem(0.4)
     capacity = np.full(len(problem.devices), 10.0, np.float32)
     problem = problem._replace(costs=problem.costs._replace(capacity_bytes=capacity))
@@ -85,7 +72,7 @@ def test_all_draws_have_equal_shapes():
     assert shapes[0] == shapes[1] == shapes[2]
 
 
-def test_padding_is_in_no_order_and_changes_no_rank():
+def test_padding_changes_no_rank():
     problem = helpers.random_problem(0.4)
     capacity = np.full(len(problem.devices), 10.0, np.float32)
     problem = problem._replace(costs=problem.costs._replace(capacity_bytes=capacity))

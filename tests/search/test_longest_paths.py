@@ -39,13 +39,3 @@ def test_longest_paths_equal_the_makespan(cuts):
                 assert forward.path_s.max() == pytest.approx(makespan_s, rel=1e-6)
                 assert backward.path_s.max() == pytest.approx(makespan_s, rel=1e-6)
                 assert forward.device_free_s.max() == forward.path_s.max()
-
-
-def test_a_path_through_an_operation_is_no_longer_than_the_makespan():
-    problem, placements = next(iter(reference.random_problems("makespan", SIZE)))
-    for placement in placements:
-        forward, backward = _sweep_both_ways(problem, placement, [0, 10, 30])
-        order = problem.priority_order
-        op_s = np.asarray(problem.costs.compute_s)[order, placement[order]]
-        through_s = forward.path_s + backward.path_s - op_s
-        assert through_s.max() == pytest.approx(forward.path_s.max(), rel=1e-6)

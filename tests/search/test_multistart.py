@@ -56,7 +56,7 @@ def _latency_of_all_s(problem: Instance) -> np.ndarray:
     return np.asarray(problem.evaluate(helpers.all_placements(SIZE[0], SIZE[3])))
 
 
-def test_search_reports_starts_when_found(monkeypatch):
+def test_starts_are_reported_when_found(monkeypatch):
     problem, best_s = problems("makespan")[0]
     best = helpers.all_placements(SIZE[0], SIZE[3])[_latency_of_all_s(problem).argmin()]
     reported_s: list[float] = []
@@ -93,7 +93,7 @@ def unproven(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_small_problems_end_near_their_optimum_whatever_binds(objective, monkeypatch):
+def test_small_problems_end_near_optimum(objective, monkeypatch):
     """The search starts from single devices alone, because other methods often find the optimum.
 
     It ends when it has result the optimum.
@@ -117,7 +117,7 @@ def test_small_problems_end_near_their_optimum_whatever_binds(objective, monkeyp
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_no_placement_is_returned_if_operations_do_not_fit(objective):
+def test_too_little_memory_fails(objective):
     problem, _ = problems(objective)[1]
     costs = problem.costs._replace(
         memory_bytes=np.full(SIZE[0], 3, np.float32),
@@ -130,7 +130,7 @@ def test_no_placement_is_returned_if_operations_do_not_fit(objective):
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.usefixtures("unproven")
-def test_no_start_is_better_than_what_is_found(objective):
+def test_search_beats_its_starts(objective):
     for problem, _ in problems(objective)[:3]:
         search_s = solve(problem, budget=600).value_s
         for name, solver in methods.METHODS.items():
@@ -139,27 +139,9 @@ def test_no_start_is_better_than_what_is_found(objective):
                     assert search_s <= methods.solve(problem, name, seed=1).value_s
 
 
-def test_the_search_is_never_worse_than_partitioners():
-    pytest.importorskip("pymetis")
-    for problem, _ in problems("makespan")[:3]:
-        search_s = solve(problem, budget=600).value_s
-        for name in ("min_cut", "metis"):
-            assert search_s <= methods.solve(problem, name, seed=1).value_s
-
-
-@pytest.mark.parametrize("objective", ["max_load", "subgraph"])
-def test_parts_of_an_accelerator_that_share_its_memory_are_searched(objective):
-    problem = problems(objective)[1][0]
-    costs = problem.costs._replace(
-        accelerator=np.zeros(3, np.int32), capacity_bytes=np.full(3, 1e6, np.float32)
-    )
-    solution = solve(problem._replace(costs=costs), budget=600)
-    assert np.isfinite(solution.value_s)
-
-
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.usefixtures("unproven")
-def test_reports_never_get_worse_and_end_with_the_result(objective):
+def test_reports_end_with_the_result(objective):
     reports: list[tuple[int, float, np.ndarray, dict[str, float]]] = []
     problem = problems(objective)[0][0]
     solution = solve(problem, observe=lambda *step: reports.append(step))
@@ -171,11 +153,11 @@ def test_reports_never_get_worse_and_end_with_the_result(objective):
     if solution.status != "optimal":
         numbers = [shares for shares in numbers if shares]  # starts have none
         assert all(sum(shares.values()) == pytest.approx(1) for shares in numbers)
-        assert list(numbers[0]) == ["share_time", "share_role", "share_ball", "share_group"]
+        assert list(numbers[0]) == ["share_time", "share_ball", "share_group"]
     assert problem.value_s(rows[-1]) == pytest.approx(best_s[-1], rel=base.ROUNDING)
 
 
-def test_a_start_that_is_proven_ends_the_search():
+def test_proven_start_ends_search():
     reports: list[tuple[int, float]] = []
     problem, best_s = problems("makespan")[0]
     solution = solve(problem, observe=lambda count, value_s, *_: reports.append((count, value_s)))
@@ -185,7 +167,7 @@ def test_a_start_that_is_proven_ends_the_search():
     assert solution.evaluations < 20
 
 
-def test_a_single_device_is_preferred_to_an_equally_fast_placement(monkeypatch):
+def test_single_device_wins_ties(monkeypatch):
     graph = helpers.chain(40)
     costs = helpers.unit_costs(graph, compute_s=np.ones((40, 2), np.float32))
     none = np.zeros((2, 2), np.float32)
@@ -198,34 +180,19 @@ def test_a_single_device_is_preferred_to_an_equally_fast_placement(monkeypatch):
 
 
 @pytest.mark.usefixtures("unproven")
-def test_the_seed_alone_decides():
+def test_search_keeps_its_limits():
     problem = problems("makespan")[0][0]
-    first, second = solve(problem), solve(problem)
+    first, second = (solve(problem, budget=3_000) for _ in range(2))
     np.testing.assert_array_equal(first.placement, second.placement)
-    assert first.evaluations == second.evaluations
-
-
-@pytest.mark.usefixtures("unproven")
-def test_the_search_ends_at_its_budget_at_its_time_limit_and_on_request():
-    problem = problems("makespan")[0][0]
-    assert solve(problem, budget=3_000).evaluations <= 3_000
-    assert solve(problem, budget=3_000).status == "finished"
+    assert first.evaluations == second.evaluations <= 3_000
+    assert first.status == "finished"
     late = solve(problem, budget=10**12, time_limit_s=0.5)
     assert late.status == "time limit"
     assert late.search_s < 20
-    reports: list[int] = []
-    stopped = solve(
-        problem,
-        budget=10**12,
-        observe=lambda count, *_: reports.append(count),
-        stop=lambda: len(reports) > 3,
-    )
-    assert stopped.status == "interrupted"
-    assert np.isfinite(stopped.value_s)
 
 
 @pytest.mark.usefixtures("unproven")
-def test_the_search_starts_from_a_warm_start_and_counts_its_evaluations():
+def test_warm_start_counts_its_evaluations():
     problem, best_s = problems("makespan")[0]
     rows = helpers.all_placements(SIZE[0], SIZE[3])
     best = rows[int(_latency_of_all_s(problem).argmin())]
@@ -235,7 +202,7 @@ def test_the_search_starts_from_a_warm_start_and_counts_its_evaluations():
     assert result.evaluations > 100
 
 
-def test_the_search_leaves_an_order_in_which_branches_alternate():
+def test_search_leaves_alternating_order():
     problem = suite.load("two_stream-makespan")
     optimum_s = suite.best_known("two_stream-makespan").value_s
     in_order = multistart.search(problem, 0, SearchLimits(300, 8_000))
@@ -245,25 +212,11 @@ def test_the_search_leaves_an_order_in_which_branches_alternate():
     assert solution.evaluations <= 8_000
 
 
-def test_a_small_budget_makes_more_steps_of_fewer_proposals():
-    sizes = [multistart._choose_set_size(100, budget) for budget in (2, 1_000, 4_000, 10**9)]
-    assert sizes == [2, 2, 4, 32]
-    assert multistart._choose_set_size(10_000, 10**9) == 8
-
-
-def test_few_placements_are_enumerated_and_the_optimum_is_proven():
-    problem, _ = reference.random_problem(np.random.default_rng(0), "makespan", (5, 6, 5, 3))
-    solution = solve(problem)
-    rows = helpers.all_placements(5, 3)
-    assert solution.status == "optimal"
-    assert solution.value_s == np.min(problem.evaluate(rows))
-
-
 @pytest.mark.parametrize(
     ("objective", "improve_order"),
     [("serial", False), ("max_load", False), ("makespan", False), ("makespan", True)],
 )
-def test_memory_is_kept_from_a_start_that_exceeds_it(objective, improve_order, monkeypatch):
+def test_infeasible_start_becomes_feasible(objective, improve_order, monkeypatch):
     monkeypatch.setitem(starts.STARTS, objective, ())
     problem, _ = problems(objective)[1]
     latency_s = problem.costs.transfer_latency_s
@@ -282,10 +235,29 @@ def test_memory_is_kept_from_a_start_that_exceeds_it(objective, improve_order, m
     assert np.isfinite(solution.value_s)
 
 
-def test_problems_of_equal_shapes_share_one_compilation():
+def test_equal_shapes_share_compilation():
     equal_shapes = [problem for problem, _ in problems("makespan")[::3]]
     solve(equal_shapes[0], budget=900)
     with helpers.count_compilations() as compiled:
         for seed, problem in enumerate(equal_shapes):
             solve(problem, seed=seed, budget=900)
     assert not [name for name in compiled if "advance" in name]
+
+
+def test_blocks_leave_local_optima():
+    # Two chains of eight; a transfer takes as long as two operations.
+    graph = helpers.fork_join(2, 8)
+    costs = helpers.unit_costs(
+        graph,
+        compute_s=np.ones((18, 2), np.float32),
+        transfer_latency_s=2 * (1 - np.eye(2, dtype=np.float32)),
+        transfer_s_per_byte=np.zeros((2, 2), np.float32),
+    )
+    problem = helpers.as_problem(graph, costs, "makespan")
+    alone = np.zeros(18, np.int32)
+    single_moves = np.where(np.eye(18, dtype=bool), 1, alone)
+    assert min(problem.evaluate(single_moves)) >= problem.value_s(alone) == 18
+    result = multistart.run_chain(problem, alone[None], 1, 3, SearchLimits(60, 1_280))
+    # op0 0-1; device 1 has the input at 3 and is done at 11, its result is there at 13.
+    assert problem.value_s(result.placement) <= 14
+    assert result.evaluations <= 1_280

@@ -1,7 +1,6 @@
 import itertools
 
 import numpy as np
-import pytest
 from scipy import sparse
 from scipy.sparse import csgraph
 
@@ -23,9 +22,8 @@ def _groups(parses: random_parsing.Parses, parse: int) -> list[set[int]]:
     return [set(order[begin:end].tolist()) for begin, end in places]
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_groups_are_distinct_connected_and_within_each_other_or_apart(seed):
-    senders, receivers, parses = _draw(seed)
+def test_groups_are_nested_and_connected():
+    senders, receivers, parses = _draw(0)
     for parse, rank in enumerate(parses.ranks):
         assert sorted(rank) == list(range(len(rank)))
         groups = _groups(parses, parse)
@@ -41,19 +39,7 @@ def test_groups_are_distinct_connected_and_within_each_other_or_apart(seed):
             assert csgraph.connected_components(inside, directed=False)[0] == 1
 
 
-def test_at_the_top_a_group_is_a_connected_part_of_the_graph():
-    senders, receivers = np.array([0, 1, 3]), np.array([1, 2, 4])
-    parses = random_parsing.draw_parses(
-        np.random.default_rng(0), 6, senders, receivers, np.ones(3), 8
-    )
-    for parse in range(8):
-        largest = [
-            g for g in _groups(parses, parse) if not any(g < h for h in _groups(parses, parse))
-        ]
-        assert sorted(map(sorted, largest)) == [[0, 1, 2], [3, 4]]
-
-
-def test_expensive_edges_are_seldom_separated():
+def test_expensive_edges_stay_together():
     senders, receivers = np.arange(9), np.arange(1, 10)
     weight = np.where(np.arange(9) % 2 == 0, 20.0, 0.2)  # pairs of nodes, loosely chained
     parses = random_parsing.draw_parses(
@@ -64,16 +50,10 @@ def test_expensive_edges_are_seldom_separated():
     assert min(count[::2]) > 5 * max(count[1::2])
 
 
-def test_a_graph_without_edges_has_groups_of_one():
+def test_graph_without_edges():
     no_edges = np.zeros(0, int)
     parses = random_parsing.draw_parses(
         np.random.default_rng(0), 3, no_edges, no_edges, np.zeros(0), 2
     )
     np.testing.assert_array_equal(parses.num_groups, 1)
     np.testing.assert_array_equal(parses.groups[:, 0], [[0, 1], [0, 1]])
-
-
-def test_the_same_seed_draws_the_same():
-    one, other = _draw(3)[2], _draw(3)[2]
-    np.testing.assert_array_equal(one.ranks, other.ranks)
-    np.testing.assert_array_equal(one.groups, other.groups)

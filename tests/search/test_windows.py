@@ -60,7 +60,7 @@ def _improved(problem: Instance, starts: np.ndarray, seed: int = 0, **options) -
     return windows.improve(problem, starts, seed, limits)
 
 
-def test_windows_cover_all_operations_and_overlap():
+def test_windows_cover_all_operations():
     problem = _problem()
     ordered = windows._order_problem(problem)
     drawn = windows._cover(ordered, 5)
@@ -70,7 +70,7 @@ def test_windows_cover_all_operations_and_overlap():
     assert drawn[-1].next_begin == drawn[-1].end == problem.graph.num_ops
 
 
-def test_a_window_is_as_long_as_its_steps_allow():
+def test_steps_limit_windows():
     problem = _problem(degree=20)
     ordered = windows._order_problem(problem)
 
@@ -144,7 +144,7 @@ def test_windows_simulate_the_whole_makespan(colocated):
 
 
 @pytest.mark.parametrize("colocated", [0.0, 0.3])
-def test_windows_improve_a_random_start_a_lot(colocated):
+def test_windows_improve_random_start(colocated):
     ratios = []
     for seed in range(3):
         problem = _problem(seed, colocated=colocated)
@@ -155,16 +155,7 @@ def test_windows_improve_a_random_start_a_lot(colocated):
     assert max(ratios) < 0.8
 
 
-def test_memory_is_kept_where_it_is_scarce():
-    for seed in range(3):
-        problem = _limited(_problem(seed), [21, 21, 21])
-        start = np.arange(60, dtype=np.int32) % 3
-        result = _improved(problem, start[None])
-        assert (np.bincount(result.placement, minlength=3) <= 21).all()
-        assert problem.value_s(result.placement) < 0.95 * problem.value_s(start)
-
-
-def test_the_search_begins_at_the_best_start_and_never_at_an_infeasible_one():
+def test_search_begins_at_feasible_start():
     problem = _limited(_problem(), [30, 30, 30])
     full, even = np.zeros(60, np.int32), np.arange(60, dtype=np.int32) % 3
     assert _improved(problem, full[None]).placement is None
@@ -173,14 +164,7 @@ def test_the_search_begins_at_the_best_start_and_never_at_an_infeasible_one():
     assert result.evaluations == 2
 
 
-def test_the_seed_alone_decides():
-    problem = _problem()
-    first, second = (_improved(problem, _starts(problem), seed=3) for _ in range(2))
-    np.testing.assert_array_equal(first.placement, second.placement)
-    assert first.evaluations == second.evaluations
-
-
-def test_the_search_ends_in_time_and_reports_complete_placements():
+def test_search_reports_complete_placements():
     problem = _problem()
     reports: list[tuple[int, float, np.ndarray]] = []
     result = _improved(
@@ -199,7 +183,7 @@ def test_the_search_ends_in_time_and_reports_complete_placements():
         assert value_s == problem.value_s(row)
 
 
-def test_all_graphs_share_one_compilation():
+def test_graphs_share_one_compilation():
     _improved(_problem(0), _starts(_problem(0)), budget=600)
     with helpers.count_compilations() as compiled:
         for seed, num_ops in enumerate([60, 47, 90], start=1):
@@ -208,7 +192,7 @@ def test_all_graphs_share_one_compilation():
     assert not [name for name in compiled if "advance" in name]
 
 
-def test_the_search_of_a_large_graph_goes_over_windows_first(monkeypatch):
+def test_large_graphs_use_windows(monkeypatch):
     problem = _problem()
     results = []
     improve = windows.improve
@@ -230,7 +214,7 @@ def test_the_search_of_a_large_graph_goes_over_windows_first(monkeypatch):
     assert len(results) == 1
 
 
-def test_windows_suit_classes_that_they_hold():
+def test_windows_suit_local_classes():
     problem = _problem(num_ops=60)
     assert windows.is_suitable(problem)
     # As in a step of training: the first operations with the last.

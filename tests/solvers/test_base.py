@@ -1,4 +1,4 @@
-"""The rounding of values, and the first report of a search."""
+"""The rounding of values."""
 
 import jax
 import numpy as np
@@ -9,15 +9,6 @@ from placement.solvers import base
 from placement.solvers.limits import SearchLimits
 from placement.types import Solution, Status
 from tests import helpers
-from tests.simulators import reference
-
-SEARCHES = (
-    *(("search", objective) for objective in simulators.OBJECTIVES),
-    *(("local_search", "serial"), ("annealing", "makespan"), ("genetic", "max_load")),
-    *(("lns", "makespan"), ("brute_force", "subgraph"), ("graph_cut", "serial")),
-    *(("diagram", "makespan"), ("ideals_dp", "max_load"), ("milp", "subgraph")),
-    *(("cpsat", "makespan"), ("cpsat", "max_load"), ("placeto", "makespan")),
-)
 
 
 @pytest.mark.slow
@@ -58,25 +49,3 @@ def test_false_proofs_are_faults():
     result = Solution(np.zeros(3, int), bound_s=2.0, status=Status.OPTIMAL)
     with pytest.raises(AssertionError, match=r"'optimal' at 3\.0, but the bound is 2\.0"):
         methods.run("proof", lambda *_: result, problem, 0, SearchLimits(60.0, 1))
-
-
-@pytest.mark.parametrize(("name", "objective"), SEARCHES)
-def test_search_reports_single_device_first(name, objective):
-    """Before anything is compiled."""
-    graph = helpers.random_dag_of_size(np.random.default_rng(0), 9, 12, 7)
-    costs = helpers.random_costs(np.random.default_rng(1), graph, 3)
-    costs = costs._replace(accelerator=np.array([0, 1, -1], np.int32))
-    problem = helpers.as_problem(graph, costs, objective)
-    reports: list[tuple[float, list[int]]] = []
-
-    def observe(evaluations, best_s, placement, numbers):
-        reports.append((best_s, placement.tolist()))
-        raise InterruptedError
-
-    with helpers.count_compilations() as compiled, pytest.raises(InterruptedError):
-        methods.solve(problem, name, observe=observe)
-    singles = problem.single_devices
-    assert reports == [
-        min(zip(reference.latencies(problem, singles), singles.tolist(), strict=True))
-    ]
-    assert compiled == []

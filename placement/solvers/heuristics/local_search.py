@@ -1,20 +1,20 @@
-"""Local search with restarts, and simulated annealing, for any objective.
+"""`local_search`, `annealing` and `genetic`: baselines for any objective.
 
-`NUM_CHAINS` placements advance side by side, so that one call of the compiled simulator evaluates a
-step of all. They start on the single devices, in turn. A neighbour has a *segment*, consecutive
-classes of a topological order, on one device. Half of the segments are a single class; the length
-of the others is log-uniform up to all classes. The device is drawn uniformly, or is that of the
-class before the segment, which moves the border between two devices. Classes that the device does
-not support do not move.
+They are configurations of `placement.solvers.iterated_local_search`, with `NUM_CHAINS` chains that
+start on the single devices in turn, and one proposal per chain and step. A proposal is a neighbour:
+a *segment*, consecutive classes of a topological order, moves to one device. Half of the segments
+are a single class; the length of the others is log-uniform up to all classes. The device is drawn
+uniformly, or is that of the class before the segment, which moves the border between two devices.
+Classes that the device does not support do not move.
 
-Both methods are configurations of `placement.solvers.iterated_local_search` with one proposal a
-chain, a neighbour:
-
-    local_search   accepts a proposal that costs no more. A chain without improvement for `PATIENCE`
-                   steps restarts from segments on random devices.
+    local_search   restarts chains near the best placement after `_PATIENCE` steps without gain.
     annealing      accepts a proposal that costs x more with probability exp(-x / T) (Kirkpatrick et
-                   al. 1983). T falls geometrically over the budget from `HOT` to `COLD` times the
+                   al. 1983). T falls geometrically over the budget from `_HOT` to `_COLD` times the
                    latency of the best single device. No chain restarts.
+    genetic        The chains are a population. A child takes a random interval of the topological
+                   order from the better of two random chains and the rest from its parent
+                   (two-point crossover, Holland 1975), and then becomes a neighbour. It replaces
+                   its parent if it costs no more (crowding, Mahfoud 1995). No chain restarts.
 """
 
 from functools import partial
@@ -33,12 +33,12 @@ from placement.solvers.limits import SearchLimits
 from placement.types import Array, Solution, Status
 
 NUM_CHAINS = 32
-PATIENCE = 200
-HOT, COLD = 0.03, 1e-4
+_PATIENCE, _FOREVER = 200, 2**30
+_HOT, _COLD = 0.03, 1e-4
 _STEPS_PER_CALL = 50  # between two checks of the time
 
 
-class SearchSpace(NamedTuple):
+class _SearchSpace(NamedTuple):
     """Placements of N operations on D devices that keep C classes together."""
 
     tables: Any  # the objective's `Instance.tables` without co-location, which moves respect
@@ -48,159 +48,135 @@ class SearchSpace(NamedTuple):
     penalty_s: Array  # float32 []: least penalty of an infeasible placement
 
 
-class _Cooling(NamedTuple):
-    """The schedule of annealing's temperature."""
+def local_search(
+    problem: Instance, seed: int, limits: SearchLimits, start: np.ndarray | None = None
+) -> Solution:
+    """Searches with chains that accept what costs no more, and restart near the best placement.
 
-    scale_s: Array  # float32 []: latency of the best single device; the penalty if none is feasible
-    steps_done: Array | int
-    total_steps: Array | int
-
-
-def local_search(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
-    """Searches with chains that accept what costs no more, and restart at random."""
-    return _search(problem, seed, limits, annealed=False)
+    All chains begin at `start`, int [N], if there is one.
+    """
+    return _search(problem, seed, limits, patience=_PATIENCE, start=start)
 
 
 def annealing(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Searches by simulated annealing (Kirkpatrick et al. 1983) with several chains."""
-    return _search(problem, seed, limits, annealed=True)
+    return _search(problem, seed, limits, hot=_HOT)
 
 
-def _search(problem: Instance, seed: int, limits: SearchLimits, *, annealed: bool) -> Solution:
+def genetic(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+    """Searches with a genetic algorithm."""
+    return _search(problem, seed, limits, crosses=True)
+
+
+def _search(
+    problem: Instance,
+    seed: int,
+    limits: SearchLimits,
+    *,
+    patience: int = _FOREVER,
+    hot: float = 0.0,
+    crosses: bool = False,
+    start: np.ndarray | None = None,
+) -> Solution:
     base.report_single_device(problem, limits)
-    space, placements, evaluation = make_space(problem)
-    chains = ils.start(placements.T, evaluation, jnp.arange(NUM_CHAINS))
-    key = jax.random.PRNGKey(seed)
-    scale_s = chains.best_latency_s
-    scale_s = jnp.where(jnp.isfinite(scale_s), scale_s, space.penalty_s)
+    classes, (placement_limits, objective_tables) = problem.classes, problem.tables
+    space = _SearchSpace(
+        tables=(placement_limits._replace(representative=None), objective_tables),
+        ranks=jnp.asarray(np.argsort(problem.class_order)[classes.ids], jnp.int32),
+        allowed=jnp.asarray(problem.allowed),
+        num_classes=jnp.int32(len(classes.compute_s)),
+        penalty_s=jnp.float32(0),
+    )
+    rows = problem.single_devices if start is None else np.asarray(start, np.int32)[None]
+    placements = jnp.asarray(rows[np.arange(NUM_CHAINS) % len(rows)].T)
+    costs_s = _evaluate(problem.objective, space, placements).costs_s
+    # An infeasible placement costs more than any start.
+    space = space._replace(penalty_s=jnp.where(jnp.isfinite(costs_s), costs_s, 0).max())
+    evaluation = _evaluate(problem.objective, space, placements)
+    chains = ils.start(placements, evaluation, jnp.arange(NUM_CHAINS))
+    start_s = chains.best_latency_s
+    hot_s = hot * jnp.where(jnp.isfinite(start_s), start_s, space.penalty_s)
+    key, steps_done = jax.random.PRNGKey(seed), 0
     total_steps = max(0, limits.budget // NUM_CHAINS - 1)
-    steps_done = 0
     while True:
         evaluations = (steps_done + 1) * NUM_CHAINS
         best, best_s = np.asarray(chains.best_placement), float(chains.best_latency_s)
         limits.report(evaluations, best_s, best)
         if steps_done >= total_steps or limits.is_over():
-            return make_result(best, best_s, evaluations, limits.budget)
+            status = Status.FINISHED if steps_done >= total_steps else Status.TIME_LIMIT
+            placement = best if np.isfinite(best_s) else None
+            return Solution(placement, status=status, evaluations=evaluations)
         num_steps = min(_STEPS_PER_CALL, total_steps - steps_done)
-        cooling = _Cooling(scale_s, steps_done, total_steps)
-        key, chains = _advance(problem.objective, annealed, space, key, chains, cooling, num_steps)
+        progress = (steps_done + np.arange(_STEPS_PER_CALL)) / total_steps
+        temperatures_s = hot_s * (_COLD / _HOT) ** progress
+        key, chains = _advance(
+            problem.objective, crosses, space, (key, chains), temperatures_s, patience, num_steps
+        )
         steps_done += num_steps
 
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _advance(
     objective: str,
-    annealed: bool,
-    space: SearchSpace,
-    key: chex.PRNGKey,
-    chains: ils.ChainState,
-    cooling: _Cooling,
+    crosses: bool,
+    space: _SearchSpace,
+    carry: tuple[chex.PRNGKey, ils.ChainState],
+    temperatures_s: Array,
+    patience: Array | int,
     num_steps: Array | int,
 ) -> tuple[chex.PRNGKey, ils.ChainState]:
-    """Advances all chains by `num_steps` steps."""
-
-    def propose(key: chex.PRNGKey, chains: ils.ChainState) -> ils.Proposals:
-        return ils.Proposals(draw_neighbours(key, space, chains.placements.T).T)
-
-    def evaluate(placements: Array) -> ils.Evaluation:
-        return evaluate_costs(objective, space, placements.T)
-
-    def restart(
-        key: chex.PRNGKey, state: ils.ChainState, moved: ils.ChainState, proposals: ils.Proposals
-    ) -> Array:
-        del state, proposals
-        return _draw_segments(key, space, moved.placements.T).T
+    """Advances all chains by `num_steps` steps; step i has temperature i."""
 
     def step(
         i: Array, carry: tuple[chex.PRNGKey, ils.ChainState]
     ) -> tuple[chex.PRNGKey, ils.ChainState]:
-        if not annealed:
-            return ils.step(*carry, propose, evaluate, patience=PATIENCE, restart=restart)
-        progress = (cooling.steps_done + i) / cooling.total_steps
-        temperature_s = cooling.scale_s * HOT * (COLD / HOT) ** progress
+        key, cross_key, move_key, accept_key = jax.random.split(carry[0], 4)
+        chains = carry[1]
+        parents = _cross(cross_key, space, chains) if crosses else chains.placements
+        proposals = _draw_neighbours(move_key, space, parents)
+        # Below an exponential draw with mean T with probability exp(-x / T).
+        threshold_s = temperatures_s[i] * jax.random.exponential(accept_key, (NUM_CHAINS,))
+        chains = ils.move_chains(
+            chains,
+            ils.Proposals(proposals),
+            _evaluate(objective, space, proposals),
+            patience=patience,
+            threshold_s=threshold_s,
+        )
+        return key, chains
 
-        def accept(key: chex.PRNGKey, proposal_costs_s: Array, costs_s: Array) -> Array:
-            probability = jnp.exp(-(proposal_costs_s - costs_s) / temperature_s)
-            is_hot = jax.random.uniform(key, costs_s.shape) < probability
-            return (proposal_costs_s <= costs_s) | is_hot
-
-        return ils.step(*carry, propose, evaluate, patience=None, accept=accept)
-
-    return jax.lax.fori_loop(0, num_steps, step, (key, chains))
-
-
-def _draw_segments(key: chex.PRNGKey, space: SearchSpace, placements: Array) -> Array:
-    """Draws placements int32 [B, N] of 2 D + 1 segments of an order, each on a random device.
-
-    Operations that the device does not support keep the device that they have in `placements`.
-    """
-    batch, num_devices = len(placements), space.allowed.shape[1]
-    ends_key, devices_key = jax.random.split(key)
-    ends = jax.random.randint(ends_key, (batch, 2 * num_devices, 1), 0, space.num_classes)
-    segment = (space.ranks >= ends).sum(axis=1)
-    devices = jax.random.randint(devices_key, (batch, 2 * num_devices + 1), 0, num_devices)
-    device = jnp.take_along_axis(devices, segment, axis=1)
-    is_allowed = space.allowed[jnp.arange(placements.shape[1]), device]
-    return jnp.where(is_allowed, device, placements)
-
-
-def make_space(problem: Instance) -> tuple[SearchSpace, Array, ils.Evaluation]:
-    """Returns a problem's search space, and starts int32 [B, N] with their evaluation.
-
-    An infeasible placement costs more than any start.
-    """
-    classes, (limits, objective_tables) = problem.classes, problem.tables
-    space = SearchSpace(
-        tables=(limits._replace(representative=None), objective_tables),
-        ranks=jnp.asarray(np.argsort(problem.class_order)[classes.ids], jnp.int32),
-        allowed=jnp.asarray(problem.allowed),
-        num_classes=jnp.int32(len(classes.compute_s)),
-        penalty_s=jnp.float32(0),
-    )
-    devices = np.arange(NUM_CHAINS) % len(problem.devices)
-    starts = jnp.asarray(problem.single_devices[devices])
-    costs_s = evaluate_costs(problem.objective, space, starts).costs_s
-    space = space._replace(penalty_s=jnp.where(jnp.isfinite(costs_s), costs_s, 0).max())
-    return space, starts, evaluate_costs(problem.objective, space, starts)
+    return jax.lax.fori_loop(0, num_steps, step, carry)
 
 
 @partial(jax.jit, static_argnums=0)
-def evaluate_costs(objective: str, space: SearchSpace, placements: Array) -> ils.Evaluation:
-    """Computes the costs of placements int32 [B, N]."""
-    chex.assert_rank(placements, 2)
-    chex.assert_type(placements, int)
-    outcome = simulators.get_objective(objective).simulate(space.tables, placements)
+def _evaluate(objective: str, space: _SearchSpace, placements: Array) -> ils.Evaluation:
+    outcome = simulators.get_objective(objective).simulate_columns(space.tables, placements)
     return ils.penalise(outcome, space.penalty_s)
 
 
-def draw_neighbours(key: chex.PRNGKey, space: SearchSpace, placements: Array) -> Array:
-    """Draws a neighbour of each placement int32 [B, N]."""
-    chex.assert_rank(placements, 2)
-    chex.assert_type(placements, int)
-    batch, num_devices = len(placements), space.allowed.shape[1]
+def _draw_neighbours(key: chex.PRNGKey, space: _SearchSpace, placements: Array) -> Array:
+    """Draws a neighbour of each placement int32 [N, K]."""
+    num_chains, num_devices = placements.shape[1], space.allowed.shape[1]
     keys = jax.random.split(key, 5)
-    begin = jax.random.randint(keys[0], (batch, 1), 0, space.num_classes)
-    length = space.num_classes ** jax.random.uniform(keys[1], (batch, 1))
-    length = jnp.where(jax.random.bernoulli(keys[2], 0.5, (batch, 1)), 1, length)
-    device = jax.random.randint(keys[3], (batch,), 0, num_devices)
-    previous_op = jnp.argmax(space.ranks == jnp.maximum(begin - 1, 0), axis=1)
-    previous_device = jnp.take_along_axis(placements, previous_op[:, None], axis=1)[:, 0]
-    device = jnp.where(jax.random.bernoulli(keys[4], 0.5, (batch,)), previous_device, device)
-    is_inside = (space.ranks >= begin) & (space.ranks < begin + length)
-    return jnp.where(is_inside & space.allowed[:, device].T, device[:, None], placements)
+    begin = jax.random.randint(keys[0], (num_chains,), 0, space.num_classes)
+    length = space.num_classes ** jax.random.uniform(keys[1], (num_chains,))
+    length = jnp.where(jax.random.bernoulli(keys[2], 0.5, (num_chains,)), 1, length)
+    device = jax.random.randint(keys[3], (num_chains,), 0, num_devices)
+    ranks = space.ranks[:, None]
+    previous_op = jnp.argmax(ranks == jnp.maximum(begin - 1, 0), axis=0)
+    previous_device = placements[previous_op, jnp.arange(num_chains)]
+    device = jnp.where(jax.random.bernoulli(keys[4], 0.5, (num_chains,)), previous_device, device)
+    is_inside = (ranks >= begin) & (ranks < begin + length)
+    return jnp.where(is_inside & space.allowed[:, device], device, placements)
 
 
-def make_result(best: np.ndarray, best_s: float, evaluations: int, budget: int) -> Solution:
-    """Returns the result of a search that is over.
-
-    Args:
-      best: int32 [N], the best placement.
-      best_s: its latency; inf if no feasible placement is known.
-      evaluations: number of simulated placements.
-      budget: largest number of simulated placements.
-    """
-    chex.assert_rank(best, 1)
-    chex.assert_type(best, int)
-    placement = best if np.isfinite(best_s) else None
-    status = Status.FINISHED if evaluations > budget - NUM_CHAINS else Status.TIME_LIMIT
-    return Solution(placement, status=status, evaluations=evaluations)
+def _cross(key: chex.PRNGKey, space: _SearchSpace, chains: ils.ChainState) -> Array:
+    """Crosses each chain's placement with that of the better of two random chains."""
+    mates_key, ends_key = jax.random.split(key)
+    mates = jax.random.randint(mates_key, (2, NUM_CHAINS), 0, NUM_CHAINS)
+    costs_s = chains.costs_s[mates]
+    mate = jnp.where(costs_s[0] <= costs_s[1], mates[0], mates[1])
+    ends = jax.random.randint(ends_key, (2, NUM_CHAINS), 0, space.num_classes + 1)
+    ranks = space.ranks[:, None]
+    is_inside = (ranks >= ends.min(axis=0)) & (ranks < ends.max(axis=0))
+    return jnp.where(is_inside, chains.placements[:, mate], chains.placements)

@@ -14,7 +14,7 @@ from placement.graphs import dag
 from placement.instance import Instance
 from placement.solvers import base, starts
 from placement.solvers.bounds import counting
-from placement.solvers.heuristics.large_neighbourhood import BATCH_SIZE, pad_batch, polish
+from placement.solvers.heuristics import local_search
 from placement.solvers.limits import SearchLimits
 from placement.solvers.programs import (
     cpsat_makespan,
@@ -31,6 +31,7 @@ _SUM_PRECISION = 1e-9  # relative: the rounding of float64 sums
 
 # Of the warm start.
 _NUM_SHARES = 24
+_BATCH_SIZE = 64  # candidates simulated at once
 _CANDIDATES_SHARE, _IMPROVEMENT_SHARE = 0.06, 0.04  # of the remaining time
 _MIN_CANDIDATES_S = 1.0  # if so much remains: a short limit is no worse than the heuristics alone
 _EVALUATIONS_PER_CLASS = 128  # while improving
@@ -98,7 +99,7 @@ def find_warm_start(
     3. every device alone.
 
     The best of them in the simulator is improved by steepest descent over moves of a single class,
-    and then by large-neighbourhood search. The latter ignores contiguity, so that for contiguous
+    and then by local search. The latter ignores contiguity, so that for contiguous
     placements the descent is all.
 
     Args:
@@ -124,11 +125,12 @@ def find_warm_start(
         """
         candidates = candidates[: budget - start.evaluations]
         batches_s: list[np.ndarray] = []
-        for first in range(0, len(candidates), BATCH_SIZE):
+        for first in range(0, len(candidates), _BATCH_SIZE):
             if batches_s and limits.is_over():
                 break
-            rows = candidates[first : first + BATCH_SIZE]
-            batches_s.append(np.asarray(problem.evaluate(pad_batch(rows)))[: len(rows)])
+            rows = candidates[first : first + _BATCH_SIZE]
+            batch = np.resize(rows, (_BATCH_SIZE, candidates.shape[1]))  # one compilation
+            batches_s.append(np.asarray(problem.evaluate(batch))[: len(rows)])
         values_s = np.concatenate([np.zeros(0), *batches_s])
         placement, value_s = start.placement, start.value_s
         for row in np.argsort(values_s, kind="stable"):
@@ -160,14 +162,15 @@ def find_warm_start(
         moves[np.arange(len(moved_class)), moved_class] = device
         start = take_best(start, rng.permutation(moves)[:, classes.ids], limits, budget)
     budget = limits.budget - start.evaluations - 1  # the result is evaluated once more
-    if contiguous or budget < 1:
+    if contiguous or budget < local_search.NUM_CHAINS:
         return start
     placement = candidates[0] if start.placement is None else start.placement
     budget = min(budget, _EVALUATIONS_PER_CLASS * len(classes.compute_s))
     polish_limits = limits.take_share(1.0, budget, start.evaluations)
-    polished = polish(problem, placement, seed, polish_limits)
-    assert polished.placement is not None
+    polished = local_search.local_search(problem, seed, polish_limits, placement)
     start = start._replace(evaluations=start.evaluations + polished.evaluations)
+    if polished.placement is None:
+        return start
     return take_best(start, polished.placement[None], limits, limits.budget)
 
 

@@ -1,14 +1,19 @@
+"""Lower bounds against enumeration and by hand."""
+
 import numpy as np
 import pytest
 
-from placement.solvers.bounds import counting
+from placement.graphs import opgraph
+from placement.solvers import base
+from placement.solvers.bounds import counting, makespan
+from placement.solvers.limits import SearchLimits
 from tests import helpers
 from tests.solvers import exhaustive
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("objective", "shared"), [("max_load", False), ("subgraph", True)])
-def test_no_placement_is_below(objective, shared):
+def test_counting_bounds_are_below_optimum(objective, shared):
     bound = {"max_load": counting.bound_max_load, "subgraph": counting.bound_subgraph}[objective]
     tight = 0
     for problem in exhaustive.problems(objective, 60, shared=shared):
@@ -34,14 +39,14 @@ def test_pigeonhole_of_five_on_two_devices():
     assert heavy.capacity.tolist() == [2, 2]
 
 
-def test_path_is_computed_at_the_fastest():
+def test_longest_path_bounds_subgraph():
     graph = helpers.fork_join(2, 3)
     costs = helpers.unit_costs(graph, 3)
     costs.compute_s[1] = 7.0
     assert counting.bound_subgraph(helpers.as_problem(graph, costs, "subgraph")) == 1 + 7 + 3
 
 
-def test_what_accelerators_cannot_hold_is_on_the_host():
+def test_accelerators_memory_is_counted():
     graph = helpers.chain(4)
     costs = helpers.unit_costs(
         graph,
@@ -62,3 +67,110 @@ def test_thousands_of_operations():
     fastest_s = costs.compute_s.min(axis=1)
     bound_s = counting.bound_max_load(helpers.as_problem(graph, costs, "max_load"))
     assert bound_s >= max(fastest_s.sum() / 4 * (1 - 1e-6), fastest_s.max())
+
+
+@pytest.mark.slow
+def test_makespan_bound_is_below_optimum():
+    tight = 0
+    for problem in exhaustive.problems("makespan", 24, shared=True):
+        bound_s = makespan.bound_makespan(problem, SearchLimits(60, 1))
+        best_s = exhaustive.optimum(problem)
+        assert bound_s <= best_s * (1 + base.ROUNDING)
+        tight += bound_s > 0.9 * best_s
+    assert tight > 6
+
+
+def test_makespan_bound_by_hand():
+    graph = helpers.chain(3)
+    problem = helpers.as_problem(graph, helpers.unit_costs(graph), "makespan")
+    assert makespan.bound_makespan(problem, SearchLimits(60, 1)) == 3  # the critical path
+    # op1 must be on device 1: leaving it or coming to it takes more than 100.
+    compute_s = np.array([[1, 2], [np.inf, 2], [1, 2]], np.float32)
+    costs = helpers.unit_costs(graph, compute_s=compute_s)
+    problem = helpers.as_problem(graph, costs, "makespan")
+    assert makespan.bound_makespan(problem, SearchLimits(60, 1)) == 6  # all three on device 1
+
+
+def test_makespan_bound_without_seconds():
+    graph = helpers.chain(3)
+    costs = helpers.unit_costs(graph)
+    costs = costs._replace(
+        **{f: 0 * getattr(costs, f) for f in costs._fields if "_s" in f and f != "segment_costs"}
+    )
+    problem = helpers.as_problem(graph, costs, "makespan")
+    assert makespan.bound_makespan(problem, SearchLimits(60, 1)) == 0
+
+
+def test_makespan_bound_shares_load():
+    graph = opgraph.make_graph(
+        name="six",
+        op_names=list("abcdef"),
+        op_types=["MatMul"] * 6,
+        senders=[],
+        receivers=[],
+        edge_bytes=[],
+    )
+    equal = helpers.unit_costs(graph, compute_s=np.ones((6, 2), np.float32))
+    problem = helpers.as_problem(graph, equal, "makespan")
+    assert makespan.bound_makespan(problem, SearchLimits(60, 1)) == pytest.approx(3, rel=2e-3)
+    # Device 1 takes twice as long: shares of 4 and 2 operations, 4 seconds each.
+    problem = problem._replace(costs=helpers.unit_costs(graph))
+    assert makespan.bound_makespan(problem, SearchLimits(60, 1)) == pytest.approx(4, rel=2e-3)
+    # Device 0 holds one operation: the other five take 10 on device 1.
+    full = helpers.unit_costs(
+        graph,
+        memory_bytes=np.ones(6, np.float32),
+        capacity_bytes=np.array([1, np.inf], np.float32),
+    )
+    problem = problem._replace(costs=full)
+    assert makespan.bound_makespan(problem, SearchLimits(60, 1)) == pytest.approx(10, rel=2e-3)
+
+
+def _wide(num_ops):
+    """Returns a wide graph on three devices, two of which cost the same."""
+    rng = np.random.default_rng(3)
+    graph = helpers.random_dag_of_size(rng, num_ops, 2 * num_ops, num_ops)
+    compute_s = rng.uniform(1, 2, (num_ops, 1)) * rng.uniform(0.5, 2, (num_ops, 3))
+    compute_s[:, 2] = compute_s[:, 1]
+    costs = helpers.unit_costs(graph, 3, compute_s=compute_s.astype(np.float32))
+    return helpers.as_problem(graph, costs, "makespan")
+
+
+def test_sampled_classes_bound_makespan(monkeypatch):
+    problem = _wide(400)
+    exact = makespan.bound_makespan(problem, SearchLimits(60, 1))
+    monkeypatch.setattr(makespan, "_MAX_SOLVED_CLASSES", 100)
+    monkeypatch.setattr(makespan, "_SAMPLE_CLASSES", 100)
+    solve, sizes = makespan._minimise_excess, []
+    monkeypatch.setattr(
+        makespan,
+        "_minimise_excess",
+        lambda rows, is_open: (sizes.append(len(is_open)), solve(rows, is_open))[1],
+    )
+    sampled = makespan.bound_makespan(problem, SearchLimits(60, 1))
+    assert set(sizes) == {100}
+    assert 0.94 * exact < sampled <= exact * (1 + 2e-3)
+
+
+def test_makespan_bound_without_time():
+    problem = _wide(100)
+    whole = makespan.bound_makespan(problem, SearchLimits(60, 1))
+    edges = makespan.collect_edges(problem)
+    compute_s = np.asarray(problem.costs.compute_s, np.float64)
+    through_s = makespan.compute_windows(edges, compute_s).compute_through_s()
+    path_s = through_s.min(axis=1).max()
+    assert path_s <= makespan.bound_makespan(problem, SearchLimits(0, 1)) < whole
+
+
+def test_compiled_windows_agree(monkeypatch):
+    problem = _wide(60)
+    edges = makespan.collect_edges(problem)
+    compute_s = np.array(problem.costs.compute_s, np.float64)
+    compute_s[::7, 1] = np.inf
+    looped = makespan.compute_windows(edges, compute_s)
+    monkeypatch.setattr(makespan, "_MAX_LOOPED_EDGES", 0)
+    compiled = makespan.compute_windows(edges, compute_s)
+    assert compiled.head_s.dtype == np.float64
+    np.testing.assert_allclose(compiled.head_s, looped.head_s, rtol=1e-12)
+    np.testing.assert_allclose(compiled.tail_s, looped.tail_s, rtol=1e-12)
+    assert looped.head_s.max() > 0

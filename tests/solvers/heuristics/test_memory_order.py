@@ -25,17 +25,13 @@ def _place(problem, method):
     return methods.solve(problem, method).placement.tolist()
 
 
-@pytest.mark.parametrize("objective", ["serial", "makespan", "max_load", "subgraph"])
-def test_a_device_is_filled_before_the_next(objective):
-    problem = _problem([4, 4, 4, 2, 2, 2], [9, 7, 100], objective)
+def test_devices_are_filled_in_order():
+    problem = _problem([4, 4, 4, 2, 2, 2], [9, 7, 100])
     assert _place(problem, "fill_in_order") == [0, 0, 1, 1, 2, 2]
-
-
-def test_one_device_that_holds_everything_gets_everything():
     assert _place(_problem([4, 4, 4], [np.inf, 9]), "fill_in_order") == [0, 0, 0]
 
 
-def test_filling_leaves_room_for_tensors():
+def test_filling_leaves_memory_for_tensors():
     # op0 and op1 fill the first device; their tensors leave room for op0 alone.
     page = residency.PAGE_BYTES
     tensors = np.full(3, page, np.float32)
@@ -48,7 +44,7 @@ def test_filling_leaves_room_for_tensors():
     assert _place(problem, "fill_in_order") == [0, 1, 1, 1]
 
 
-def test_filling_fails_where_the_model_does_not_fit():
+def test_filling_fails_without_memory():
     solution = methods.solve(_problem([4, 4, 4], [5, 5]), "fill_in_order")
     assert solution.status == Status.INFEASIBLE
     solution = methods.solve(_problem([3, 3, 3], [5, 5]), "fill_in_order")
@@ -56,7 +52,7 @@ def test_filling_fails_where_the_model_does_not_fit():
 
 
 @pytest.mark.parametrize("method", ["fill_in_order", "split_by_memory"])
-def test_an_operation_that_the_device_does_not_support_goes_to_another(method):
+def test_unsupported_operations_go_elsewhere(method):
     compute_s = np.ones((4, 2), np.float32)
     compute_s[1, 0] = np.inf
     problem = _problem([2, 2, 2, 2], [6, 6], compute_s=compute_s)
@@ -76,11 +72,11 @@ def test_an_operation_that_the_device_does_not_support_goes_to_another(method):
         ([6, 6, 6], [0, 0, 1, 1, 2, 2]),
     ],
 )
-def test_parts_are_in_proportion_to_memory(capacity, expected):
+def test_parts_follow_memory(capacity, expected):
     assert _place(_problem([2] * 6, capacity), "split_by_memory") == expected
 
 
-def test_parts_of_one_accelerator_have_their_memory_together():
+def test_accelerator_parts_share_memory():
     accelerator = np.array([0, 0, 1], np.int32)
     problem = _problem([1] * 8, [8, 8, 8], accelerator=accelerator)
     assert _place(problem, "split_by_memory") == [0, 0, 1, 1, 2, 2, 2, 2]

@@ -85,24 +85,17 @@ def _with_compute(problem: Instance, op: int, row: list[float]) -> Instance:
     return problem._replace(costs=problem.costs._replace(compute_s=compute_s))
 
 
-def is_feasible(problem: Instance, placement: np.ndarray) -> bool:
-    _, _, (feasible,) = reference.outcomes(problem, placement[None])
-    return feasible
-
-
 def _counts(problem: Instance, placement: np.ndarray) -> list[int]:
     return np.bincount(placement, minlength=len(problem.devices)).tolist()
 
 
 @methods()
-@pytest.mark.parametrize("count", [2, 3])
-def test_only_the_bridges_between_cliques_are_cut(method, count):
-    graph = _cliques(count, 8)
-    placement = method(_problem(graph, [1.0] * count), seed=0)
+def test_only_bridges_are_cut(method):
+    placement = method(_problem(_cliques(3, 8), [1.0] * 3), seed=0)
     assert placement.dtype == np.int32
-    of_clique = placement.reshape(count, 8)
-    np.testing.assert_array_equal(of_clique, np.tile(of_clique[:, :1], 8))
-    assert sorted(of_clique[:, 0]) == list(range(count))
+    cliques = placement.reshape(3, 8)
+    np.testing.assert_array_equal(cliques, np.tile(cliques[:, :1], 8))
+    assert sorted(cliques[:, 0]) == [0, 1, 2]
 
 
 @methods()
@@ -122,13 +115,13 @@ def test_shares_follow_speed(method):
     np.testing.assert_allclose(_counts(problem, method(problem, seed=0)), [33, 100, 67], atol=10)
 
 
-def test_kahip_makes_equal_parts_however_fast_devices_are():
+def test_kahip_makes_equal_parts():
     problem = _problem(helpers.chain(200), [1.0, 9.0])
     np.testing.assert_allclose(_counts(problem, partition.kahip(problem, seed=0)), 100, atol=4)
 
 
 @methods()
-def test_heavy_operations_count_by_their_seconds(method):
+def test_operations_count_by_their_seconds(method):
     graph = helpers.chain(100)
     compute_s = np.where(np.arange(100) < 20, 8.0, 2.0)[:, None] * np.ones(2)
     problem = _problem(graph, [1.0, 1.0])
@@ -139,13 +132,13 @@ def test_heavy_operations_count_by_their_seconds(method):
 
 
 @methods()
-@pytest.mark.parametrize("seed", range(3))
-def test_colocation_is_kept_and_what_a_device_cannot_run_goes_elsewhere(method, seed):
-    rng = np.random.default_rng(seed)
+def test_limits_are_kept(method):
+    """Co-located operations stay together, on a device that supports all of them."""
+    rng = np.random.default_rng(0)
     graph = helpers.random_dag(rng, 60, edge_probability=0.1, colocated=0.3)
     costs = helpers.random_costs(rng, graph, 3, unsupported=0.2)
     problem = helpers.as_problem(graph, costs, "serial")
-    placement = method(problem, seed=seed)
+    placement = method(problem, seed=0)
     same = opgraph.find_leaders(graph)
     np.testing.assert_array_equal(placement, placement[same])
     # A class is supported where all its members are.
@@ -176,14 +169,13 @@ def _everything_on(part: int) -> Callable[[str], str]:
         ([INF, INF, INF], 0),
     ],
 )
-def test_repair_takes_the_fastest_device_that_is_left(row, expected):
+def test_repair_takes_fastest_device(row, expected):
     problem = _with_compute(_problem(helpers.chain(5), [1.0, 1.0, 1.0]), 3, row)
     placement = partition.scotch(problem, gmap=_everything_on(0), seed=0)
     assert placement.tolist() == [0, 0, 0, expected, 0]
-    assert is_feasible(problem, placement) == np.isfinite(row).any()
 
 
-def test_repair_moves_a_class_as_a_whole():
+def test_repair_moves_whole_classes():
     graph = _graph(4, [(0, 1), (1, 2), (2, 3)], colocation=[0, 1, 0, 2])
     problem = _problem(graph, [1.0, 1.0, 1.0])
     # Device 1 runs operation 0 in no time, but not operation 2, which shares its device.
@@ -193,19 +185,7 @@ def test_repair_moves_a_class_as_a_whole():
     assert placement.tolist() == [2, 1, 2, 1]
 
 
-@methods()
-def test_a_device_that_can_run_nothing_gets_nothing(method):
-    problem = _problem(_cliques(2, 8), [1.0, INF, 1.0])
-    assert _counts(problem, method(problem, seed=0)) == [8, 0, 8]
-
-
-def test_min_cut_leaves_the_host_out():
-    problem = _problem(_cliques(2, 8), [0.5, 1.0, 1.0], accelerator=[-1, 0, 1])
-    assert _counts(problem, partition.min_cut(problem, seed=0)) == [0, 8, 8]
-    assert _counts(problem, partition.metis(problem, seed=0))[0] > 0
-
-
-def test_min_cut_gives_the_host_only_what_no_accelerator_supports():
+def test_min_cut_avoids_the_host():
     problem = _problem(_cliques(2, 8), [0.5, 1.0, 1.0], accelerator=[-1, 0, 1])
     problem = _with_compute(problem, 3, [9.0, INF, INF])
     # Of these two at least one has to be moved, and would be fastest on the host.
@@ -216,13 +196,8 @@ def test_min_cut_gives_the_host_only_what_no_accelerator_supports():
     assert placement[[9, 10]].tolist() == [1, 2]
 
 
-def test_min_cut_without_accelerators_takes_all_hosts():
-    problem = _problem(_cliques(2, 8), [1.0, 1.0], accelerator=[-1, -1])
-    assert _counts(problem, partition.min_cut(problem, seed=0)) == [8, 8]
-
-
 @methods()
-def test_the_seed_decides(method):
+def test_seed_decides(method):
     graph = synthetic.build("synthetic:ops=400")
     costs = helpers.random_costs(np.random.default_rng(0), graph, 3)
     problem = helpers.as_problem(graph, costs, "makespan")
@@ -231,30 +206,24 @@ def test_the_seed_decides(method):
     assert len(set(map(tuple, once))) > 1
 
 
-@pytest.mark.slow
 @methods()
-@pytest.mark.parametrize("num_devices", [1, 2, 5])
-@pytest.mark.parametrize(
-    "graph",
-    [
+def test_degenerate_graphs(method):
+    graphs = (
         helpers.chain(1),
-        helpers.chain(2),
         _graph(6, []),
         _graph(3, [(0, 1), (1, 2)], colocation=[4, 4, 4]),
         _graph(4, [(0, 1), (2, 3)], colocation=[7, 7, 10**9, 2]),
         _graph(4, [(0, 1), (1, 2), (2, 3)], edge_bytes=[0, 0, 0]),
-    ],
-    ids=["one", "two", "no edges", "one class", "classes with large numbers", "no bytes"],
-)
-@pytest.mark.parametrize("seconds", [0.0, 1.0])
-def test_degenerate_graphs(method, graph, num_devices, seconds):
-    problem = _problem(graph, [seconds] * num_devices)
-    placement = method(problem, seed=0)
-    assert placement.shape == (graph.num_ops,)
-    assert is_feasible(problem, placement)
+    )
+    for graph, seconds in itertools.product(graphs, ([0.0] * 5, [1.0], [1.0] * 5, [1.0, INF])):
+        problem = _problem(graph, seconds)
+        placement = method(problem, seed=0)
+        assert placement.shape == (graph.num_ops,)
+        _, _, (feasible,) = reference.outcomes(problem, placement[None])
+        assert feasible
 
 
-def test_with_fewer_operations_than_devices_the_fastest_are_used():
+def test_few_operations_use_fastest_devices():
     problem = _problem(helpers.chain(2), [3.0, 1.0, 4.0, 1.0])
     placement = partition.scotch(problem, gmap=lambda text: "2\n0 0\n1 1\n", seed=0)
     assert set(placement.tolist()) == {1, 3}
@@ -263,7 +232,7 @@ def test_with_fewer_operations_than_devices_the_fastest_are_used():
 @pytest.mark.parametrize(
     ("method", "package"), [("metis", "pymetis"), ("min_cut", "pymetis"), ("kahip", "kahip")]
 )
-def test_a_missing_package_is_named_with_its_extra(method, package, monkeypatch):
+def test_missing_package_names_its_extra(method, package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(UserError, match=rf"^{package} .*pip install -e '\.\[solvers\]'$"):
         METHODS[method](_problem(helpers.diamond(), [1.0, 1.0]), seed=0)
@@ -274,7 +243,7 @@ def _costs(graph: OpGraph, compute_s: list[list[float]]) -> CostModel:
     return helpers.unit_costs(graph, table.shape[1], compute_s=table)
 
 
-def test_what_scotch_is_given_and_what_becomes_of_its_answer():
+def test_scotch_input_and_answer():
     # Classes {0}, {1, 4}, {2}, {3}. Operation 0's tensor of 10 bytes is read twice by class 1 and
     # once by class 2, its other one of 30 bytes by class 1 alone; 1 -> 4 is within a class.
     graph = _graph(
@@ -336,14 +305,7 @@ def test_scotch_text_formats():
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "",
-        "2\n0 0\n",
-        "2\n0 0\n1 2\n",
-        "2\n0 0\n0 1\n",
-        "2\n0 0\n1 -1\n",
-        "GMAP version 2023-10-10 called with args: gmap",
-    ],
+    ["", "2\n0 0\n", "2\n0 0\n1 2\n", "2\n0 0\n0 1\n", "2\n0 0\n1 -1\n", "GMAP version 2023"],
 )
 def test_invalid_mappings_are_refused(text):
     with pytest.raises(
@@ -351,7 +313,3 @@ def test_invalid_mappings_are_refused(text):
     ) as error:
         partition.from_scotch(text, 2, 2)
     assert "\n" not in str(error.value)
-
-
-def test_a_mapping_may_be_in_any_order():
-    assert partition.from_scotch("3\n2\t1\n0\t2\n1\t0\n", 3, 3).tolist() == [2, 0, 1]

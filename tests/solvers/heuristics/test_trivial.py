@@ -9,7 +9,7 @@ from tests import helpers
 
 
 @pytest.mark.parametrize(("first", "second"), [(6, 6), (4, 8), (8, 4)])
-def test_slices_are_of_accelerators_and_of_the_sizes_that_are_fastest(first, second):
+def test_slices_fit_accelerators(first, second):
     """Only one cut fits into the memory of the accelerators; without one, the first is as fast."""
     graph = helpers.chain(12)
     costs = helpers.unit_costs(
@@ -23,18 +23,3 @@ def test_slices_are_of_accelerators_and_of_the_sizes_that_are_fastest(first, sec
     problem = helpers.as_problem(graph, costs, "makespan")
     result = trivial.slices(problem, 0, SearchLimits(10, 10))
     assert result.placement.tolist() == [1] * first + [2] * second
-
-
-def test_without_accelerators_every_device_has_a_slice():
-    graph = helpers.chain(12)
-    costs = helpers.unit_costs(
-        graph,
-        2,
-        compute_s=np.ones((12, 2), np.float32),
-        memory_bytes=np.ones(12, np.float32),
-        capacity_bytes=np.float32([6, 6]),
-        accelerator=np.full(2, -1, np.int32),
-    )
-    problem = helpers.as_problem(graph, costs, "makespan")
-    result = trivial.slices(problem, 0, SearchLimits(10, 10))
-    assert result.placement.tolist() == [0] * 6 + [1] * 6

@@ -1,0 +1,368 @@
+"""Integer and constraint programs: enumeration, proofs, starts, limits of time and memory."""
+
+import contextlib
+import dataclasses
+import itertools
+import sys
+import time
+import types
+from typing import Any
+
+import numpy as np
+import pytest
+
+from placement import methods, solvers
+from placement.errors import UserError
+from placement.graphs import opgraph
+from placement.instance import Instance
+from placement.solvers import base, limits
+from placement.solvers.limits import SearchLimits
+from placement.solvers.programs import cpsat_makespan, cpsat_solver, program_search
+from placement.types import CostModel, Solution, TensorBytes
+from placement.zoo import synthetic
+from tests import helpers
+from tests.search import test_schedule_search
+from tests.simulators import reference
+from tests.solvers import exhaustive
+from tests.solvers.heuristics import test_list_scheduling as examples
+
+LIMIT_S = 6_000.0  # heuristics have a tenth of it, which the slowest machine does not need
+PROGRAMS = (
+    *(("milp", "max_load"), ("milp_noncontiguous", "max_load"), ("milp", "subgraph")),
+    *(("cpsat", "makespan"), ("cpsat", "max_load"), ("cpsat", "subgraph")),
+)
+
+
+def workload(objective: str) -> Instance:
+    """Returns a problem like the public ones: equal, small accelerators and a slow host."""
+    graph = synthetic.build("synthetic:family=fork_join,ops=60,seed=1,width=3")
+    rng = np.random.default_rng(0)
+    pairs = np.where(np.arange(60) % 10 == 5, np.arange(60) - 1, np.arange(60))
+    graph = dataclasses.replace(graph, colocation=pairs.astype(np.int32))
+    accelerator = np.array([0, 1, 2, 3, -1], np.int32)
+    seconds = rng.uniform(0.5, 2, (graph.num_ops, 1)) * np.where(accelerator >= 0, 1, 10)
+    memory_bytes = rng.uniform(0.5, 2, graph.num_ops).astype(np.float32)
+    room = np.where(accelerator >= 0, 0.2 * memory_bytes.sum(), np.inf)
+    costs = CostModel(
+        compute_s=seconds.astype(np.float32),
+        transfer_latency_s=np.zeros((5, 5), np.float32),
+        transfer_s_per_byte=np.zeros((5, 5), np.float32),
+        transfer_fixed_s=rng.uniform(0, 2, graph.num_edges).astype(np.float32),
+        fusion_loss_s=np.zeros(graph.num_edges, np.float32),
+        memory_bytes=memory_bytes,
+        capacity_bytes=room.astype(np.float32),
+        accelerator=accelerator,
+    )
+    return Instance(graph, costs, objective, ("a", "b", "c", "d", "host"))
+
+
+def medium_problem(objective: str) -> Instance:
+    """A random graph on two accelerators and a host."""
+    graph = helpers.random_dag(np.random.default_rng(5), 14, edge_probability=0.2)
+    costs = helpers.random_costs(np.random.default_rng(6), graph, 3)
+    costs = costs._replace(accelerator=np.array([0, 1, -1], np.int32))
+    return helpers.as_problem(graph, costs, objective)
+
+
+def of_heuristics(problem: Instance) -> float:
+    """Returns the best value of the heuristics for the objective, plus rounding."""
+    names = ("greedy", "dp_split", "linearised_dp", "pipedream")
+    names += ("heft", "peft", "m_topo", "m_etf", "m_sct")
+    values = []
+    for name in names:
+        if problem.objective in methods.METHODS[name].objectives:
+            with contextlib.suppress(UserError):  # of accelerators' parts, which splits refuse
+                values.append(methods.solve(problem, name).value_s)
+    return min(values) * (1 + base.ROUNDING)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "objective", "num_devices"),
+    [
+        *(("milp", "max_load", 3), ("milp_noncontiguous", "max_load", 3), ("milp", "subgraph", 3)),
+        *(("cpsat", "max_load", 3), ("cpsat", "max_load", 4), ("cpsat", "makespan", 3)),
+        *(("cpsat", "subgraph", 3), ("cpsat", "subgraph", 4)),
+    ],
+)
+def test_programs_equal_enumeration(method, objective, num_devices):
+    """Under `subgraph` and `makespan`, devices may be parts of one accelerator."""
+    contiguous = (method, objective) == ("milp", "max_load")
+    shared = objective != "max_load"
+    for problem in exhaustive.problems(
+        objective, 12, seed=1, shared=shared, num_devices=num_devices
+    ):
+        found = methods.solve(problem, method)
+        exhaustive.check(problem, found, exhaustive.optimum(problem, contiguous=contiguous))
+        if contiguous and np.isfinite(found.value_s):
+            assert found.scope == "contiguous"
+            reach = program_search.reachability_within_passes(problem.graph)
+            assert program_search.is_contiguous(found.placement, reach)
+
+
+@pytest.mark.slow
+def test_cpsat_free_equals_enumeration():
+    pytest.importorskip("ortools")
+    rng, num_faster = np.random.default_rng(4), 0
+    rows = helpers.all_placements(6, 2)
+    for _ in range(8):
+        problem, _ = reference.random_problem(rng, "makespan", (6, 4, 4, 2))
+        position = [np.argsort(order) for order in itertools.permutations(range(6))]
+        senders, receivers = problem.graph.senders, problem.graph.receivers
+        orders = [np.argsort(p) for p in position if (p[senders] < p[receivers]).all()]
+        values_s = [problem.with_order(order).evaluate(rows).min() for order in orders]
+        if np.isinf(min(values_s)):
+            continue
+        found = methods.solve(problem, "cpsat_free", time_limit_s=20)
+        assert (found.status, found.scope) == ("optimal", "all")
+        assert found.value_s == min(values_s)
+        num_faster += found.value_s < problem.evaluate(rows).min()
+    assert num_faster
+
+
+def test_proofs_name_their_scope():
+    pytest.importorskip("ortools")
+    problem = test_schedule_search.waiting_problem()  # 11 s in HEFT's order, 8 s in the best
+    for method in ("cpsat", "diagram", "brute_force"):
+        found = methods.solve(problem, method, time_limit_s=20)
+        assert (found.value_s, found.status, found.scope) == (11, "optimal", "given order")
+    free = methods.solve(problem, "cpsat_free", time_limit_s=20)
+    assert (free.value_s, free.status, free.scope) == (8, "optimal", "all")
+    assert problem.with_order(free.order).value_s(free.placement) == 8
+    # In the best order the proof of the given order is that of all.
+    best = methods.solve(problem.with_order(free.order), "cpsat", time_limit_s=20)
+    assert best.value_s == 8
+
+
+def test_cpsat_proves_paper_examples():
+    pytest.importorskip("ortools")
+    for problem, optimum in ((examples.heft_example(), 73), (examples.peft_example(), 113)):
+        found = program_search.cpsat(problem, 0, SearchLimits(20, 640))
+        assert found.status == "optimal"
+        assert problem.evaluate(found.placement[None])[0] == optimum
+
+
+def test_missing_ortools_names_its_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
+    for objective in ("makespan", "max_load"):
+        with pytest.raises(UserError, match=r"ortools is not installed.*-e '\.\[solvers\]"):
+            methods.solve(workload(objective), "cpsat")
+
+
+@pytest.mark.slow
+def test_huge_programs_are_refused(monkeypatch):
+    monkeypatch.setattr(cpsat_makespan, "_MAX_ROWS", 10)
+    problem = helpers.random_problem()._replace(objective="makespan")
+    with pytest.raises(UserError, match="cpsat takes at most 10: give a smaller graph"):
+        methods.solve(problem, "cpsat")
+
+
+def test_cyclic_parts_are_infeasible():
+    graph = helpers.diamond()
+    costs = helpers.unit_costs(
+        graph,
+        2,
+        compute_s=np.zeros((4, 2), np.float32),
+        transfer_latency_s=np.zeros((2, 2), np.float32),
+        transfer_s_per_byte=np.zeros((2, 2), np.float32),
+        memory_bytes=np.array([10, 20, 20, 10], np.float32),
+        capacity_bytes=np.array([40, 20], np.float32),
+    )
+    # What fits separates the ends from both branches or from one, and then waits for itself.
+    found = methods.solve(helpers.as_problem(graph, costs, "subgraph"), "cpsat")
+    assert found.status == "infeasible"
+
+
+@pytest.mark.parametrize("objective", ["makespan", "max_load", "subgraph"])
+def test_search_begins_at_its_start(monkeypatch, objective):
+    """The hint is complete and feasible, whichever of the equal devices the start uses."""
+    pytest.importorskip("ortools")
+    problem = workload(objective)
+    start = program_search.find_warm_start(problem, 0, SearchLimits(LIMIT_S, 1_000))
+    assert start.placement is not None
+    renamed = start._replace(placement=np.array([2, 0, 3, 1, 4])[start.placement])
+    monkeypatch.setattr(program_search, "find_warm_start", lambda *_, **__: renamed)
+    first: list[float] = []
+
+    run = cpsat_solver.solve
+
+    def solve(cp_model, model, limits, parameters, on_solution=None):
+        if on_solution is None:  # the search for the hint itself
+            return run(cp_model, model, limits, parameters)
+        assert len(model.proto.solution_hint.vars) == len(model.proto.variables)
+        fixed = {**parameters, "fix_variables_to_their_hinted_value": True}
+        status, solver = run(cp_model, model, limits, fixed)
+        assert status == cp_model.OPTIMAL
+        on_solution(solver.value)
+        return status, solver
+
+    monkeypatch.setattr(cpsat_solver, "solve", solve)
+    limits = SearchLimits(LIMIT_S, 0, lambda _, value_s, *__: first.append(value_s))
+    program_search.cpsat(problem, 0, limits)
+    assert first[0] == pytest.approx(start.value_s, rel=1e-5)
+
+
+@pytest.mark.parametrize("size", [0.3, 1.0, 1e9 / 3])
+def test_bytes_may_be_fractions(size):
+    bytes_ = np.full(4, size, np.float32).astype(np.float64)
+    (one, *_), room = cpsat_solver.round_bytes(bytes_, 2 * float(bytes_[0]))
+    assert room == 2 * one
+    assert bytes_[0] / (2 * bytes_[0]) == one / room
+
+
+@pytest.mark.parametrize("objective", ["makespan", "max_load", "subgraph"])
+def test_memories_below_one_byte(monkeypatch, objective):
+    pytest.importorskip("ortools")
+    graph = helpers.chain(4)
+    costs = helpers.unit_costs(
+        graph,
+        3,
+        compute_s=np.array([[1, 1, 10]] * 4, np.float32),
+        transfer_latency_s=np.zeros((3, 3), np.float32),
+        transfer_s_per_byte=np.zeros((3, 3), np.float32),
+        memory_bytes=np.full(4, 0.3, np.float32),
+        capacity_bytes=np.array([0.7, 0.7, np.inf], np.float32),
+        accelerator=np.array([0, 1, -1], np.int32),
+    )
+    problem = helpers.as_problem(graph, costs, objective)
+    start = Solution(np.full(4, 2), 40.0, evaluations=1)
+    monkeypatch.setattr(program_search, "find_warm_start", lambda *_, **__: start)
+    found = program_search.cpsat(problem, 0, SearchLimits(20.0, 0))
+    assert found.status == "optimal"
+    assert problem.value_s(found.placement) == (2 if objective == "max_load" else 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "objective"), PROGRAMS)
+def test_no_proof_keeps_the_start(name, objective, monkeypatch):
+    if name == "cpsat":
+        pytest.importorskip("ortools")
+    # The clock stands still until the program has its start, and then leaves it little time.
+    limit_s, proof_s, find = 60.0, 0.3, program_search.find_warm_start
+    started_s: list[float] = []
+
+    def find_and_start_clock(*args: Any, **options: Any) -> Solution:
+        start = find(*args, **options)
+        started_s.append(time.monotonic())
+        return start
+
+    def monotonic() -> float:
+        return limit_s - proof_s + time.monotonic() - started_s[0] if started_s else 0.0
+
+    problem = workload(objective)
+    heuristics_s = of_heuristics(problem)
+    assert np.isfinite(heuristics_s)
+    monkeypatch.setattr(program_search, "find_warm_start", find_and_start_clock)
+    monkeypatch.setattr(limits, "time", types.SimpleNamespace(monotonic=monotonic))
+    found = methods.solve(problem, name, time_limit_s=limit_s)
+    assert len(started_s) == 1
+    assert found.bound_s <= found.value_s <= heuristics_s
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("objective", "contiguous"),
+    [("makespan", False), ("subgraph", False), ("max_load", False), ("max_load", True)],
+)
+def test_start_beats_heuristics(objective, contiguous):
+    finite = 0
+    for problem in (workload(objective), *exhaustive.problems(objective, 6, seed=8)):
+        if solvers.infeasible(problem):
+            continue
+        told: list[tuple[int, float, np.ndarray | None]] = []
+        watched = SearchLimits(LIMIT_S, 2_000, lambda *step, told=told: told.append(step))
+        start = program_search.find_warm_start(problem, 0, watched, contiguous=contiguous)
+        assert start.value_s <= of_heuristics(problem)
+        assert told[-1][:2] == (start.evaluations, start.value_s)
+        if start.placement is not None:
+            finite += 1
+            assert problem.value_s(start.placement) == pytest.approx(start.value_s)
+            reach = program_search.reachability_within_passes(problem.graph)
+            assert not contiguous or program_search.is_contiguous(start.placement, reach)
+    assert finite > 3
+
+
+def test_larger_budgets_improve_starts():
+    problem = workload("subgraph")
+    short = program_search.find_warm_start(problem, 0, SearchLimits(LIMIT_S, 500))
+    long = program_search.find_warm_start(problem, 0, SearchLimits(LIMIT_S, 32_000))
+    assert long.value_s < short.value_s
+    assert short.evaluations < long.evaluations
+
+
+def test_start_without_time():
+    start = program_search.find_warm_start(workload("max_load"), 0, SearchLimits(0.0, 1000))
+    assert np.isfinite(start.value_s)
+
+
+@pytest.mark.parametrize("budget", [1, 100, 1_000])
+def test_start_keeps_its_budget(budget):
+    start = program_search.find_warm_start(workload("makespan"), 0, SearchLimits(LIMIT_S, budget))
+    assert 1 <= start.evaluations <= budget
+
+
+@pytest.mark.parametrize(("name", "objective"), PROGRAMS)
+def test_copies_of_constants_count(name, objective):
+    """A copy of the constant of op0 does not fit on device 1, where op1 is fast."""
+    graph = opgraph.make_graph(
+        name="copies",
+        op_names=["a", "b"],
+        op_types=["MatMul"] * 2,
+        senders=[],
+        receivers=[],
+        edge_bytes=[],
+        copy_sources=[0],
+        copy_readers=[1],
+        copy_bytes=[100],
+        copy_constants=[0],
+    )
+    costs = helpers.unit_costs(
+        graph,
+        compute_s=np.array([[1, 9], [3, 1]], np.float32),
+        memory_bytes=np.array([100, 0], np.float32),
+        capacity_bytes=np.array([np.inf, 50], np.float32),
+    )
+    solution = methods.solve(helpers.as_problem(graph, costs, objective), name)
+    assert solution.placement.tolist() == [0, 0]
+    assert (solution.value_s, solution.status) == (4.0, "finished")
+    assert solution.bound_s == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("name", ["milp", "milp_noncontiguous", "cpsat"])
+def test_tensors_in_memory_count(name):
+    """Only device 1, which is slow, holds the tensor."""
+    graph = helpers.chain(2)
+    sizes = np.array([1024], np.float32)
+    costs = helpers.unit_costs(
+        graph,
+        capacity_bytes=np.array([100, np.inf], np.float32),
+        tensor_bytes=TensorBytes(sizes, sizes),
+    )
+    solution = methods.solve(helpers.as_problem(graph, costs, "max_load"), name)
+    assert solution.placement.tolist() == [1, 1]
+    assert (solution.value_s, solution.status) == (4.0, "finished")
+    assert solution.bound_s == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("objective", ["max_load", "makespan"])
+def test_cpsat_reports_incumbents(monkeypatch, objective):
+    """Starts from a bad placement; reports have the values of the simulator."""
+    pytest.importorskip("ortools")
+    asked = medium_problem(objective)
+    alone = np.full(asked.graph.num_ops, 2)
+    alone_s = float(asked.evaluate(alone[None])[0])
+
+    def bad(*_: object, **__: object) -> Solution:
+        return Solution(alone, alone_s, evaluations=1)
+
+    monkeypatch.setattr(program_search, "find_warm_start", bad)
+    told: list[tuple[int, float, np.ndarray]] = []
+    found = program_search.cpsat(
+        asked, 0, SearchLimits(10.0, 1, lambda *step: told.append(step[:3]))
+    )
+    assert found.status == "optimal"
+    values = [best_s for _, best_s, _ in told]
+    assert len(set(values)) > 1
+    assert values == sorted(values, reverse=True)
+    best_s = float(asked.evaluate(found.placement[None])[0])
+    assert values[-1] == best_s < alone_s
