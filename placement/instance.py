@@ -499,33 +499,27 @@ class Instance(Problem):
         chex.assert_shape(placement, (self.graph.num_ops,))
         chex.assert_type(placement, int)
         columns = np.asarray(placement, np.int32)[:, None]
-        used = np.bincount(
-            placement, np.asarray(self.costs.memory_bytes, np.float64), len(self.devices)
-        )
-        if self.constant_copies is not None:
-            for device in range(len(self.devices)):
-                used[device] += float(_copied_bytes(self.constant_copies, columns, device)[0])
+        used = self.occupied_bytes(columns.T)[0]
         if (alive := self.residency_tables) is not None:
-            used += np.asarray(_alive_bytes(alive, self.makespan_tables, columns))[:, 0]
-        return self.shares_memory @ used
+            alive_bytes = np.asarray(_alive_bytes(alive, self.makespan_tables, columns))[:, 0]
+            used += self.shares_memory @ alive_bytes
+        return used
 
-    def fullest_bytes(self, placements: np.ndarray) -> np.ndarray:
-        """Computes the bytes that operations always occupy on the fullest device, on the host.
+    def occupied_bytes(self, placements: np.ndarray) -> np.ndarray:
+        """Computes the bytes that operations and copies of constants always occupy on each device.
 
-        Copies of constants count too. The parts of one accelerator count together.
+        Parts of one accelerator count together.
 
         Args:
           placements: int32 [B, N].
 
         Returns:
-          float64 [B].
+          float64 [B, D].
         """
-        memory_bytes = np.asarray(self.costs.memory_bytes, np.float64)
-        used = [(placements == d) @ memory_bytes for d in range(len(self.devices))]
-        if self.constant_copies is not None:
-            copies, columns = self.constant_copies, np.asarray(placements).T
-            used = [n + np.asarray(_copied_bytes(copies, columns, d)) for d, n in enumerate(used)]
-        return (np.stack(used, axis=1) @ self.shares_memory).max(axis=1)
+        memory_bytes = np.asarray(self.costs.memory_bytes, np.float32)
+        columns = np.asarray(placements).T
+        used = _sum_bytes(memory_bytes, columns, len(self.devices), self.constant_copies)
+        return np.asarray(used, np.float64).T @ self.shares_memory
 
 
 _TABLES: dict[str, Callable[[Instance], Any]] = {
@@ -559,7 +553,7 @@ def _alive_bytes(alive: residency.Tables, schedule: makespan.Tables, placement: 
     return residency.compute_peak_bytes(alive, placement, *times, jnp.ones(1, bool))
 
 
-_copied_bytes = jax.jit(simulators.ConstantCopies.used_bytes, static_argnums=2)
+_sum_bytes = jax.jit(simulators.sum_bytes, static_argnums=2)
 
 
 @functools.partial(jax.jit, static_argnums=0)

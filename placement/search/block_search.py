@@ -219,8 +219,7 @@ def _free_bytes(space: SearchSpace, placements: Array) -> Array | None:
     memory = space.tables[0].memory
     if memory is None:
         return None
-    devices = jnp.arange(len(memory.capacity_bytes))[:, None, None]
-    used = jnp.where(placements == devices, space.memory_bytes[:, None], 0.0).sum(axis=1)
+    used = simulators.sum_bytes(space.memory_bytes, placements, len(memory.capacity_bytes))
     # The parts of an accelerator share its memory.
     shared_used = jnp.where(memory.shared[:, :, None], used, 0.0).sum(axis=1)
     return memory.capacity_bytes[:, None] - shared_used

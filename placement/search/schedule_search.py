@@ -41,6 +41,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from placement import simulators
 from placement.graphs import dag
 from placement.instance import Instance
 from placement.solvers.limits import SearchLimits
@@ -476,8 +477,7 @@ def _delay_s(
 def _free_bytes(tables: Tables, placement: Array) -> Array:
     """Computes the memory that a placement int32 [N] leaves free on each device, float32 [D]."""
     num_devices = tables.compute_s.shape[1]
-    is_on = placement == jnp.arange(num_devices)[:, None]
-    used_bytes = jnp.where(is_on, tables.memory_bytes, 0.0).sum(axis=1)
+    used_bytes = simulators.sum_bytes(tables.memory_bytes, placement[:, None], num_devices)[:, 0]
     free_bytes = tables.capacity_bytes - tables.memory_devices @ used_bytes  # of each memory
     device_bytes = jnp.where(tables.memory_devices, free_bytes[:, None], jnp.inf)
     return device_bytes.min(axis=0, initial=jnp.inf)

@@ -137,20 +137,30 @@ def get_objective(name: str) -> Objective:
     return OBJECTIVES[name]
 
 
+def sum_bytes(
+    memory_bytes: Array, placement: Array, num_devices: int, copies: ConstantCopies | None = None
+) -> Array:
+    """Computes the bytes that operations always occupy on each device, float32 [D, B].
+
+    Args:
+      memory_bytes: float32 [N]: of each operation.
+      placement: int32 [N, B].
+      num_devices: D.
+      copies: the constants of which devices have copies, which count too; None if there are none.
+    """
+    # A matrix product, because sums over the first axis do not vectorise.
+    used_bytes = [
+        jnp.asarray(memory_bytes) @ (placement == d).astype(jnp.float32) for d in range(num_devices)
+    ]
+    if copies is not None:
+        used_bytes = [used + copies.used_bytes(placement, d) for d, used in enumerate(used_bytes)]
+    return jnp.stack(used_bytes)
+
+
 def _overflow(memory: Memory, placement: Array) -> Array:
     """Computes the largest share float32 [B] by which a device's memory is exceeded."""
-    # A matrix product, because sums over the first axis do not vectorise.
-    used_bytes = jnp.stack(
-        [
-            memory.memory_bytes @ (placement == d).astype(jnp.float32)
-            for d in range(len(memory.capacity_bytes))
-        ]
-    )
-    if memory.copies is not None:
-        num_devices = len(memory.capacity_bytes)
-        used_bytes += jnp.stack(
-            [memory.copies.used_bytes(placement, d) for d in range(num_devices)]
-        )
+    num_devices = len(memory.capacity_bytes)
+    used_bytes = sum_bytes(memory.memory_bytes, placement, num_devices, memory.copies)
     capacity_bytes = memory.capacity_bytes[:, None]
 
     def share(used_bytes: Array) -> Array:

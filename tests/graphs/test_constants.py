@@ -165,7 +165,9 @@ def test_every_device_with_a_reader_holds_each_constant_once():
 
     expected = np.array([[used_bytes(p, d) for d in range(2)] for p in placements])
     problem = Instance(graph, _costs(graph, capacity_bytes=10.0), "makespan", ("a", "b"))
-    np.testing.assert_array_equal(problem.fullest_bytes(placements), expected.max(axis=1))
+    np.testing.assert_array_equal(
+        problem.occupied_bytes(placements).max(axis=1), expected.max(axis=1)
+    )
     is_feasible = np.isfinite(problem.evaluate(placements))
     np.testing.assert_array_equal(is_feasible, (expected <= 10).all(axis=1))
     assert 0 < is_feasible.sum() < len(placements)
@@ -178,5 +180,5 @@ def test_every_device_with_a_reader_holds_each_constant_once():
     )
     lifted = coarsen.lift(coarsening.assignment, placements[:, :5])
     np.testing.assert_array_equal(
-        coarse.fullest_bytes(placements[:, :5]), problem.fullest_bytes(lifted)
+        coarse.occupied_bytes(placements[:, :5]), problem.occupied_bytes(lifted)
     )

@@ -266,4 +266,4 @@ def test_the_peaks_of_a_placement_are_those_that_the_limits_compare():
     assert num_compared > 2
     # Without a schedule only what operations always occupy counts.
     serial = problem._replace(objective="serial")
-    assert serial.peak_bytes(placement).max() == serial.fullest_bytes(placement[None])[0]
+    assert serial.peak_bytes(placement).max() == serial.occupied_bytes(placement[None]).max()

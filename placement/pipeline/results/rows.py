@@ -145,7 +145,7 @@ def add_loads(rows: Sequence[Row], problem: loading.SearchProblem) -> list[Row]:
         placed = problem.full if is_full else problem.coarse
         placements = np.stack([rows[i].placements[0] for i in indices])
         max_load_s = placed._replace(objective="max_load").evaluate(placements)
-        memory_bytes = placed.fullest_bytes(placements)
+        memory_bytes = placed.occupied_bytes(placements).max(axis=1)
         for i, seconds, num_bytes in zip(indices, max_load_s, memory_bytes, strict=True):
             loaded[i] = rows[i]._replace(max_load_s=float(seconds), memory_bytes=float(num_bytes))
     return loaded
