@@ -1,6 +1,6 @@
 """PPO on one problem, from top to bottom: `python -m experiments.examples.ppo [PROBLEM] [SECONDS]`.
 
-The environment places one operation after another (`placement.environments.place_next`). The policy
+The environment places one operation after another (`placement.environments`). The policy
 is a graph network over the operations, which is computed once per update, and a small network that
 scores the devices of the next operation by the earliest finish there. Proximal policy optimisation
 (Schulman et al. 2017) trains it with advantages by GAE (Schulman et al. 2016).
@@ -18,9 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from placement import suite
-from placement.environments import arrays, place_next
-from placement.environments.arrays import ProblemArrays
+from placement import environments, suite
+from placement.environments import ProblemArrays
 from placement.instance import Instance
 from placement.types import Array, Params
 
@@ -118,7 +117,7 @@ def _mean_compute_s(problem: ProblemArrays) -> Array:
     return jnp.where(is_known, problem.compute_s, 0.0).sum() / is_known.sum()
 
 
-def make_inputs(state: place_next.State, observation: place_next.Observation) -> Inputs:
+def make_inputs(state: environments.State, observation: environments.Observation) -> Inputs:
     """Scales an observation: times are in units of an operation's mean time, and compressed."""
     unit_s = _mean_compute_s(state.problem)
     finish_s = jnp.where(observation.allowed, observation.finish_s, jnp.inf)
@@ -146,19 +145,19 @@ def play_episode(
     """
 
     def advance(
-        carry: tuple[place_next.State, place_next.Observation], key: chex.PRNGKey
+        carry: tuple[environments.State, environments.Observation], key: chex.PRNGKey
     ) -> tuple[Any, Transition]:
         state, observation = carry
         inputs = make_inputs(state, observation)
         log_probs, value = _apply(params, hidden, inputs, method="decide")
         device = jax.random.categorical(key, log_probs)
-        result = place_next.step(state, device)
+        result = environments.step(state, device)
         transition = Transition(inputs, device, log_probs[device], value, result.reward)
         return (result.state, result.observation), transition
 
     key, reset_key = jax.random.split(key)
     keys = jax.random.split(key, len(problem.order))
-    start = place_next.reset(reset_key, problem)
+    start = environments.reset(reset_key, problem)
     (state, _), transitions = jax.lax.scan(advance, start, keys)
     return transitions, state.placement
 
@@ -208,7 +207,7 @@ class TrainState(NamedTuple):
 
 def init(key: chex.PRNGKey, problem: ProblemArrays) -> TrainState:
     """Draws initial parameters."""
-    state, observation = place_next.reset(key, problem)
+    state, observation = environments.reset(key, problem)
 
     def apply(network: Network) -> Any:
         return network.decide(network.encode(problem), make_inputs(state, observation))
@@ -269,7 +268,7 @@ def update(
 
 def train(problem: Instance, time_limit_s: float, seed: int = 0) -> np.ndarray:
     """Trains on a problem, prints the progress, and returns the best placement int32 [N]."""
-    problem_arrays = arrays.make_arrays(problem)
+    problem_arrays = environments.make_arrays(problem)
     key, init_key = jax.random.split(jax.random.key(seed))
     state = init(init_key, problem_arrays)
     start_s, number, next_line_s = time.monotonic(), 0, 0.0

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from experiments.examples import ppo
-from placement import suite
+from placement import environments, suite
 from placement.costs import roofline
-from placement.environments import arrays
 from placement.instance import Instance
 from placement.zoo import synthetic
 
@@ -39,7 +38,7 @@ def test_example_uses_test_split():
 
 
 def test_updates_beat_single_devices(problem):
-    problem_arrays = arrays.make_arrays(problem)
+    problem_arrays = environments.make_arrays(problem)
     key, init_key = jax.random.split(jax.random.key(0))
     state = ppo.init(init_key, problem_arrays)
     before = jax.tree.leaves(state.params)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from placement.environments import arrays, place_next
+from placement import environments
 from placement.errors import UserError
 from placement.simulators import OBJECTIVES, makespan
 from tests import helpers
@@ -25,18 +25,18 @@ def play(problem, devices):
     """Returns the last state, and the rewards and ends of all steps, for int32 [T] actions."""
 
     def advance(state, device):
-        result = place_next.step(state, device)
+        result = environments.step(state, device)
         return result.state, (result.reward, result.is_done)
 
-    state, _ = place_next.reset(jax.random.key(0), problem)
+    state, _ = environments.reset(jax.random.key(0), problem)
     return jax.lax.scan(advance, state, devices)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_the_last_reward_is_the_value_of_the_placement_in_units(objective):
+def test_last_reward_is_the_value(objective):
     problem = make_problem(0, objective)
     devices = np.random.default_rng(1).integers(0, 3, problem.graph.num_ops).astype(np.int32)
-    state, (rewards, is_done) = play(arrays.make_arrays(problem), devices)
+    state, (rewards, is_done) = play(environments.make_arrays(problem), devices)
     placement = np.asarray(state.placement)[: problem.graph.num_ops]
     unit_s = problem.evaluate(problem.single_devices).min()
     assert rewards[-1] == pytest.approx(-problem.evaluate_penalised(placement[None])[0] / unit_s)
@@ -44,46 +44,48 @@ def test_the_last_reward_is_the_value_of_the_placement_in_units(objective):
     np.testing.assert_array_equal(is_done, np.arange(len(devices)) == len(devices) - 1)
 
 
-def test_the_partial_schedule_is_the_simulators():
+def test_schedule_is_the_simulators():
     problem = make_problem()
     devices = np.random.default_rng(1).integers(0, 3, problem.graph.num_ops).astype(np.int32)
-    state, _ = play(arrays.make_arrays(problem), devices)
+    state, _ = play(environments.make_arrays(problem), devices)
     placement = np.asarray(state.placement)[: problem.graph.num_ops]
     expected_s = makespan.finish_s(problem.makespan_tables, placement[:, None])[:, 0]
     np.testing.assert_allclose(state.finish_s[: len(placement)], expected_s, rtol=1e-5)
 
 
-def test_placing_on_the_device_of_the_earliest_finish_beats_single_devices_on_parallel_branches():
+def test_earliest_finish_beats_single_devices():
     graph = helpers.fork_join(4, 3)
     free = np.zeros((2, 2), np.float32)
     costs = helpers.unit_costs(graph, transfer_latency_s=free, transfer_s_per_byte=free)
     problem = helpers.as_problem(graph, costs, "makespan")
-    problem_arrays = arrays.make_arrays(problem)
+    problem_arrays = environments.make_arrays(problem)
 
     def advance(carry, _):
         state, observation = carry
-        result = place_next.step(state, observation.finish_s.argmin())
+        result = environments.step(state, observation.finish_s.argmin())
         return (result.state, result.observation), result.reward
 
-    start = place_next.reset(jax.random.key(0), problem_arrays)
+    start = environments.reset(jax.random.key(0), problem_arrays)
     _, rewards = jax.lax.scan(advance, start, length=problem.graph.num_ops)
     assert -1 < rewards[-1] < 0
 
 
-def test_co_located_operations_follow_the_first_one():
+def test_colocated_operations_follow_first():
     problem = make_problem(colocated=0.5)
     assert problem.is_colocated
     devices = np.random.default_rng(1).integers(0, 3, problem.graph.num_ops).astype(np.int32)
-    state, (rewards, _) = play(arrays.make_arrays(problem), devices)
+    state, (rewards, _) = play(environments.make_arrays(problem), devices)
     placement = np.asarray(state.placement)[: problem.graph.num_ops]
     np.testing.assert_array_equal(placement, placement[problem.leaders])
     assert np.isfinite(rewards).all()
 
 
-def test_problems_of_a_bucket_are_a_batch_and_a_finished_episode_stays_as_it_is():
+def test_problems_form_a_batch():
     problems = [make_problem(seed) for seed in (0, 1)]
     devices = np.zeros(problems[1].graph.num_ops, np.int32)
-    batch = jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(arrays.make_arrays, problems))
+    batch = jax.tree.map(
+        lambda *leaves: jnp.stack(leaves), *map(environments.make_arrays, problems)
+    )
     states, (rewards, is_done) = jax.vmap(play, in_axes=(0, None))(batch, devices)
     np.testing.assert_array_equal(states.num_placed, [p.graph.num_ops for p in problems])
     np.testing.assert_array_equal(is_done[:, -3:], [[False, True, True], [False, False, True]])
@@ -92,7 +94,7 @@ def test_problems_of_a_bucket_are_a_batch_and_a_finished_episode_stays_as_it_is(
     )
 
 
-def test_a_problem_that_no_device_can_run_is_refused():
+def test_impossible_problem_is_refused():
     problem = make_problem()
     compute_s = np.array(problem.costs.compute_s)
     compute_s[[0, 1, 2], [0, 1, 2]] = np.inf
@@ -104,4 +106,4 @@ def test_a_problem_that_no_device_can_run_is_refused():
         )
     )
     with pytest.raises(UserError, match="none of"):
-        arrays.make_arrays(limited)
+        environments.make_arrays(limited)
