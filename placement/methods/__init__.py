@@ -26,11 +26,9 @@ from placement.solvers import base, graph_cut
 from placement.solvers.diagrams import search as diagrams
 from placement.solvers.heuristics import (
     baechi,
-    greedy,
     human_expert,
     list_scheduling,
     local_search,
-    memory_order,
     partition,
     trivial,
 )
@@ -281,8 +279,8 @@ METHODS: dict[str, Method] = {
     "search": Method("search", _search, _first_line(_search)),
     "single": _baseline(_find_single),
     "human_expert": _baseline(human_expert.human_expert),
-    "fill_in_order": _baseline(memory_order.fill_in_order),
-    "split_by_memory": _baseline(memory_order.split_by_memory),
+    "fill_in_order": _baseline(trivial.fill_in_order),
+    "split_by_memory": _baseline(trivial.split_by_memory),
     "zero_shot": _baseline(pretrained.find, seeded=True),
     "metis": _partitioner(partition.metis, _package("pymetis")),
     "kahip": _partitioner(partition.kahip, _package("kahip")),
@@ -308,7 +306,7 @@ METHODS: dict[str, Method] = {
         missing=_package("ortools"),
     ),
     "cpsat_free": _solver(program_search.cpsat_free, "makespan", missing=_package("ortools")),
-    "greedy": _solver(greedy.fill_accelerators, "subgraph", seeded=False),
+    "greedy": _solver(trivial.greedy, "subgraph", seeded=False),
     "heft": _solver(list_scheduling.heft, "makespan", seeded=False),
     "peft": _solver(list_scheduling.peft, "makespan", seeded=False),
     "m_topo": _solver(baechi.m_topo, "makespan", seeded=False),

@@ -38,14 +38,6 @@ NUM_SETS, SET_SIZE = 2, 32  # of each chain in a step: sets of proposals, and pr
 NUM_PROPOSALS = NUM_SETS * SET_SIZE
 
 
-class BlockMoves(NamedTuple):
-    """M neighbours of each of K placements, in Q sets that have an order each."""
-
-    placements: Array  # int32 [C, K, Q, M / Q]
-    differs_from_parent: Array  # bool [K, Q, M / Q]
-    kinds: Array  # int32 [K, Q]: kind of each set's order
-
-
 class _Blocks(NamedTuple):
     """Intervals of the sets' orders and their target devices; int32 [K, Q, M / Q] each."""
 
@@ -86,34 +78,24 @@ def make_space(problem: Instance, seed: int) -> SearchSpace:
 
 
 def start(
-    simulate: Any,
-    space: SearchSpace,
-    starts: Array,
-    num_starts: Array | int,
-    num_chains: int,
-    key: chex.PRNGKey,
+    simulate: Any, space: SearchSpace, placement: Array, num_chains: int, key: chex.PRNGKey
 ) -> tuple[SearchSpace, SearchState]:
-    """Starts chains and raises the penalty to the slowest start's latency; pure.
+    """Starts chains at a placement and raises the penalty to its latency; pure.
 
     Args:
       simulate: the objective's `simulators.Objective.simulate_columns`.
       space: the search space.
-      starts: int32 [C, M].
-      num_starts: how many of the M columns are starts; the others are padding.
+      placement: int32 [C].
       num_chains: K.
       key: of all later draws.
     """
-    outcome = _simulate(simulate, space, starts)
+    column = placement[:, None]
+    outcome = _simulate(simulate, space, column)
     finite_s = jnp.where(jnp.isfinite(outcome.latency_s), outcome.latency_s, 0.0)
     space = space._replace(penalty_s=jnp.maximum(space.penalty_s, finite_s.max()))
-    is_start = jnp.arange(starts.shape[1]) < num_starts
-    evaluation = ils.Evaluation(
-        *(jnp.where(is_start, s, jnp.inf) for s in ils.penalise(outcome, space.penalty_s))
-    )
-    ranking = jnp.argsort(evaluation.costs_s)
-    chains = ils.start(starts, evaluation, ranking[jnp.arange(num_chains) % num_starts])
-    credit = jnp.zeros(len(KINDS))
-    return space, SearchState(key, chains._replace(move_credit=credit))
+    evaluation = ils.penalise(outcome, space.penalty_s)
+    chains = ils.start(column, evaluation, jnp.zeros(num_chains, int))
+    return space, SearchState(key, chains._replace(move_credit=jnp.zeros(len(KINDS))))
 
 
 @partial(jax.jit, static_argnums=(0, 4))
@@ -130,19 +112,21 @@ def advance(
     def step(_: Array, state: SearchState) -> SearchState:
         key, moves_key = jax.random.split(state.key)
         chains = state.chains
-        moves = draw_moves(
+        free_bytes, (limits, _) = None, space.tables
+        if limits.memory is not None:
+            capacity_bytes = limits.memory.capacity_bytes
+            used = simulators.sum_bytes(space.memory_bytes, chains.placements, len(capacity_bytes))
+            # The parts of an accelerator share its memory.
+            used = jnp.where(limits.memory.shared[:, :, None], used, 0.0).sum(axis=1)
+            free_bytes = capacity_bytes[:, None] - used
+        proposals = draw_moves(
             moves_key,
             space.orders,
             space.allowed,
             chains.placements,
-            _free_bytes(space, chains.placements),
+            free_bytes,
             kind_probabilities(space, chains),
             (NUM_SETS, set_size),
-        )
-        proposals = ils.Proposals(
-            moves.placements.reshape(len(chains.placements), -1),
-            moves.differs_from_parent.ravel(),
-            jnp.repeat(moves.kinds, set_size, axis=1),
         )
         evaluation = _evaluate(simulate, space, proposals, chains.costs_s)
         return SearchState(key, ils.move_chains(chains, proposals, evaluation, patience=patience))
@@ -158,8 +142,8 @@ def draw_moves(
     free_bytes: Array | None,
     kind_weights: Array,
     shape: tuple[int, int],
-) -> BlockMoves:
-    """Draws block moves of K placements.
+) -> ils.Proposals:
+    """Draws M neighbours of each of K placements, in Q sets that have an order each.
 
     Args:
       key: consumed.
@@ -197,32 +181,17 @@ def draw_moves(
     supports = [allowed[:, d, None, None, None] & (device == d) for d in range(num_devices)]
     moves = (ranks >= begin) & (ranks < end) & ((source >= num_devices) | (current == source))
     moves &= (current != device) & jnp.any(jnp.stack(supports), axis=0)
-    return BlockMoves(jnp.where(moves, device, current), moves.any(axis=0), kinds)
+    return ils.Proposals(
+        jnp.where(moves, device, current).reshape(num_classes, -1),
+        moves.any(axis=0).ravel(),
+        jnp.repeat(kinds, shape[1], axis=1),
+    )
 
 
 def kind_probabilities(space: SearchSpace, chains: ils.ChainState) -> Array:
     """Computes how likely a block is drawn from an order of each kind, float32 [3]."""
     assert chains.move_credit is not None
     return ils.kind_probabilities(chains.move_credit, space.orders.num_orders > 0)
-
-
-def _free_bytes(space: SearchSpace, placements: Array) -> Array | None:
-    """Computes the memory that each placement leaves free on every device.
-
-    Args:
-      space: the search space.
-      placements: int32 [C, K].
-
-    Returns:
-      float32 [D, K]; None where no memory is limited.
-    """
-    memory = space.tables[0].memory
-    if memory is None:
-        return None
-    used = simulators.sum_bytes(space.memory_bytes, placements, len(memory.capacity_bytes))
-    # The parts of an accelerator share its memory.
-    shared_used = jnp.where(memory.shared[:, :, None], used, 0.0).sum(axis=1)
-    return memory.capacity_bytes[:, None] - shared_used
 
 
 def _simulate(simulate: Any, space: SearchSpace, placements: Array) -> simulators.Outcome:

@@ -243,7 +243,7 @@ def _advance(
     num_steps: Array,
 ) -> tuple[Array, Any]:
     """Returns the latency of a placement int32 [C], and chains that searched from it."""
-    space, state = block_search.start(simulate, space, placement[:, None], 1, _NUM_CHAINS, key)
+    space, state = block_search.start(simulate, space, placement, _NUM_CHAINS, key)
     start_s = state.chains.best_latency_s
     state = state._replace(chains=state.chains._replace(move_credit=move_credit))
     return start_s, block_search.advance(simulate, space, state, num_steps).chains

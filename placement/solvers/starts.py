@@ -10,7 +10,6 @@ from placement.solvers.bounds import makespan
 from placement.solvers.diagrams.sweep import INITIAL_WIDTH, make_diagram, sweep
 from placement.solvers.heuristics import (
     baechi,
-    greedy,
     human_expert,
     list_scheduling,
     partition,
@@ -77,7 +76,7 @@ STARTS: dict[str, tuple[base.Find, ...]] = {
     ),
     "max_load": (pipedream.pipedream, ideals_dp.linearised_dp),
     "subgraph": (
-        greedy.fill_accelerators,
+        trivial.greedy,
         pipedream.pipedream,
         ideals_dp.linearised_dp,
         ideals_dp.dp_split,

@@ -6,6 +6,7 @@ import pytest
 
 from placement.instance import Instance
 from placement.search import block_orders, block_search
+from placement.solvers import iterated_local_search as ils
 from tests import helpers
 
 SHAPE = 3, 40
@@ -28,13 +29,19 @@ def _problem() -> Instance:
 
 def _draw_moves(
     parents: np.ndarray, free_bytes: np.ndarray | None, weights: list[float], seed: int = 0
-) -> tuple[block_orders.Orders, np.ndarray, block_search.BlockMoves]:
+) -> tuple[block_orders.Orders, np.ndarray, ils.Proposals]:
     problem = _problem()
     classes = problem.classes
     computed = block_orders.compute_orders(problem, np.random.default_rng(0))
     key, kind_weights = jax.random.key(seed), np.array(weights, np.float32)
     moves = _draw(key, computed, classes.allowed, parents, free_bytes, kind_weights, SHAPE)
-    return computed, classes.allowed, jax.tree.map(np.asarray, moves)
+    num_parents = parents.shape[1]
+    moves = ils.Proposals(
+        np.reshape(moves.placements, (-1, num_parents, *SHAPE)),
+        np.reshape(moves.differs_from_parent, (num_parents, *SHAPE)),
+        np.asarray(moves.kinds),
+    )
+    return computed, classes.allowed, moves
 
 
 PARENTS = np.random.default_rng(0).integers(0, 3, (20, 4)).astype(np.int32)

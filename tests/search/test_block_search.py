@@ -10,20 +10,6 @@ from placement.solvers import iterated_local_search as ils
 from placement.types import TensorBytes
 from tests import helpers
 
-NUM_CHAINS = 4
-NUM_STARTS = 9  # in every call, so that all share one compilation
-_start_search = jax.jit(block_search.start, static_argnums=(0, 4))
-_kind_probabilities = jax.jit(block_search.kind_probabilities)
-
-
-def _start(
-    problem: Instance, starts: np.ndarray, count: int
-) -> tuple[block_search.SearchSpace, block_search.SearchState]:
-    simulate = simulators.get_objective(problem.objective).simulate_columns
-    space, key = block_search.make_space(problem, 0), jax.random.key(0)
-    rows = np.resize(starts, (NUM_STARTS, starts.shape[1]))
-    return _start_search(simulate, space, rows.T, count, NUM_CHAINS, key)
-
 
 def _starts(problem: Instance, count: int) -> np.ndarray:
     """Returns placements int32 [M, N] on devices that run their operations."""
@@ -33,34 +19,20 @@ def _starts(problem: Instance, count: int) -> np.ndarray:
     return np.array(rows, np.int32)
 
 
-def test_chains_begin_at_best_starts():
+def test_start_and_kinds_of_moves():
     problem = helpers.random_problem()
-    starts = _starts(problem, NUM_STARTS)
-    latency_s = np.asarray(problem.evaluate(starts))
-    for count in (2, 6):
-        _, state = _start(problem, starts, count)
-        order = np.argsort(latency_s[:count], kind="stable")[np.arange(NUM_CHAINS) % count]
-        np.testing.assert_array_equal(np.asarray(state.chains.placements).T, starts[order])
-        np.testing.assert_array_equal(state.chains.costs_s, latency_s[order])
-        np.testing.assert_array_equal(state.chains.best_placement, starts[order[0]])
-        assert float(state.chains.best_latency_s) == latency_s[order[0]]
-
-
-def test_penalty_is_slowest_start():
-    problem = helpers.random_problem()
-    starts = _starts(problem, 3)
-    longest_s = float(np.max(problem.evaluate(starts)))
-    space, _ = _start(problem, starts, 3)
-    assert float(space.penalty_s) == longest_s
-
-
-def test_kinds_follow_their_improvements():
-    problem = helpers.random_problem()
-    space, state = _start(problem, _starts(problem, 1), 1)
-    even = np.asarray(_kind_probabilities(space, state.chains))
+    simulate = simulators.get_objective(problem.objective).simulate_columns
+    placement = _starts(problem, 1)[0]
+    start = jax.jit(block_search.start, static_argnums=(0, 3))
+    space, state = start(
+        simulate, block_search.make_space(problem, 0), placement, 4, jax.random.key(0)
+    )
+    assert float(space.penalty_s) == float(state.chains.best_latency_s)
+    np.testing.assert_array_equal(state.chains.placements, np.tile(placement[:, None], 4))
+    even = np.asarray(block_search.kind_probabilities(space, state.chains))
     np.testing.assert_allclose(even, 1 / 3, rtol=1e-6)
     chains = state.chains._replace(move_credit=np.float32([0.3, 0.0, 0.0]))
-    probabilities = np.asarray(_kind_probabilities(space, chains))
+    probabilities = np.asarray(block_search.kind_probabilities(space, chains))
     assert probabilities.sum() == pytest.approx(1)
     assert probabilities[0] > 0.8
     assert probabilities.min() > 0.05

@@ -1,8 +1,14 @@
-"""Placements without a search, and brute force."""
+"""Placements without a search, and brute force.
+
+`fill_in_order` and `split_by_memory` look at memory alone: they are the ways in which models are
+usually split over devices. Both take the co-location classes in topological order and the devices
+in their order, so that few tensors cross.
+"""
 
 import numpy as np
 
 from placement.errors import UserError
+from placement.graphs import dag
 from placement.instance import Instance
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
@@ -12,6 +18,7 @@ from placement.types import Solution, Status
 _MAX_FREE_CLASSES = 20
 _MAX_PLACEMENTS = 2**22
 _BATCH = 4096
+_FILLED_SHARES = np.linspace(1.0, 0.5, 51)
 _SLICE_RATIOS = 0.25, 0.5, 1.0, 2.0, 4.0
 
 
@@ -80,6 +87,97 @@ def _cut_order(problem: Instance, weights: np.ndarray) -> np.ndarray:
     supported = classes.allowed[np.arange(len(order)), placement]
     placement = np.where(supported, placement, classes.compute_s.argmin(axis=1))
     return placement[classes.ids].astype(np.int32)
+
+
+def greedy(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+    """Fills the accelerators in order; the baseline of Tarnawski et al. (2020).
+
+    Departures: it places co-location classes, in their own topological order if they have one, else
+    in the order of their first operations. A class that an accelerator does not support goes to the
+    host and leaves the accelerator open. Only the first part of each accelerator is used. Without a
+    host, the last accelerator takes the rest.
+    """
+    del seed, limits
+    classes = problem.classes
+    accelerator = np.asarray(problem.costs.accelerator)
+    _, first = np.unique(accelerator, return_index=True)
+    parts = np.sort(first[accelerator[first] >= 0]).tolist()
+    hosts = np.flatnonzero(accelerator < 0)
+    host = int(hosts[0]) if len(hosts) else parts[-1]
+    free_bytes = np.asarray(problem.costs.capacity_bytes, np.float64)[parts].tolist()
+    order = dag.sort_nodes(
+        len(classes.first_ops),
+        *dag.quotient(problem.graph.senders, problem.graph.receivers, classes.ids),
+    )
+    if len(order) < len(classes.first_ops):  # the classes have no topological order
+        order = problem.class_order
+    placement = np.full(len(classes.first_ops), -1)
+    current = 0
+    for number in order.tolist():
+        class_bytes = classes.memory_bytes[number]
+        placement[number] = host
+        if current < len(parts) and classes.allowed[number, parts[current]]:
+            while current < len(parts) and class_bytes > free_bytes[current]:
+                current += 1
+            if current < len(parts):
+                placement[number] = parts[current]
+                free_bytes[current] -= class_bytes
+    return Solution(placement[classes.ids], evaluations=1)
+
+
+def fill_in_order(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+    """Operations in topological order on the first device until its memory is full, then the next.
+
+    The limits also count tensors while they are alive, which depends on the schedule. So shares of
+    the memory are filled, 100% to 50%, and the largest share that fits is the result. A class that
+    the device does not support goes to the first device that supports it and has free memory.
+    """
+    del seed, limits
+    classes, num_devices = problem.classes, len(problem.devices)
+    capacity_bytes = np.asarray(problem.costs.capacity_bytes, np.float64)
+    placements = np.zeros((len(_FILLED_SHARES), len(classes.first_ops)), np.int32)
+    for row, share in zip(placements, _FILLED_SHARES, strict=True):
+        free_bytes, device = share * capacity_bytes, 0
+        for number in problem.class_order:
+            class_bytes = classes.memory_bytes[number]
+            while device + 1 < num_devices and 0 < class_bytes > free_bytes[device]:
+                device += 1
+            chosen = device
+            if not classes.allowed[number, device]:
+                has_memory = classes.allowed[number] & (class_bytes <= free_bytes)
+                chosen = int(np.argmax(has_memory if has_memory.any() else classes.allowed[number]))
+            row[number] = chosen
+            free_bytes[problem.shares_memory[chosen]] -= class_bytes
+    placements = placements[:, classes.ids]
+    fits = np.isfinite(np.asarray(problem.evaluate(placements)))
+    return Solution(placements[int(np.argmax(fits))], evaluations=len(placements))
+
+
+def split_by_memory(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+    """Contiguous parts in topological order, in proportion to the devices' memory.
+
+    OpenVINO's PIPELINE_PARALLEL does the same. A device without a limit counts as one that holds
+    the whole model, and as the largest; so devices without limits get equal parts. A class that its
+    device does not support goes to the first one that does.
+    """
+    del seed, limits
+    classes = problem.classes
+    class_bytes = classes.memory_bytes[problem.class_order]
+    total_bytes = class_bytes.sum()
+    # Parts of one accelerator have their memory together.
+    sharing = problem.shares_memory.sum(axis=1)
+    capacity_bytes = np.asarray(problem.costs.capacity_bytes, np.float64)
+    is_limited = np.isfinite(capacity_bytes)
+    largest_bytes = max(total_bytes, capacity_bytes[is_limited].max(initial=0.0))
+    ends = np.cumsum(np.where(is_limited, capacity_bytes, largest_bytes) / sharing)
+    ends = ends / ends[-1] if ends[-1] else np.linspace(0, 1, len(ends) + 1)[1:]
+    # The middle of each class decides; without any bytes, all are on the first device.
+    middle = (np.cumsum(class_bytes) - class_bytes / 2) / (total_bytes or 1.0)
+    placement = np.zeros(len(class_bytes), np.int32)
+    placement[problem.class_order] = np.searchsorted(ends[:-1], middle, side="right")
+    is_allowed = classes.allowed[np.arange(len(placement)), placement]
+    placement = np.where(is_allowed, placement, classes.allowed.argmax(axis=1))
+    return Solution(placement[classes.ids].astype(np.int32), evaluations=1)
 
 
 def brute_force(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
