@@ -1,9 +1,13 @@
-"""Placements of fast methods for each objective, from which longer searches start."""
+"""Placements of fast methods for each objective, from which longer and exact searches start."""
 
 import contextlib
 from collections.abc import Iterator
 
+import chex
+import numpy as np
+
 from placement.errors import UserError
+from placement.graphs import dag
 from placement.instance import Instance
 from placement.solvers import base, graph_cut
 from placement.solvers.bounds import makespan
@@ -12,18 +16,23 @@ from placement.solvers.heuristics import (
     baechi,
     human_expert,
     list_scheduling,
+    local_search,
     partition,
     trivial,
 )
 from placement.solvers.limits import SearchLimits
 from placement.solvers.splits import ideals_dp, pipedream
-from placement.types import Solution, Status
+from placement.types import OpGraph, Solution, Status
 
 _MAX_DIAGRAM_ROWS = 128  # rows of the states of a diagram
 # In graphs of more operations these would use up the time of the search: in a training step of NMT
 # with eight layers they take more than 40 times as long as HEFT.
 _MAX_SLOW_OPS = 4_000
 _SLOW = (baechi.m_etf, baechi.m_sct)
+# Of a warm start.
+_STARTS_SHARE, _IMPROVEMENT_SHARE = 0.06, 0.04  # of the remaining time
+_MIN_STARTS_S = 1.0  # if so much remains: a short limit is no worse than the heuristics alone
+_EVALUATIONS_PER_CLASS = 128  # while improving
 
 
 def narrow_diagram(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
@@ -104,3 +113,75 @@ def find_starts(problem: Instance, seed: int, limits: SearchLimits) -> Iterator[
             result = method(problem, seed, limits)
             if result.placement is not None:
                 yield result
+
+
+def find_warm_start(
+    problem: Instance, seed: int, limits: SearchLimits, *, contiguous: bool = False
+) -> Solution:
+    """Finds a placement from which an exact search starts: the best of fast methods, improved.
+
+    An exact search needs it as a horizon, as a hint and to fall back on. It is the best single
+    device or result of `find_starts`, improved by local search. Local search ignores contiguity, so
+    that it is left out for contiguous placements.
+
+    Args:
+      problem: the problem.
+      seed: of all randomness.
+      limits: a tenth of the remaining time is spent at most, or a second, not counting the
+        compilation of the simulator.
+      contiguous: whether to admit only contiguous placements.
+
+    Returns:
+      The placement with its value and the evaluations; None and inf if none is feasible.
+    """
+    base.report_single_device(problem, limits)
+    reach = reachability_within_passes(problem.graph) if contiguous else None
+    share = max(_STARTS_SHARE, _MIN_STARTS_S / max(_MIN_STARTS_S, limits.remaining_s()))
+    results = find_starts(problem, seed, limits.take_share(share, limits.budget))
+    placements = [*problem.single_devices, *(result.placement for result in results)]
+    best = Solution(None, np.inf)
+
+    def take(placement: np.ndarray, evaluations: int) -> None:
+        nonlocal best
+        best = best._replace(evaluations=evaluations)
+        value_s = problem.value_s(placement)
+        if value_s < best.value_s and (reach is None or is_contiguous(placement, reach)):
+            best = best._replace(placement=placement, value_s=value_s)
+        limits.report(evaluations, best.value_s, best.placement)
+
+    for number, placement in enumerate(placements[: limits.budget], start=1):
+        take(np.asarray(placement), number)
+    # The result of the local search is evaluated once more.
+    budget = limits.budget - best.evaluations - 1
+    budget = min(budget, _EVALUATIONS_PER_CLASS * len(problem.classes.compute_s))
+    if contiguous or budget < local_search.NUM_CHAINS:
+        return best
+    improvement_limits = limits.take_share(_IMPROVEMENT_SHARE, budget, best.evaluations)
+    improved = local_search.local_search(problem, seed, improvement_limits, best.placement)
+    best = best._replace(evaluations=best.evaluations + improved.evaluations)
+    if improved.placement is not None:
+        take(improved.placement, best.evaluations + 1)
+    return best
+
+
+def is_contiguous(placement: np.ndarray, reach: np.ndarray) -> bool:
+    """Whether no path leaves a device and returns to it.
+
+    Args:
+      placement: int [N].
+      reach: bool [N, N], whether a path leads from i to j.
+    """
+    chex.assert_rank([placement, reach], [1, 2])
+    chex.assert_type([placement, reach], [int, bool])
+    for device in np.unique(placement):
+        is_inside = placement == device
+        is_between = reach[is_inside].any(axis=0) & reach[:, is_inside].any(axis=1)
+        if (is_between & ~is_inside).any():
+            return False
+    return True
+
+
+def reachability_within_passes(graph: OpGraph) -> np.ndarray:
+    """Returns bool [N, N]: the paths within the forward or within the backward operations."""
+    reach, backward = dag.reachability(graph), graph.backward
+    return reach & (backward[:, None] == backward)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from placement.instance import Instance
-from placement.solvers.programs import program_search
+from placement.solvers import starts
 from placement.types import Solution
 from tests import helpers
 
@@ -51,9 +51,9 @@ def optimum(problem: Instance, *, contiguous: bool = False) -> float:
     placements = _PLACEMENTS[len(problem.devices)]
     values = np.asarray(problem.evaluate(placements))
     if contiguous:
-        reach = program_search.reachability_within_passes(problem.graph)
+        reach = starts.reachability_within_passes(problem.graph)
         for row in np.argsort(values, kind="stable"):
-            if program_search.is_contiguous(placements[row], reach):
+            if starts.is_contiguous(placements[row], reach):
                 return float(values[row])
     return float(values.min())
 

@@ -48,7 +48,7 @@ import numpy as np
 
 from placement.errors import UserError
 from placement.instance import Instance
-from placement.solvers import base
+from placement.solvers import base, starts
 from placement.solvers.bounds import makespan as makespan_lib
 from placement.solvers.limits import SearchLimits
 from placement.solvers.programs import cpsat_solver
@@ -61,7 +61,6 @@ def solve_makespan(
     problem: Instance,
     seed: int,
     limits: SearchLimits,
-    find_start: base.Find,
     *,
     is_order_free: bool = False,
 ) -> Solution:
@@ -71,7 +70,6 @@ def solve_makespan(
       problem: the problem.
       seed: of the warm start and of the solver.
       limits: the time limit and the budget of the warm start.
-      find_start: finds the warm start, with its value; it keeps the order of priority.
       is_order_free: whether the solution may have another order of priority.
 
     Raises:
@@ -85,7 +83,7 @@ def solve_makespan(
             f"cpsat takes at most {_MAX_ROWS}: give a smaller graph, fewer devices or another "
             "method"
         )
-    start = find_start(problem, seed, limits)
+    start = starts.find_warm_start(problem, seed, limits)
     best, value_s, evaluations = start.placement, start.value_s, start.evaluations
     bound_s = makespan_lib.bound_makespan(problem, limits)
     if bound_s == inf:
@@ -94,7 +92,7 @@ def solve_makespan(
         return Solution(best, bound_s=bound_s, status=Status.OPTIMAL, evaluations=evaluations)
     classes = problem.classes
     scope, order = base.ALL if is_order_free else base.GIVEN_ORDER, problem.order
-    model, device_booleans, starts, unit_s = _build_model(
+    model, device_booleans, op_starts, unit_s = _build_model(
         cp_model, problem, value_s, is_order_free=is_order_free
     )
     if best is not None:
@@ -113,7 +111,7 @@ def solve_makespan(
             # Of operations that start at the same time, those that take no time come first, and an
             # input comes before its readers.
             op_compute_s = compute_s[np.arange(len(placement)), placement]
-            start, duration = [value(s) for s in starts], np.floor(op_compute_s / unit_s)
+            start, duration = [value(s) for s in op_starts], np.floor(op_compute_s / unit_s)
             order = np.lexsort((np.argsort(problem.topological_order), duration, start))
         return placement, order, problem.with_order(order).value_s(placement)
 

@@ -15,7 +15,7 @@ from placement import methods, solvers
 from placement.errors import UserError
 from placement.graphs import opgraph
 from placement.instance import Instance
-from placement.solvers import base, limits
+from placement.solvers import base, limits, starts
 from placement.solvers.limits import SearchLimits
 from placement.solvers.programs import cpsat_makespan, cpsat_solver, program_search
 from placement.types import CostModel, Solution, TensorBytes
@@ -96,8 +96,8 @@ def test_programs_equal_enumeration(method, objective, num_devices):
         exhaustive.check(problem, found, exhaustive.optimum(problem, contiguous=contiguous))
         if contiguous and np.isfinite(found.value_s):
             assert found.scope == "contiguous"
-            reach = program_search.reachability_within_passes(problem.graph)
-            assert program_search.is_contiguous(found.placement, reach)
+            reach = starts.reachability_within_passes(problem.graph)
+            assert starts.is_contiguous(found.placement, reach)
 
 
 @pytest.mark.slow
@@ -178,10 +178,10 @@ def test_search_begins_at_its_start(monkeypatch, objective):
     """The hint is complete and feasible, whichever of the equal devices the start uses."""
     pytest.importorskip("ortools")
     problem = workload(objective)
-    start = program_search.find_warm_start(problem, 0, SearchLimits(LIMIT_S, 1_000))
+    start = starts.find_warm_start(problem, 0, SearchLimits(LIMIT_S, 1_000))
     assert start.placement is not None
     renamed = start._replace(placement=np.array([2, 0, 3, 1, 4])[start.placement])
-    monkeypatch.setattr(program_search, "find_warm_start", lambda *_, **__: renamed)
+    monkeypatch.setattr(starts, "find_warm_start", lambda *_, **__: renamed)
     first: list[float] = []
 
     run = cpsat_solver.solve
@@ -226,7 +226,7 @@ def test_memories_below_one_byte(monkeypatch, objective):
     )
     problem = helpers.as_problem(graph, costs, objective)
     start = Solution(np.full(4, 2), 40.0, evaluations=1)
-    monkeypatch.setattr(program_search, "find_warm_start", lambda *_, **__: start)
+    monkeypatch.setattr(starts, "find_warm_start", lambda *_, **__: start)
     found = program_search.cpsat(problem, 0, SearchLimits(20.0, 0))
     assert found.status == "optimal"
     assert problem.value_s(found.placement) == (2 if objective == "max_load" else 4)
@@ -238,7 +238,7 @@ def test_no_proof_keeps_the_start(name, objective, monkeypatch):
     if name == "cpsat":
         pytest.importorskip("ortools")
     # The clock stands still until the program has its start, and then leaves it little time.
-    limit_s, proof_s, find = 60.0, 0.3, program_search.find_warm_start
+    limit_s, proof_s, find = 60.0, 0.3, starts.find_warm_start
     started_s: list[float] = []
 
     def find_and_start_clock(*args: Any, **options: Any) -> Solution:
@@ -252,7 +252,7 @@ def test_no_proof_keeps_the_start(name, objective, monkeypatch):
     problem = workload(objective)
     heuristics_s = of_heuristics(problem)
     assert np.isfinite(heuristics_s)
-    monkeypatch.setattr(program_search, "find_warm_start", find_and_start_clock)
+    monkeypatch.setattr(starts, "find_warm_start", find_and_start_clock)
     monkeypatch.setattr(limits, "time", types.SimpleNamespace(monotonic=monotonic))
     found = methods.solve(problem, name, time_limit_s=limit_s)
     assert len(started_s) == 1
@@ -271,33 +271,33 @@ def test_start_beats_heuristics(objective, contiguous):
             continue
         told: list[tuple[int, float, np.ndarray | None]] = []
         watched = SearchLimits(LIMIT_S, 2_000, lambda *step, told=told: told.append(step))
-        start = program_search.find_warm_start(problem, 0, watched, contiguous=contiguous)
+        start = starts.find_warm_start(problem, 0, watched, contiguous=contiguous)
         assert start.value_s <= of_heuristics(problem)
         assert told[-1][:2] == (start.evaluations, start.value_s)
         if start.placement is not None:
             finite += 1
             assert problem.value_s(start.placement) == pytest.approx(start.value_s)
-            reach = program_search.reachability_within_passes(problem.graph)
-            assert not contiguous or program_search.is_contiguous(start.placement, reach)
+            reach = starts.reachability_within_passes(problem.graph)
+            assert not contiguous or starts.is_contiguous(start.placement, reach)
     assert finite > 3
 
 
 def test_larger_budgets_improve_starts():
     problem = workload("subgraph")
-    short = program_search.find_warm_start(problem, 0, SearchLimits(LIMIT_S, 500))
-    long = program_search.find_warm_start(problem, 0, SearchLimits(LIMIT_S, 32_000))
+    short = starts.find_warm_start(problem, 0, SearchLimits(LIMIT_S, 500))
+    long = starts.find_warm_start(problem, 0, SearchLimits(LIMIT_S, 32_000))
     assert long.value_s < short.value_s
     assert short.evaluations < long.evaluations
 
 
 def test_start_without_time():
-    start = program_search.find_warm_start(workload("max_load"), 0, SearchLimits(0.0, 1000))
+    start = starts.find_warm_start(workload("max_load"), 0, SearchLimits(0.0, 1000))
     assert np.isfinite(start.value_s)
 
 
 @pytest.mark.parametrize("budget", [1, 100, 1_000])
 def test_start_keeps_its_budget(budget):
-    start = program_search.find_warm_start(workload("makespan"), 0, SearchLimits(LIMIT_S, budget))
+    start = starts.find_warm_start(workload("makespan"), 0, SearchLimits(LIMIT_S, budget))
     assert 1 <= start.evaluations <= budget
 
 
@@ -355,7 +355,7 @@ def test_cpsat_reports_incumbents(monkeypatch, objective):
     def bad(*_: object, **__: object) -> Solution:
         return Solution(alone, alone_s, evaluations=1)
 
-    monkeypatch.setattr(program_search, "find_warm_start", bad)
+    monkeypatch.setattr(starts, "find_warm_start", bad)
     told: list[tuple[int, float, np.ndarray]] = []
     found = program_search.cpsat(
         asked, 0, SearchLimits(10.0, 1, lambda *step: told.append(step[:3]))
