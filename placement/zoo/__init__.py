@@ -18,8 +18,8 @@ from placement.zoo.bert import bert, bert_base
 from placement.zoo.decoder import decoder
 from placement.zoo.inception_v3 import inception_v3
 from placement.zoo.nmt import nmt
+from placement.zoo.recurrent import rnnlm
 from placement.zoo.resnet import resnet, resnet50, two_stream
-from placement.zoo.rnnlm import rnnlm
 
 # The keywords of a builder are the arguments of its network: whole numbers from 1.
 _BUILDERS: dict[str, Callable[..., ov.Model]] = {
