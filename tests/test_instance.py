@@ -31,7 +31,7 @@ def test_derivations_are_computed_once_and_read_only():
         order[0] = 1
 
 
-def test_a_replaced_instance_has_derivations_of_its_own():
+def test_replaced_instance_derives_anew():
     chain = helpers.as_problem(helpers.chain(3), helpers.unit_costs(helpers.chain(3)), "serial")
     assert chain.topological_order.tolist() == [0, 1, 2]
     graph = helpers.build("reversed", 3, [(2, 1), (1, 0)])
@@ -41,7 +41,7 @@ def test_a_replaced_instance_has_derivations_of_its_own():
     np.testing.assert_array_equal(chain.topological_order, [0, 1, 2])
 
 
-def test_another_order_keeps_what_does_not_depend_on_it():
+def test_other_orders_keep_derivations():
     # op0 -> op1 and op2 alone; on one device op2 runs before or after the other two.
     graph = helpers.build("two", 3, [(0, 1)])
     problem = helpers.as_problem(graph, helpers.unit_costs(graph), "makespan")
@@ -57,7 +57,7 @@ def test_another_order_keeps_what_does_not_depend_on_it():
 
 
 @pytest.mark.parametrize("limited", [0.0, 0.7])
-def test_values_in_another_order_are_those_of_a_new_instance(limited):
+def test_other_orders_equal_new_instances(limited):
     rng = np.random.default_rng(0)
     problem, placements = reference.random_problem(
         rng, "makespan", reference.SIZES[3], limited=limited
@@ -70,7 +70,7 @@ def test_values_in_another_order_are_those_of_a_new_instance(limited):
     )
 
 
-def test_dependencies_are_the_distinct_pairs_with_their_longest_delays():
+def test_dependencies_have_longest_delays():
     # op0 -> op1 twice, by tensors of 10 and 20 bytes, and op1 -> op2.
     graph = helpers.build("parallel", 3, [(1, 2), (0, 1), (0, 1)], edge_bytes=[5, 10, 10])
     tensors = {"tensors": np.arange(3, dtype=np.int32), "edge_bytes": np.array([5, 10, 20])}
@@ -82,7 +82,7 @@ def test_dependencies_are_the_distinct_pairs_with_their_longest_delays():
     assert pairs.pair.tolist() == [1, 0, 0]
 
 
-def test_classes_are_numbered_by_their_first_operation_and_run_where_all_of_them_do():
+def test_classes_by_hand():
     graph = dataclasses.replace(helpers.chain(4), colocation=np.array([7, 3, 7, 1], np.int32))
     compute_s = np.array([[1, 2, 4], [8, np.inf, 9], [16, 3, np.inf], [1, 1, 1]], np.float32)
     costs = helpers.unit_costs(graph, 3, compute_s=compute_s, memory_bytes=2 ** np.arange(4))
@@ -101,24 +101,7 @@ def test_classes_are_numbered_by_their_first_operation_and_run_where_all_of_them
     assert instance.limits.representative is instance.leaders
 
 
-def test_operations_that_are_alone_are_their_own_classes():
-    instance = helpers.random_problem()
-    every = list(range(instance.graph.num_ops))
-    assert instance.classes.ids.tolist() == instance.leaders.tolist() == every
-    assert not instance.is_colocated
-    assert instance.limits.representative is None
-
-
-def test_co_located_operations_run_where_all_of_them_can():
-    graph = helpers.random_dag(np.random.default_rng(0), 30, colocated=0.5)
-    costs = helpers.random_costs(np.random.default_rng(1), graph, 3, unsupported=0.3)
-    allowed = helpers.as_problem(graph, costs, "serial").allowed
-    for op in range(graph.num_ops):
-        together = graph.colocation == graph.colocation[op]
-        np.testing.assert_array_equal(allowed[op], np.isfinite(costs.compute_s[together]).all(0))
-
-
-def test_parts_of_one_accelerator_share_one_memory_limit():
+def test_accelerator_parts_share_memory():
     graph = helpers.chain(2)
     costs = helpers.unit_costs(
         graph,
@@ -131,7 +114,7 @@ def test_parts_of_one_accelerator_share_one_memory_limit():
     assert limits.capacity_bytes.tolist() == [10, 20]
 
 
-def test_devices_are_interchangeable_where_costs_links_and_memory_are_equal():
+def test_interchangeable_devices():
     graph = helpers.chain(3)
     equal = helpers.unit_costs(graph, 4, compute_s=np.ones((3, 4), np.float32))
     capacity_bytes = np.array([np.inf, np.inf, np.inf, 10], np.float32)
@@ -149,7 +132,7 @@ def test_devices_are_interchangeable_where_costs_links_and_memory_are_equal():
 
 
 @pytest.mark.parametrize("objective", simulators.OBJECTIVES)
-def test_instances_of_equal_shapes_share_a_compiled_evaluation(objective):
+def test_equal_shapes_share_compilation(objective):
     instance = helpers.random_problem()._replace(objective=objective)
     placements = np.zeros((3, instance.graph.num_ops), np.int32)
     instance.evaluate(placements)
@@ -160,14 +143,14 @@ def test_instances_of_equal_shapes_share_a_compiled_evaluation(objective):
     assert compiled == []
 
 
-def test_an_evaluation_that_is_traced_first_leaves_no_tracer_behind():
+def test_traced_evaluation_leaves_no_tracer():
     instance = helpers.random_problem()
     placements = np.zeros((2, instance.graph.num_ops), np.int32)
     traced = jax.jit(instance.evaluate)(placements)
     np.testing.assert_array_equal(instance.evaluate(placements), traced)
 
 
-def test_an_instance_that_nobody_holds_is_freed():
+def test_unused_instance_is_freed():
     instance = helpers.random_problem()
     instance.evaluate(np.zeros((1, instance.graph.num_ops), np.int32))
     freed = weakref.ref(instance.graph)

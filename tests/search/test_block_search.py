@@ -1,14 +1,154 @@
+"""Orders of classes, the blocks that moves take from them, and the search by block moves."""
+
+import functools
+
 import jax
 import numpy as np
 import pytest
 
-from placement import simulators
+from placement import instance, simulators
 from placement.instance import Instance
-from placement.search import block_search
+from placement.search import block_orders, block_search
 from placement.simulators import residency
 from placement.solvers import iterated_local_search as ils
 from placement.types import TensorBytes
 from tests import helpers
+
+SHAPE = 3, 40
+_draw = jax.jit(block_search.draw_moves, static_argnums=6)
+
+
+def _compute(colocated: float = 0.0) -> tuple[block_orders.Orders, instance.ColocationClasses]:
+    problem = helpers.random_problem(colocated)
+    classes = problem.classes
+    return block_orders.compute_orders(problem, np.random.default_rng(0)), classes
+
+
+def test_orders_rank_classes_from_zero():
+    for colocated in (0.0, 0.4):
+        computed, classes = _compute(colocated)
+        size = len(classes.compute_s)
+        assert computed.num_orders.sum() == len(computed.ranks) == len(computed.lengths)
+        np.testing.assert_array_equal(
+            computed.first_order, np.cumsum(computed.num_orders) - computed.num_orders
+        )
+        for rank, length in zip(computed.ranks, computed.lengths, strict=True):
+            assert sorted(rank[rank < size]) == list(range(length))
+            assert (rank[rank >= size] == size).all()
+
+
+def test_time_orders_are_topological():
+    problem = helpers.random_problem()
+    computed = block_orders.compute_orders(problem, np.random.default_rng(0))
+    np.testing.assert_array_equal(np.argsort(computed.ranks[1]), problem.topological_order)
+    for rank in computed.ranks[:2]:
+        assert (rank[problem.graph.senders] < rank[problem.graph.receivers]).all()
+
+
+def test_balls_grow_by_neighbours():
+    problem = helpers.random_problem()
+    computed = block_orders.compute_orders(problem, np.random.default_rng(0))
+    first, number = computed.first_order[block_orders.BALL], computed.num_orders[block_orders.BALL]
+    adjacent = np.zeros((problem.graph.num_ops,) * 2, bool)
+    adjacent[problem.graph.senders, problem.graph.receivers] = True
+    adjacent |= adjacent.T
+    for rank, length in zip(
+        computed.ranks[first:][:number], computed.lengths[first:], strict=False
+    ):
+        order = np.argsort(rank, kind="stable")[:length]
+        for i in range(1, length):
+            assert adjacent[order[i], order[:i]].any()
+
+
+def test_prefix_bytes_sum_earlier_classes():
+    problem = helpers.random_problem(0.4)
+    capacity = np.full(len(problem.devices), 10.0, np.float32)
+    problem = problem._replace(costs=problem.costs._replace(capacity_bytes=capacity))
+    classes = problem.classes
+    computed = block_orders.compute_orders(problem, np.random.default_rng(0))
+    for rank, prefix_bytes in zip(computed.ranks, computed.prefix_bytes, strict=True):
+        for position in range(len(rank) + 1):
+            np.testing.assert_allclose(
+                prefix_bytes[position], classes.memory_bytes[rank < position].sum()
+            )
+
+
+@functools.cache
+def _problem() -> Instance:
+    graph = helpers.random_dag(np.random.default_rng(1), 20, edge_probability=0.15)
+    costs = helpers.random_costs(np.random.default_rng(2), graph, 3)
+    compute_s = np.array(costs.compute_s)
+    compute_s[4, 1] = np.inf
+    costs = costs._replace(
+        compute_s=compute_s,
+        memory_bytes=np.arange(20, dtype=np.float32),
+        capacity_bytes=np.full(3, 90, np.float32),
+    )
+    return helpers.as_problem(graph, costs, "makespan")
+
+
+def _draw_moves(
+    parents: np.ndarray, free_bytes: np.ndarray | None, weights: list[float], seed: int = 0
+) -> tuple[block_orders.Orders, np.ndarray, ils.Proposals]:
+    problem = _problem()
+    classes = problem.classes
+    computed = block_orders.compute_orders(problem, np.random.default_rng(0))
+    key, kind_weights = jax.random.key(seed), np.array(weights, np.float32)
+    moves = _draw(key, computed, classes.allowed, parents, free_bytes, kind_weights, SHAPE)
+    num_parents = parents.shape[1]
+    moves = ils.Proposals(
+        np.reshape(moves.placements, (-1, num_parents, *SHAPE)),
+        np.reshape(moves.differs_from_parent, (num_parents, *SHAPE)),
+        np.asarray(moves.kinds),
+    )
+    return computed, classes.allowed, moves
+
+
+PARENTS = np.random.default_rng(0).integers(0, 3, (20, 4)).astype(np.int32)
+PARENTS[4] = 0
+
+
+@pytest.mark.parametrize("kind", [block_orders.TIME, block_orders.BALL, block_orders.GROUP])
+def test_child_moves_one_block(kind):
+    computed, allowed, moves = _draw_moves(PARENTS, None, np.eye(3)[kind].tolist())
+    assert (moves.kinds == kind).all()
+    candidates = computed.ranks[computed.first_order[kind] :][: computed.num_orders[kind]]
+    moved = moves.placements != PARENTS[:, :, None, None]
+    np.testing.assert_array_equal(moved.any(axis=0), moves.differs_from_parent)
+    assert moves.differs_from_parent.mean() > 0.3
+    for parent, set_index, child in np.argwhere(moves.differs_from_parent):
+        block = moved[:, parent, set_index, child]
+        devices = moves.placements[block, parent, set_index, child]
+        assert len(set(devices)) == 1
+        assert allowed[block, devices].all()
+        # In one of the orders, every class between the block's ends that did not move is on the
+        # device already, is not allowed there, or is on another device than the block's source.
+        stays = ~(allowed[:, devices[0]] & (PARENTS[:, parent] != devices[0]))
+        sources = {*PARENTS[block, parent].tolist()}
+        if len(sources) == 1:
+            stays |= PARENTS[:, parent] != sources.pop()
+        assert any(
+            (block | stays)[(rank >= rank[block].min()) & (rank <= rank[block].max())].all()
+            for rank in candidates
+        )
+
+
+def test_blocks_end_at_full_memory():
+    class_bytes = np.arange(20, dtype=np.float32)[:, None, None, None]
+    free_bytes = np.array([[30.0, 0.0, 5.0, 190.0]] * 3, np.float32)
+    _, _, moves = _draw_moves(PARENTS, free_bytes, [1, 1, 1])
+    moved = moves.placements != PARENTS[:, :, None, None]
+    moved_bytes = (moved * class_bytes).sum(axis=0)
+    assert (moved_bytes <= free_bytes[0][:, None, None]).all()
+    assert (moved_bytes[0] > 15).any()  # the free memory is used
+    assert moves.differs_from_parent[3].mean() > 0.3
+
+
+def test_kinds_follow_their_weights():
+    _, _, moves = _draw_moves(np.repeat(PARENTS, 500, axis=1), None, [1, 0, 3])
+    frequency = [(moves.kinds == kind).mean() for kind in range(3)]
+    assert frequency[1] == 0
+    assert frequency[2] == pytest.approx(0.75, abs=0.03)
 
 
 def _starts(problem: Instance, count: int) -> np.ndarray:

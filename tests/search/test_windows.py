@@ -8,7 +8,6 @@ import pytest
 from placement import methods
 from placement.instance import Instance
 from placement.search import longest_paths, multistart, windows
-from placement.simulators import list_schedule
 from placement.solvers.limits import SearchLimits
 from placement.types import OpGraph, Solution
 from tests import helpers
@@ -70,24 +69,6 @@ def test_windows_cover_all_operations():
     assert drawn[-1].next_begin == drawn[-1].end == problem.graph.num_ops
 
 
-def test_steps_limit_windows():
-    problem = _problem(degree=20)
-    ordered = windows._order_problem(problem)
-
-    def num_steps(begin: int, end: int) -> int:
-        ops, neighbours, _ = ordered.incoming.select(begin, end)
-        fan_in = np.bincount(ops[neighbours >= begin] - begin, minlength=end - begin)
-        return int(list_schedule.num_steps(fan_in).sum())
-
-    full = 0
-    for window in windows._cover(ordered, 5):
-        assert num_steps(window.begin, window.end) <= STEPS
-        if window.end < min(window.begin + SIZE, problem.graph.num_ops):
-            assert num_steps(window.begin, window.end + 1) > STEPS
-            full += 1
-    assert full
-
-
 def _longest_around(
     ordered: windows._OrderedProblem, window: windows._Window, placement: np.ndarray
 ) -> float:
@@ -143,25 +124,15 @@ def test_windows_simulate_the_whole_makespan(colocated):
     assert num_decisive > 8
 
 
-@pytest.mark.parametrize("colocated", [0.0, 0.3])
-def test_windows_improve_random_start(colocated):
+def test_windows_improve_random_start():
     ratios = []
     for seed in range(3):
-        problem = _problem(seed, colocated=colocated)
+        problem = _problem(seed, colocated=0.15 * seed)
         starts = _starts(problem)
         result = _improved(problem, starts)
         assert result.evaluations <= BUDGET
         ratios.append(problem.value_s(result.placement) / problem.value_s(starts[0]))
     assert max(ratios) < 0.8
-
-
-def test_search_begins_at_feasible_start():
-    problem = _limited(_problem(), [30, 30, 30])
-    full, even = np.zeros(60, np.int32), np.arange(60, dtype=np.int32) % 3
-    assert _improved(problem, full[None]).placement is None
-    result = _improved(problem, np.stack([full, even]), budget=3)
-    np.testing.assert_array_equal(result.placement, even)
-    assert result.evaluations == 2
 
 
 def test_search_reports_complete_placements():

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from placement import zoo
-from placement.errors import UserError
 from placement.graphs import opgraph
 from placement.runtime.models import extract, frontend
 from placement.solvers.heuristics import human_expert
@@ -75,24 +74,9 @@ def test_nmt_layer_by_layer(constants):
     assert 0 not in placement
 
 
-def test_layers_go_round_robin():
-    graph = _graph(f"nmt:layers=8,{TINY}", True)
-    placement = _place(graph, (5, 6, 9), 1)
-    for layer in range(8):
-        device = (5, 6, 9)[layer % 3]
-        assert _devices(graph, placement, rf"(en|de)coder/lstm{layer}/") == {device}
-    assert _devices(graph, placement, r"attention/|softmax/") == {6}
-
-
 def test_host_without_accelerators():
     graph = _graph(f"rnnlm:layers=2,{TINY}", True)
     assert set(_place(graph, (), 3).tolist()) == {3}
-
-
-def test_no_device_is_refused():
-    with pytest.raises(UserError, match="'diamond' has no device") as error:
-        _place(helpers.diamond(), (), None)
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(

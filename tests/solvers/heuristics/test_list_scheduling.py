@@ -183,38 +183,6 @@ def test_random_graphs_equal_plain_schedules(size):
     assert sum(map(_compare, drawn)) >= 15
 
 
-@pytest.mark.parametrize("times", [1e-9, 1 / 3, 1e6])
-def test_gaps_survive_rounding(times):
-    rng = np.random.default_rng(4)
-    for _ in range(6):
-        problem = _of_family(rng, "layered")
-        scaled = np.asarray(problem.costs.compute_s) * np.float32(times)
-        costs = problem.costs._replace(compute_s=scaled)
-        _compare(problem._replace(costs=costs))
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_placements_obey_limits(method):
-    rng = np.random.default_rng(1)
-    found = 0
-    for _ in range(24):
-        problem, _ = reference.random_problem(
-            rng, "makespan", SIZE, colocated=0.3, limited=0.4, shared=True
-        )
-        placement = methods.METHODS[method].find(problem, 0, SearchLimits(10, 1)).placement
-        if placement is None:
-            continue
-        found += 1
-        classes, memory = problem.classes, problem.memory_limits
-        assert classes.allowed[classes.ids, placement].all()
-        home = np.full(len(classes.memory_bytes), -1)
-        home[classes.ids] = placement
-        assert (home[classes.ids] == placement).all()
-        used = [classes.memory_bytes[row[home]].sum() for row in memory.devices]
-        assert (np.array(used) <= memory.capacity_bytes).all()
-    assert found >= 8
-
-
 def test_time_limit_falls_back_on_heft():
     problem = heft_example()
     heft = methods.METHODS["heft"].find(problem, 0, SearchLimits(10, 1)).placement

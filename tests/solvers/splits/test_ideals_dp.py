@@ -12,7 +12,7 @@ from placement.graphs import dag, opgraph
 from placement.instance import Instance
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
-from placement.solvers.splits import contiguous, ideals, ideals_dp
+from placement.solvers.splits import ideals_dp
 from placement.types import CostModel, OpGraph
 from tests import helpers
 
@@ -91,7 +91,7 @@ def _with_twins(rng: np.random.Generator, costs: CostModel) -> CostModel:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", [DRAWS[i::2] for i in range(2)], ids=str)
-def test_equals_brute_force_over_contiguous_placements(seeds: range):
+def test_ideals_equal_enumeration(seeds: range):
     outcomes = []
     for seed in seeds:
         problem = draw(seed)
@@ -135,7 +135,7 @@ def _problem(num_ops: int, edges: list[tuple[int, int]], **given: object) -> Ins
     return helpers.as_problem(graph, helpers.unit_costs(graph, **{**free, **given}), "max_load")
 
 
-def test_too_many_ideals_in_one_line():
+def test_too_many_ideals_are_refused():
     problem = _problem(20, [])
     with pytest.raises(UserError, match=r"has too many ideals.*linearised_dp") as raised:
         methods.solve(problem, "ideals_dp")
@@ -143,7 +143,7 @@ def test_too_many_ideals_in_one_line():
     assert methods.solve(problem, "linearised_dp").value_s == 10
 
 
-def test_memory_that_no_contiguous_split_fits():
+def test_contiguous_splits_need_memory():
     """Sizes 1, 2, 1 in 2 and 2: the ends fit together, but the middle lies between them."""
     problem = _problem(
         3,
@@ -156,7 +156,7 @@ def test_memory_that_no_contiguous_split_fits():
     assert found.scope == base.CONTIGUOUS
 
 
-def test_colocation_around_what_another_device_must_run():
+def test_colocation_may_forbid_splits():
     compute_s = np.array([[1, INF], [INF, 1], [1, INF]], np.float32)
     problem = _problem(
         3, [(0, 1), (1, 2)], compute_s=compute_s, colocation=np.array([0, 1, 0], np.int32)
@@ -166,7 +166,7 @@ def test_colocation_around_what_another_device_must_run():
 
 
 @pytest.mark.parametrize("edges", [[(0, 1), (3, 2)], [(0, 1), (2, 3)]], ids=["against", "along"])
-def test_backward_pass_runs_against_the_forward_one_or_along(edges: list[tuple[int, int]]):
+def test_backward_pass_directions(edges: list[tuple[int, int]]):
     """Operations 2 and 3 are the backward ones of 0 and 1: half of both goes to each device."""
     problem = _problem(
         4, edges, backward=[False, False, True, True], colocation=np.array([0, 1, 0, 1], np.int32)
@@ -192,31 +192,8 @@ def test_shared_limited_memory_is_refused():
         methods.solve(problem, "ideals_dp")
 
 
-def test_out_of_time_gives_the_best_known_without_a_bound():
+def test_time_limit_gives_best_known():
     found = ideals_dp.ideals_dp(_problem(2, [(0, 1)]), 0, SearchLimits(0.0, 1))
     assert (found.status, found.scope) == ("time limit", base.CONTIGUOUS)
     assert found.placement.tolist() == [0, 0]
     assert np.isnan(found.bound_s)
-
-
-def test_ideals_of_a_diamond():
-    graph = helpers.diamond()
-    problem = helpers.as_problem(graph, helpers.unit_costs(graph), "max_load")
-    _, (vertices,) = contiguous.build_vertex_graphs(problem)
-    found = ideals.enumerate_ideals(vertices, "diamond")
-    assert found.level_starts.tolist() == [0, 1, 2, 4, 5, 6]
-    assert {tuple(row) for row in found.members[2:4].astype(int)} == {(1, 1, 0, 0), (1, 0, 1, 0)}
-
-
-def test_what_costs_nothing_joins_its_neighbour():
-    """op0 joins op1, its reader; op3 joins op2, whose tensor is dearer to send than its own."""
-    edges = [(0, 1), (2, 3), (3, 4)]
-    compute_s = np.array([0, 1, 1, 0, 1], np.float32)[:, None].repeat(2, axis=1)
-    transfer_fixed_s = np.array([5, 7, 6], np.float32)
-    _, (vertices,) = contiguous.build_vertex_graphs(
-        _problem(5, edges, compute_s=compute_s, transfer_fixed_s=transfer_fixed_s)
-    )
-    number = vertices.vertex_ids
-    assert number[0] == number[1]
-    assert number[3] == number[2]  # what op3 makes is no dearer than what it alone reads
-    assert vertices.num_vertices == 3
