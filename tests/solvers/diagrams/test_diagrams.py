@@ -29,7 +29,7 @@ def _diagram(problem: Instance) -> Diagram:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("num_devices", [3, 4])
-def test_relaxed_diagrams_refute_no_latency_that_a_placement_has(num_devices):
+def test_relaxed_diagrams_bound_optimum(num_devices):
     tight = 0
     problems = exhaustive.problems("makespan", 150, num_devices=num_devices, shared=True)
     for number, problem in enumerate(problems):
@@ -47,25 +47,12 @@ def test_relaxed_diagrams_refute_no_latency_that_a_placement_has(num_devices):
 
 
 @pytest.mark.slow
-def test_restricted_diagrams_know_the_latency_of_their_placements():
-    for number, problem in enumerate(exhaustive.problems("makespan", 100)):
-        diagram = _diagram(problem)
-        max_s = makespan.compute_longest_s(diagram.edges, diagram.windows.compute_s)
-        if max_s == 0:
-            continue
-        swept = sweep(diagram, max_s, 1 + number % 5, _limits(), relaxed=False)
-        if swept.placement is not None:
-            value_s = problem.value_s(swept.placement)
-            np.testing.assert_allclose(swept.latency_s, value_s, rtol=1e-6)
-
-
-@pytest.mark.slow
-def test_wide_diagrams_find_and_prove_the_optimum():
+def test_wide_diagrams_prove_optimum():
     for problem in exhaustive.problems("makespan", 100, seed=1, shared=True):
         exhaustive.check(problem, methods.solve(problem, "diagram"), exhaustive.optimum(problem))
 
 
-def test_modules_in_series_have_few_states():
+def test_modules_in_series():
     problem = _in_series([helpers.fork_join(4, 3)] * 12)
     solution = methods.solve(problem, "diagram", time_limit_s=20.0)
     assert solution.status == "optimal"
@@ -88,7 +75,7 @@ def test_equal_devices_are_one_state():
     np.testing.assert_allclose(value_s, swept.latency_s, rtol=1e-6)
 
 
-def test_a_sweep_that_runs_out_of_time_still_gives_a_valid_bound():
+def test_sweep_without_time():
     problem = _in_series([helpers.fork_join(4, 3)] * 4)
     best_s = methods.solve(problem, "diagram").value_s
     diagram = _diagram(problem)
@@ -99,9 +86,7 @@ def test_a_sweep_that_runs_out_of_time_still_gives_a_valid_bound():
 
 
 @pytest.mark.parametrize(("num_ops", "is_refuted"), [(300, True), (100, True), (1, False)])
-def test_weights_of_a_sample_refute_what_those_of_all_operations_do(
-    num_ops, is_refuted, monkeypatch
-):
+def test_sampled_weights_refute_latency(num_ops, is_refuted, monkeypatch):
     monkeypatch.setattr(sys.modules[sweep.__module__], "_MAX_WEIGHT_OPS", num_ops)
     name = "layered_300-makespan"
     diagram, best_s = _diagram(suite.load(name)), suite.best_known(name).value_s
@@ -111,7 +96,7 @@ def test_weights_of_a_sample_refute_what_those_of_all_operations_do(
     assert (bound_s == pytest.approx(0.9 * best_s)) == is_refuted
 
 
-def test_graphs_that_are_too_wide_are_refused_and_bounded_otherwise():
+def test_wide_graphs_are_refused():
     graph = helpers.build("wide", 1200, [(n, n + 600) for n in range(600)])
     costs = helpers.unit_costs(graph)
     costs.compute_s[:] = np.random.default_rng(0).integers(1, 9, costs.compute_s.shape)
