@@ -216,7 +216,12 @@ def run_chain(
     classes = problem.classes
     simulate = simulators.get_objective(problem.objective).simulate_columns
     space, state = start_chain(problem, placements, seed)
-    set_size = _choose_set_size(len(classes.compute_s), limits.budget)
+    # Fewer proposals share an order where more steps gain more: in large graphs, whose simulation
+    # takes as long per proposal whatever their number, and with a budget for few steps. The size is
+    # a power of two, so that few sizes are compiled.
+    max_size = _LARGE_SET_SIZE if len(classes.compute_s) > _LARGE else block_search.SET_SIZE
+    affordable = limits.budget // (block_search.NUM_SETS * _LEAST_STEPS)
+    set_size = min(max_size, 2 ** max(1, affordable.bit_length() - 1))
     batch_size = block_search.NUM_SETS * set_size
     num_steps, status = 1, Status.FINISHED
     turns: _Turns | None = None
@@ -283,20 +288,6 @@ def run_chain(
         best = report()
         num_steps = max(1, min(2 * num_steps, int(_REPORT_INTERVAL_S / step_s)))
     return Solution(best, status=status, evaluations=evaluations, order=problem.order)
-
-
-def _choose_set_size(num_classes: int, budget: int) -> int:
-    """Chooses how many proposals share an order: fewer where more steps gain more.
-
-    Args:
-      num_classes: of the problem. The simulation of a large graph takes as long per proposal
-        whatever their number.
-      budget: the evaluations of the whole search, enough for at least `_LEAST_STEPS` steps.
-    """
-    max_size = _LARGE_SET_SIZE if num_classes > _LARGE else block_search.SET_SIZE
-    affordable = budget // (block_search.NUM_SETS * _LEAST_STEPS)
-    # A power of two, so that few sizes are compiled.
-    return min(max_size, 2 ** max(1, affordable.bit_length() - 1))
 
 
 def start_chain(

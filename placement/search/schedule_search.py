@@ -295,7 +295,11 @@ def _propose(tables: Tables, state: State, key: chex.PRNGKey) -> _Insertions:
         [jnp.broadcast_to(position, (len(drawn_ops), num_ops)), end_position], axis=1
     )
     is_same_device = place_device == placement[op]
-    fits = tables.memory_bytes[op] <= _free_bytes(tables, placement)[place_device]
+    used_bytes = simulators.sum_bytes(tables.memory_bytes, placement[:, None], num_devices)[:, 0]
+    free_bytes = tables.capacity_bytes - tables.memory_devices @ used_bytes  # of each memory
+    device_bytes = jnp.where(tables.memory_devices, free_bytes[:, None], jnp.inf)
+    free_bytes = device_bytes.min(axis=0, initial=jnp.inf)  # on each device
+    fits = tables.memory_bytes[op] <= free_bytes[place_device]
     is_valid = (place_position > last_input[:, None]) & (place_position <= first_reader[:, None])
     is_valid &= is_same_device | (tables.can_move[op, place_device] & fits)
     # Where the operation is already: before itself, and directly after itself.
@@ -472,15 +476,6 @@ def _delay_s(
     else:
         delay_s = edges.delay_s[edge, tables.kind[source], tables.kind[device]]
     return jnp.where(source == device, 0.0, delay_s)
-
-
-def _free_bytes(tables: Tables, placement: Array) -> Array:
-    """Computes the memory that a placement int32 [N] leaves free on each device, float32 [D]."""
-    num_devices = tables.compute_s.shape[1]
-    used_bytes = simulators.sum_bytes(tables.memory_bytes, placement[:, None], num_devices)[:, 0]
-    free_bytes = tables.capacity_bytes - tables.memory_devices @ used_bytes  # of each memory
-    device_bytes = jnp.where(tables.memory_devices, free_bytes[:, None], jnp.inf)
-    return device_bytes.min(axis=0, initial=jnp.inf)
 
 
 def _invert(order: Array) -> Array:
