@@ -141,7 +141,7 @@ def merge_sole_consumers(graph: OpGraph) -> Coarsening:
     whose tensors leave it only from the last operation, so that the quotient stays acyclic.
 
     Args:
-      graph: N operations, each of a `colocation` class of its own.
+      graph: N operations, each in a separate `colocation` class.
 
     Returns:
       As `coarsen`.

@@ -4,7 +4,7 @@ HETERO and the concurrent executor give every part of a model its own copies of 
 it reads, and of what is computed from constants alone, such as the Convert of a float16 weight
 (`runtime.execution.hetero`, `runtime.execution.split`). No tensor crosses for these, and no reader
 waits for another. So a graph has no edge from a constant to a reader that is not co-located with
-it. It keeps such pairs in `OpGraph.copy_sources` and the fields beside it.
+it. It keeps such pairs in `OpGraph.copy_sources` and the fields after it.
 
 Every device with a reader holds the constant in its memory. The device of the constant itself
 counts it among the weights of the operation. Any other device counts it once, however many readers

@@ -35,7 +35,7 @@ def group_consecutive_ops(
     """Groups consecutive operations of a depth-first order.
 
     Args:
-      graph: N operations, each of a `colocation` class of its own.
+      graph: N operations, each in a separate `colocation` class.
       weight: float64 [N], at least 0: of each operation, such as its seconds.
       kinds: int [N]: operations of different kinds, such as those that different devices support,
         are in different groups.

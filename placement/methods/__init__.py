@@ -149,11 +149,11 @@ def register(name: str, recipe: Recipe) -> None:
       UserError: the name is taken or no identifier.
     """
     if not name.isidentifier():
-        raise UserError(f"{name!r} cannot name a method; give an identifier")
+        raise UserError(f"{name!r} cannot name a method; use an identifier")
     if learned.RECIPES.get(name) == recipe:
         return
     if name in METHODS:
-        raise UserError(f"there is a method {name!r} already; give another name")
+        raise UserError(f"there is a method {name!r} already; use another name")
     learned.RECIPES[name] = recipe
     METHODS[name] = _learned(name)
 

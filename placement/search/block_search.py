@@ -50,7 +50,7 @@ class SearchSpace(NamedTuple):
     """Placements of N operations on D devices that keep C classes together."""
 
     tables: Any  # the objective's `Instance.tables` without co-location, which classes ensure
-    class_ids: Array | None  # int32 [N]: class of each operation; None: each is a class of its own
+    class_ids: Array | None  # int32 [N]: class of each operation; None: each is a class
     allowed: Array  # bool [C, D]
     memory_bytes: Array  # float32 [C]
     penalty_s: Array  # float32 []: least penalty of an infeasible placement

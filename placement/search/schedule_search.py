@@ -24,7 +24,7 @@ A path that v itself is on changes when v moves, so that this is an estimate. On
 6. returns to the best schedule after many steps without improvement.
 
 The simulation is that of `placement.simulators.makespan`, but each schedule of a batch has an order
-of its own, and operations before the first change are not simulated again. The arrays are arguments
+as well, and operations before the first change are not simulated again. The arrays are arguments
 of the compiled functions, so that no order compiles anything.
 
 The search knows the memory that operations always occupy. It does not know copies of constants, nor

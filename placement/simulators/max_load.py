@@ -1,6 +1,6 @@
 """The `max_load` objective of Tarnawski et al. (NeurIPS 2020): time per sample of a pipeline.
 
-Each device works on a sample of its own, so the busiest device sets the pace (their section 4):
+Each device works on a separate sample, so the busiest device sets the pace (their section 4):
 
     load(d) = sum over operations n on d of compute_s[n, d]
             + sum over tensors t made elsewhere that d reads of receive_s[t, d]

@@ -18,7 +18,7 @@ The sum of (1) to (5) is the capacity of an s-t cut. Nodes with x = 0 are on the
 classes that are on a already are the sink. One auxiliary node for each "some reader" makes a tensor
 count once however many operations read it (Stone 1977, with hyperedges).
 
-Line (2) is no capacity where T[l[u], d] > T[a, d]. The difference is then charged to x[u] = 0
+Line (2) is not a capacity where T[l[u], d] > T[a, d]. The difference is then charged to x[u] = 0
 whatever the readers do. That is right for x = 0 and too much elsewhere, so a move never costs more
 than its cut.
 

@@ -44,7 +44,7 @@ def read_index() -> list[dict[str, Any]]:
 
 
 def save(problem: Problem, path: Path) -> str:
-    """Writes a problem, which must have no order of its own.
+    """Writes a problem, which must have no order.
 
     Returns:
       The SHA-256 of the file.

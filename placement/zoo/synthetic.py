@@ -135,7 +135,7 @@ def _layered(rng: np.random.Generator, num_ops: int, *, width: int = 16) -> _Edg
     would have no reader gets one in the next layer.
     """
     sink = num_ops - 1
-    sizes = np.append(1, rng.integers(1, 2 * width, num_ops))  # the source is a layer of its own
+    sizes = np.append(1, rng.integers(1, 2 * width, num_ops))  # the source is a layer
     bounds = np.minimum(np.append(0, np.cumsum(sizes)), sink)
     layer = np.repeat(np.arange(len(sizes)), np.diff(bounds))
     final = layer[-1]
@@ -163,7 +163,7 @@ def _series_parallel(rng: np.random.Generator, num_ops: int) -> _Edges:
     """Series-parallel, self-similar, with shortcuts of all lengths.
 
     The graph grows from a single edge. In each round half of all edges, drawn at random, get an
-    operation: on the edge (series) or on a detour beside it (parallel), with even odds.
+    operation: on the edge (series) or on a detour around it (parallel), with even odds.
     """
     senders, receivers = np.array([0]), np.array([1])
     place = np.array([0.0, 1.0])  # ascends along every edge

@@ -6,7 +6,7 @@ still reads arrives on each device: the *state*. Tensors with the same remaining
 row of the state, because a reader waits for the last of them. So a state has few rows if the graph
 is narrow, however long it is. Co-located operations are joined by artificial tensors that arrive at
 once on their own device and never on any other. A tensor without readers is read by the end, which
-has a row of its own.
+has a separate row.
 
 In a sweep each layer has a limited number of states. A layer places its operation, from each state,
 on each device that is open to it within a latency T (`placement.solvers.bounds.makespan`). A state

@@ -17,7 +17,7 @@ j is the favourite child of i if x_ij < 1/2, which holds for at most one success
 predecessor. A device whose last operation awaits its favourite child takes another operation only
 once that one is urgent, that is, once its inputs could be on any device.
 
-Departures. The paper's devices are identical and have no host beside them. Here m-TOPO leaves to
+Departures. The paper's devices are identical and have no host next to them. Here m-TOPO leaves to
 the host what no accelerator takes. The other two put an operation on the device that *finishes* it
 first, and the next operation is the one with the least
 

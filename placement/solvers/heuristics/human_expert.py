@@ -1,7 +1,7 @@
 """The placement that an expert makes by hand, as described by Mirhoseini et al. 2018, section 3.
 
 A network without recurrent layers goes to one accelerator as a whole. In a recurrent network, every
-LSTM layer gets an accelerator of its own, in order, and round robin if there are fewer. The
+LSTM layer gets a separate accelerator, in order, and round robin if there are fewer. The
 embedding goes with the first layer, attention and softmax with the last. Layers of the encoder and
 of the decoder with the same number share an accelerator (Sutskever et al. 2014).
 
@@ -53,7 +53,7 @@ def place(problem: Instance, accelerators: Sequence[int], host: int | None) -> n
     devices = [*accelerators] or ([] if host is None else [host])
     if not devices:
         raise UserError(
-            f"graph {graph.name!r} has no device to go to: no accelerator and no host; give one"
+            f"graph {graph.name!r} has no device to go to, neither an accelerator nor a host"
         )
     layers = _named_layers(graph.op_names)
     position = np.argsort(order)

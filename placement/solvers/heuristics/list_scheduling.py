@@ -16,7 +16,7 @@ the end of v on d to the end of the graph if every descendant had its best devic
 It takes the ready operation of highest mean OCT and places it where EFT(v, d) + OCT(v, d) is least.
 
 Departures from both: co-located operations follow the first of them; a device without enough memory
-is no candidate, and no placement is returned if an operation has no candidate; devices may not
+is not a candidate, and no placement is returned if an operation has no candidate; devices may not
 support an operation. The result is a placement only. The simulator runs it in HEFT's order and
 fills no gaps, so the simulated latency may be lower or higher than that of the schedule here.
 """

@@ -79,7 +79,7 @@ def add_hint(
 ) -> None:
     """Adds a hint to all variables: a solution with the given devices, up to their numbering.
 
-    A search of its own finds the values of the other variables. It also finds how equal devices are
+    A separate search finds the values of the other variables. It also finds how equal devices are
     numbered, because the rows that break symmetries admit only one numbering.
 
     Args:

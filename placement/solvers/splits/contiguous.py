@@ -26,7 +26,7 @@ Three steps turn operations into the V vertices that are split:
 3. Operations of no cost (a departure: an exact reduction that the paper does not have). Let v take
    no time on any device, and let w be the only reader of v's tensors. Moving v to w's device saves
    the transfers of v's tensors and adds at most those of the tensors that v reads. If the added
-   ones cost no more on any device, some optimum has v beside w. The same holds beside u, if u
+   ones cost no more on any device, some optimum has v next to w. The same holds for u, if u
    produces everything that v reads and v's tensors cost no more than those that v alone reads. v
    must not fill a memory, and must have no other neighbour on that side, so that no cycle arises.
 """
@@ -74,7 +74,7 @@ def build_vertex_graphs(problem: Instance) -> tuple[DeviceTypes, list[VertexGrap
         names = [problem.devices[d] for d in np.flatnonzero(memory_users[is_shared.argmax()])]
         raise UserError(
             f"devices {', '.join(names)} share one limited memory, which splits into ideals do not "
-            "support; give one device an accelerator"
+            "support; use one device an accelerator"
         )
 
     _, first, tensor = np.unique(graph.tensors, return_index=True, return_inverse=True)

@@ -177,7 +177,7 @@ def search(
     if num_ideals * num_states > MAX_STATES:
         raise UserError(
             f"{num_ideals} ideals and {num_states} ways to use {sum(types.sizes)} devices of "
-            f"{len(shape)} kinds are more than {MAX_STATES} states; give fewer kinds of devices"
+            f"{len(shape)} kinds are more than {MAX_STATES} states; use fewer kinds of devices"
         )
     upper_s = min(bound_s, _NO_BOUND_S) * _SLACK
     if (vertices.compute_s > upper_s).all(axis=1).any():

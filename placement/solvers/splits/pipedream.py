@@ -14,7 +14,7 @@ plan is contiguous but not the best contiguous placement. Departures:
 - The chain is a topological order of the vertices (`dag.depth_first_order`), and C_i sums the
   tensors that cross there, however far they reach. The alternative, to contract parallel operations
   into one layer until the graph is a chain, may leave little to plan: in a translation network the
-  decoder's embedding runs beside the encoder, all of which would be one layer.
+  decoder's embedding runs next to the encoder, all of which would be one layer.
 - C_i has both passes' own tensors instead of twice the activations for a gradient of equal size.
 - The workers are the largest set of accelerators that cost the same, or of hosts if there is no
   accelerator. Other devices stay empty. Their memory and supported operations limit a stage.
