@@ -66,12 +66,7 @@ class _Turns(NamedTuple):
 
 
 def search(
-    problem: Instance,
-    seed: int,
-    limits: SearchLimits,
-    warm_start: Solution | None = None,
-    *,
-    improve_order: bool = False,
+    problem: Instance, seed: int, limits: SearchLimits, *, improve_order: bool = False
 ) -> Solution:
     """Searches by block moves from single devices and the results of fast methods.
 
@@ -80,7 +75,6 @@ def search(
       seed: of all randomness.
       limits: of the search. The starts count as evaluations. A simulation of a window counts as
         the window's share of all operations.
-      warm_start: another method's result, to start from as well; its evaluations count.
       improve_order: whether the result may have another order of priority than the problem, under
         `makespan`; False where placements are compared under one order.
 
@@ -96,7 +90,7 @@ def search(
         enumerated = trivial.brute_force(problem, seed, limits)
         return _improve_proven(problem, enumerated, seed, limits) if improve_order else enumerated
     placements, optimum = _find_starts(problem, seed, limits)
-    evaluations = len(placements) + (warm_start.evaluations if warm_start is not None else 0)
+    evaluations = len(placements)
     if optimum is not None:
         assert optimum.placement is not None
         limits.report(evaluations, problem.value_s(optimum.placement), optimum.placement)
@@ -109,8 +103,6 @@ def search(
         assert optimum.placement is not None
         problem, evaluations = problem.with_order(optimum.order), optimum.evaluations
         placements = optimum.placement[None]
-    if warm_start is not None and warm_start.placement is not None:
-        placements = np.concatenate([placements, warm_start.placement[None]])
     if is_large and windows.is_suitable(problem):
         window_limits = limits.take_share(1.0, limits.budget - evaluations, evaluations)
         result = windows.improve(problem, placements, seed, window_limits)

@@ -179,17 +179,6 @@ def test_search_keeps_its_limits():
     assert late.search_s < 20
 
 
-@pytest.mark.usefixtures("unproven")
-def test_warm_start_counts_its_evaluations():
-    problem, best_s = problems("makespan")[0]
-    rows = helpers.all_placements(SIZE[0], SIZE[3])
-    best = rows[int(_latency_of_all_s(problem).argmin())]
-    warm_start = Solution(best, evaluations=100)
-    result = multistart.search(problem, 0, SearchLimits(60, 200), warm_start)
-    assert problem.value_s(result.placement) == best_s
-    assert result.evaluations > 100
-
-
 def test_search_leaves_alternating_order():
     problem = suite.load("two_stream-makespan")
     optimum_s = suite.best_known("two_stream-makespan").value_s
