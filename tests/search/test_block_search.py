@@ -97,8 +97,8 @@ def _draw_moves(
     moves = _draw(key, computed, classes.allowed, parents, free_bytes, kind_weights, SHAPE)
     num_parents = parents.shape[1]
     moves = ils.Proposals(
-        np.reshape(moves.placements, (-1, num_parents, *SHAPE)),
-        np.reshape(moves.differs_from_parent, (num_parents, *SHAPE)),
+        np.asarray(moves.placements).reshape((-1, num_parents, *SHAPE)),
+        np.asarray(moves.differs_from_parent).reshape((num_parents, *SHAPE)),
         np.asarray(moves.kinds),
     )
     return computed, classes.allowed, moves

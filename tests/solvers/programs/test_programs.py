@@ -282,14 +282,6 @@ def test_start_beats_heuristics(objective, contiguous):
     assert finite > 3
 
 
-def test_larger_budgets_improve_starts():
-    problem = workload("subgraph")
-    short = starts.find_warm_start(problem, 0, SearchLimits(LIMIT_S, 500))
-    long = starts.find_warm_start(problem, 0, SearchLimits(LIMIT_S, 32_000))
-    assert long.value_s < short.value_s
-    assert short.evaluations < long.evaluations
-
-
 def test_start_without_time():
     start = starts.find_warm_start(workload("max_load"), 0, SearchLimits(0.0, 1000))
     assert np.isfinite(start.value_s)
