@@ -9,7 +9,7 @@ The first command writes the table below each line `<!-- documents: NAME -->` of
 `--check` only names the tables that differ, and exits with 1 if there are any. `run` repeats
 commands of `commands.json`, by name or by a pattern such as 'gains-*', and stores their results;
 all of them take a night. The folder `runs/tables` needs the workloads of Tarnawski et al. as
-`workloads`, and `model.onnx` of the tutorial. `audit` makes missing runs of the audit
+`workloads`. `audit` makes missing runs of the audit
 (`experiments.tables.audit_runs`), about an hour of a core for each problem.
 """
 

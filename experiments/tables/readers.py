@@ -238,7 +238,6 @@ _SERIAL_METHODS = ("hsdag", "hierarchical", "local_search")
 # The reader of each table, by the name in its mark.
 TABLES: dict[str, Callable[[], Grid]] = {
     "quickstart": partial(read_report, "gains-inception_v3", "status"),
-    "tutorial": partial(read_report, "tutorial", "status"),
     "verdicts": partial(read_verdicts, stored.find("advice-*"), ("serial", "makespan", "max_load")),
     "streams": partial(read_gains, stored.find("stream-*"), "ideals_dp"),
     "concurrent_gains": partial(read_gains, stored.find("gains-*"), "search"),

@@ -84,7 +84,9 @@ def test_segment_spans_end_as_predicted():
         for placement in placements[:4]:
             spans = timeline.predict_segments(problem, placement)
             ends = max(span.finish_s for span in spans)
-            assert ends == pytest.approx(segments.latency_s(problem, placement))
+            assert ends == pytest.approx(
+                segments.schedule(problem, placement, segments.cut(problem, placement)).latency_s
+            )
             assert sorted(op for span in spans for op in span.ops) == list(range(SIZE[0]))
 
 
