@@ -47,7 +47,52 @@ class Schedule(NamedTuple):
     finish_s: np.ndarray  # float64 [P]
 
     @property
-    class _Run(NamedTuple):
+    def latency_s(self) -> float:
+        """The finish time of the last segment."""
+        return float(self.finish_s.max())
+
+
+def cut(problem: Instance, placement: np.ndarray) -> Segments:
+    """Cuts a placement int32 [N] into segments; the problem's objective does not matter."""
+    chex.assert_rank(placement, 1)
+    chex.assert_type(placement, int)
+    row = _Row(problem, placement, problem.priority_order)
+    cuts = row.initial.copy()
+    latency_s = row.run(cuts).latency_s
+    # From the end, because few segments depend on the last ones, and merging them helps the earlier
+    # ones. The first cuts of a large graph stay: trying all takes time quadratic in its size.
+    max_attempts = max(1, _VISITS // problem.graph.num_ops)
+    for position in np.flatnonzero(cuts & ~row.forced)[::-1][:max_attempts]:
+        cuts[position] = False
+        merged_s = row.run(cuts).latency_s
+        if merged_s <= latency_s:
+            latency_s = merged_s
+        else:
+            cuts[position] = True
+    parts = np.split(row.ops, np.flatnonzero(cuts)[1:])
+    return tuple(parts[p] for p in row.run(cuts).order)
+
+
+def schedule(problem: Instance, placement: np.ndarray, segments: Segments) -> Schedule:
+    """Schedules the segments of a placement int32 [N], which may have been cut at other costs."""
+    chex.assert_rank(placement, 1)
+    chex.assert_type(placement, int)
+    row = _Row(problem, placement, np.concatenate(segments))
+    begins = np.zeros(problem.graph.num_ops, bool)
+    first = [members[0] for members in segments]
+    begins[first] = True
+    # The row is sorted by device, unlike `segments`: the index in the row of each segment.
+    part = np.empty(problem.graph.num_ops, int)
+    part[row.ops] = np.cumsum(begins[row.ops]) - 1
+    part = part[first]
+    run = row.run(begins[row.ops])
+    return Schedule(
+        start_s=np.array(run.start_s)[part],
+        finish_s=np.array(run.finish_s)[part],
+    )
+
+
+class _Run(NamedTuple):
     """The schedule of a row with given cuts: P segments."""
 
     order: list[int]  # of the segments; a cycle and the segments after it are missing
