@@ -120,8 +120,8 @@ def start(
 
 ROW_KEYS = {
     "method", "predicted_s", "measured_s", "versus_best_single_device", "versus_interval",
-    "bound_s", "gap", "search_s", "compile_s", "evaluations", "measurements", "max_load_s",
-    "memory_bytes", "num_devices", "status",
+    "bound_s", "gap", "search_s", "compile_s", "evaluations", "measurements",
+    "num_devices", "status",
 }  # fmt: skip
 
 

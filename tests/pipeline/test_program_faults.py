@@ -54,13 +54,13 @@ def solver_of_one_seed() -> None:
     methods.METHODS["genetic"] = methods.METHODS["genetic"]._replace(find=find)
 
 
-def tables_of_max_load() -> None:
-    from placement.instance import Instance
+def add_bounds() -> None:
+    from placement.pipeline.results import bounds
 
-    def tables(self: Any) -> Any:
-        raise RuntimeError("no tables")
+    def add_bounds(*_: Any) -> Any:
+        raise RuntimeError("no bounds")
 
-    Instance.load_tables = property(tables)
+    bounds.add_bounds = add_bounds
 
 
 def figure() -> None:
@@ -122,15 +122,15 @@ def test_solver_faults_are_rows(workload: str, tmp_path: Path) -> None:
     assert (code, (workdir / "fault.txt").exists()) == (0, False), err
 
 
-def test_table_faults_drop_numbers(workload: str, tmp_path: Path) -> None:
+def test_bound_faults_drop_numbers(workload: str, tmp_path: Path) -> None:
     workdir = tmp_path / "run"
-    how = {"broken": tables_of_max_load, "plots": True}
+    how = {"broken": add_bounds, "plots": True}
     code, _, err = solved(workload, workdir, "makespan", "heft,lns", **how)
     assert code == 1
-    assert "no tables" in traceback_of(workdir, err)
+    assert "no bounds" in traceback_of(workdir, err)
     rows = {row["method"]: row for row in check_summary(workdir)["rows"]}
     assert rows["lns"]["predicted_s"] > 0
-    assert rows["lns"]["max_load_s"] is None
+    assert rows["lns"]["bound_s"] is None
     for file in ("placement.json", "report.md", "report.html", "figures/search.svg"):
         assert (workdir / file).exists()
 

@@ -31,10 +31,6 @@ class Row(NamedTuple):
     is_full: bool = False  # places all operations; the others place the coarse ones
     outcome: Outcome = None
     measurements: int = 0  # placements measured for this row
-    # The seconds for each request of a stream (objective `max_load`), and the bytes of the fullest
-    # device; nan where the placement does not run.
-    max_load_s: float = math.nan
-    memory_bytes: float = math.nan
 
     @property
     def placements(self) -> np.ndarray:
@@ -83,7 +79,6 @@ class Row(NamedTuple):
             versus_single, ratio = None, outcome.ratio
             if math.isfinite(ratio.median):  # else no single device ran
                 versus_single, interval = ratio.median, [ratio.low, ratio.high]
-        failed = isinstance(outcome, Failure)
         if isinstance(outcome, Failure):
             status = Status.FAILED.describe(f"{outcome.stage}: {outcome.cause}")
             versus_single = None
@@ -99,8 +94,6 @@ class Row(NamedTuple):
             "compile_s": solution.compile_s,
             "evaluations": solution.evaluations,
             "measurements": self.measurements,
-            "max_load_s": math.nan if failed else self.max_load_s,
-            "memory_bytes": math.nan if failed else self.memory_bytes,
             "num_devices": len(np.unique(self.placements[0])),  # that the placement uses
             "status": status,
         }
@@ -128,24 +121,3 @@ def references(devices: tuple[devices_lib.Device, ...]) -> list[Row]:
         name = f"reference:{device.label}"
         rows.append(Row(name, solution, (candidate,), (math.nan,), is_reference=True))
     return rows
-
-
-def add_loads(rows: Sequence[Row], problem: loading.SearchProblem) -> list[Row]:
-    """Adds the load of each row's first placement, whatever its objective."""
-    loaded = list(rows)
-    for is_full in (False, True):
-        indices = [
-            i
-            for i, row in enumerate(rows)
-            if row.is_full is is_full and not row.is_reference and np.isfinite(row.solution.value_s)
-        ]
-        if not indices:
-            continue
-        # Loads do not depend on the order, so that all rows share one problem.
-        placed = problem.full if is_full else problem.coarse
-        placements = np.stack([rows[i].placements[0] for i in indices])
-        max_load_s = placed._replace(objective="max_load").evaluate(placements)
-        memory_bytes = placed.occupied_bytes(placements).max(axis=1)
-        for i, seconds, num_bytes in zip(indices, max_load_s, memory_bytes, strict=True):
-            loaded[i] = rows[i]._replace(max_load_s=float(seconds), memory_bytes=float(num_bytes))
-    return loaded

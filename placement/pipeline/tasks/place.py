@@ -288,7 +288,7 @@ def _advise(context: method_runs.Context, order: tuple[str, ...]) -> tuple[str, 
 def _finish_rows(
     context: method_runs.Context, rows: list[Row], bounds_file: Path
 ) -> tuple[list[dict[str, Any]], Row | None]:
-    """Adds bounds and loads to measured rows.
+    """Adds bounds to measured rows.
 
     Returns:
       The rows of the table; the row with the best placement, None where nothing can run.
@@ -296,8 +296,6 @@ def _finish_rows(
     fault_log = context.fault_log
     with context.display.phase("bounding"), fault_log.during("bounding"):
         rows = bounds.add_bounds(rows, context.problem, bounds_file, context.target.net.optimum)
-    with fault_log.during("working out loads"):
-        rows = rows_lib.add_loads(rows, context.problem)
     places_precisions = context.settings.devices.strip() == devices.PRECISIONS
     with_errors = places_precisions or bool(context.target.divisions)
     table = rows_lib.to_json(rows, with_errors=with_errors)

@@ -65,8 +65,6 @@ def test_solvers_find_the_optimum_and_every_row_has_its_gap(tmp_path):
     assert found["ideals_dp"]["status"] == "optimal, contiguous"
     assert found["milp_noncontiguous"]["status"] == "optimal"
     assert {row["bound_s"] for row in found.values()} == {9}
-    assert {row["max_load_s"] == row["predicted_s"] for row in found.values()} == {True}
-    assert found["ideals_dp"]["memory_bytes"] == 30  # {1, 3, 4}, 10 each
     for row in found.values():
         assert row["gap"] == pytest.approx(row["predicted_s"] / 9 - 1)
     placed = json.loads((tmp_path / "run/placement.json").read_text())["placement"]
