@@ -35,7 +35,7 @@ class Contender(NamedTuple):
     method: str
     rows: tuple[Row, ...]
     latency_s: float  # measured, or predicted where nothing was measured; mean over the seeds
-    ratio: float  # to the best single device, geometric mean over the seeds; nan without one
+    ratio: float  # to the best single device, geometric mean over the seeds; inf without one
     ratio_interval: tuple[float, float]  # that holds the 95% intervals of all seeds, or nan
     latency_interval: tuple[float, float]
 
@@ -48,6 +48,11 @@ class Contender(NamedTuple):
     def is_on_one_device(self) -> bool:
         """Whether the placement of every seed uses one device."""
         return all(row.get("num_devices") == 1 for row in self.rows)
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether the placement shows what a search can find."""
+        return self.method not in _BASELINES
 
     @property
     def row(self) -> Row:
@@ -65,6 +70,17 @@ class Contender(NamedTuple):
         # `deploy` measures one placement in several forms: 'placement', 'placement, concurrent'.
         return f"the {label}" if label.startswith("placement") else f"the placement of `{label}`"
 
+    def is_faster(self, other: "Contender") -> bool:
+        """Returns whether this is clearly faster, by intervals or else by predictions.
+
+        Ratios to the best single device come first: they are paired by rounds, so less noisy.
+        """
+        for interval in ("ratio_interval", "latency_interval"):
+            high, low = getattr(self, interval)[1], getattr(other, interval)[0]
+            if not math.isnan(high + low):
+                return high < low
+        return self.latency_s < other.latency_s * (1 - _ROUNDING)
+
 
 class Verdict(NamedTuple):
     """The way of running a model to use, and its rival."""
@@ -76,8 +92,8 @@ class Verdict(NamedTuple):
     rival: Contender | None
     is_measured: bool
     unit: units.Unit
-    needs_several_devices: bool = False  # whether no single device has enough memory
-    single_searches: tuple[str, ...] = ()  # names of the searches that chose one device
+    needs_several_devices: bool  # whether no single device has enough memory
+    single_searches: tuple[str, ...]  # names of the searches that chose one device
 
 
 def decide(rows: Sequence[Row], preferred: str = "") -> Verdict:
@@ -96,35 +112,37 @@ def decide(rows: Sequence[Row], preferred: str = "") -> Verdict:
     placed = [c for c in contenders if not c.is_plain]
     # A placement on one device is that single device, however it was found.
     placements = [c for c in placed if not (singles and c.is_on_one_device)]
-    single_searches = [c for c in placed if c.is_on_one_device and c.method not in _BASELINES]
-    single = min(singles, key=_rank, default=None)
+    single_searches = [c for c in placed if c.is_on_one_device and c.is_searched]
+    single = _best(singles)
     for candidate in singles:
-        if candidate.method == preferred and single and not _is_faster(single, candidate):
+        if candidate.method == preferred and single and not single.is_faster(candidate):
             single = candidate
     plain = single
     for reference in sorted(references, key=_rank):
-        if plain is single and (single is None or _is_faster(reference, single)):
+        if plain is single and (single is None or reference.is_faster(single)):
             plain = reference
-    gains = [c for c in placements if single is None or _is_faster(c, single)]
-    winners = [c for c in gains if all(_is_faster(c, p) for p in (*singles, *references))]
-    winner = min(winners, key=_rank, default=plain)
+    gains = [c for c in placements if single is None or c.is_faster(single)]
+    winners = [c for c in gains if all(c.is_faster(p) for p in (*singles, *references))]
+    winner = _best(winners) or plain
     if winners:
-        rivals = singles + references
+        rival = _best(singles + references)
     else:
         rivals = placements if winner is single else placements + singles
-    rival = min(rivals, key=_rank, default=None)
-    if not winners and winner and rival and _is_faster(winner, rival):
-        searched = [c for c in rivals if c.method not in _BASELINES]
-        rival = None if single_searches else min(searched, key=_rank, default=None)
-    unit = summaries.unit(rows)
+        rival = _best(rivals)
+        if winner and rival and winner.is_faster(rival):
+            rival = None if single_searches else _best([c for c in rivals if c.is_searched])
     out_of_memory = Status.FAILED.describe(OUT_OF_MEMORY)
-    single_rows = [row for row in rows if summaries.is_single(row)]
-    needs_several = bool(single_rows) and all(
-        row["status"].startswith(out_of_memory) for row in single_rows
+    single_statuses = [row["status"] for row in rows if summaries.is_single(row)]
+    return Verdict(
+        winner=winner,
+        placement=_best(winners or gains) or single,
+        rival=rival,
+        is_measured=is_measured,
+        unit=summaries.unit(rows),
+        needs_several_devices=bool(single_statuses)
+        and all(status.startswith(out_of_memory) for status in single_statuses),
+        single_searches=tuple(f"`{summaries.label(c.rows[0])}`" for c in single_searches),
     )
-    placement = min(winners or gains, key=_rank, default=single)
-    names = tuple(f"`{summaries.label(c.rows[0])}`" for c in single_searches)
-    return Verdict(winner, placement, rival, is_measured, unit, needs_several, names)
 
 
 def sentence(verdict: Verdict, objective: str = "") -> str:
@@ -132,21 +150,28 @@ def sentence(verdict: Verdict, objective: str = "") -> str:
     winner, rival = verdict.winner, verdict.rival
     if winner is None:
         return "No placement has a usable latency; the column `status` says why."
-    if verdict.needs_several_devices:
-        text = sentence(verdict._replace(needs_several_devices=False), objective)
-        return f"No single device has enough memory. {text}".removesuffix(" No single device runs.")
+
+    def time(contender: Contender) -> str:
+        request = " a request" if objective == "max_load" else ""
+        num_seeds = len(contender.rows)
+        mean = f" (mean of {num_seeds} seeds)" if num_seeds > 1 else ""
+        return f"{verdict.unit.write(contender.latency_s)} {verdict.unit.name}{request}{mean}"
+
     use = "Use" if verdict.is_measured else "In simulation, use"
-    text = f"{use} {winner.name}: {_written(winner, verdict, objective)}."
-    if rival is None and winner.is_plain and verdict.single_searches:
-        names = " and ".join(verdict.single_searches)
-        return f"{text} {names} found no placement on several devices that is clearly faster."
+    text = f"{use} {winner.name}: {time(winner)}."
+    if verdict.needs_several_devices:
+        text = f"No single device has enough memory. {text}"
     if rival is None:
-        missing = "faster placement is known" if winner.is_plain else "single device runs"
-        return f"{text} No {missing}."
-    takes = f"{rival.name} takes {_written(rival, verdict, objective)}."
+        if winner.is_plain and verdict.single_searches:
+            names = " and ".join(verdict.single_searches)
+            return f"{text} {names} found no placement on several devices that is clearly faster."
+        if winner.is_plain:
+            return f"{text} No faster placement is known."
+        return text if verdict.needs_several_devices else f"{text} No single device runs."
+    takes = f"{rival.name} takes {time(rival)}."
     if not winner.is_plain:
         return f"{text} Without placing, {takes}"
-    if _is_faster(winner, rival):
+    if winner.is_faster(rival):
         return f"{text} {takes[0].upper()}{takes[1:]}"
     return f"{text} No placement is clearly faster than running without one: {takes}"
 
@@ -168,9 +193,7 @@ def misprediction(rows: Iterable[Row]) -> str | None:
     label, error = summaries.label(worst), f"off by more than {FIDELITY:.0%}"
     subject = f"The prediction for `{label}` is {error}"
     if len(errors) > 1:
-        subject = (
-            f"{len(errors)} of {len(measured)} predictions are {error}, most that for `{label}`"
-        )
+        subject = f"{len(errors)} of {len(measured)} predictions are {error}, most for `{label}`"
     return (
         f"{subject}: {unit.write(worst['predicted_s'])} {unit.name} predicted, "
         f"{unit.write(summaries.median_s(worst))} {unit.name} measured. Bounds, gaps and "
@@ -211,12 +234,11 @@ def closing_sentence(rows: Sequence[Row], objective: str = "") -> str:
     if not ranked:
         return "No method has a latency on every graph."
     text = (
-        f"Over {len(graphs)} graphs, of all methods `{ranked[0][0]}` has the lowest geometric mean "
-        f"of the ratio to the best single device: {ranked[0][1]:.3f}"
+        f"`{ranked[0][0]}` is the fastest on average: {ranked[0][1]:.3f} of the best single device "
+        f"(geometric mean, {len(graphs)} graphs)"
     )
-    if len(ranked) > 1:
-        text += f"; next is `{ranked[1][0]}` with {ranked[1][1]:.3f}"
-    return f"{text}."
+    following = f"; next is `{ranked[1][0]}` with {ranked[1][1]:.3f}" if ranked[1:] else ""
+    return f"{text}{following}."
 
 
 def _contenders(rows: Iterable[Row], is_measured: bool) -> list[Contender]:
@@ -231,19 +253,16 @@ def _contenders(rows: Iterable[Row], is_measured: bool) -> list[Contender]:
         latencies_s = [latency_s for latency_s in map(seconds, ran) if latency_s is not None]
         if len(latencies_s) < len(group):
             continue
-        ratios = [units.or_nan(row.get("versus_best_single_device")) for row in group]
-        ratio = math.exp(np.mean(np.log(ratios))) if np.all(np.array(ratios) > 0) else math.nan
-        intervals = [row.get("versus_interval") or (math.nan, math.nan) for row in group]
+        ratios = np.array([units.or_nan(row.get("versus_best_single_device")) for row in group])
         measured = [row.get("measured_s") or {} for row in group]
-        latencies = [(interval.get("low"), interval.get("high")) for interval in measured]
         contenders.append(
             Contender(
                 method,
                 tuple(group),
-                float(np.mean(latencies_s)),
-                ratio,
-                _hull(intervals),
-                _hull(latencies),
+                latency_s=float(np.mean(latencies_s)),
+                ratio=float(np.exp(np.mean(np.log(ratios)))) if np.all(ratios > 0) else math.inf,
+                ratio_interval=_hull([row.get("versus_interval") or (None,) * 2 for row in group]),
+                latency_interval=_hull([(each.get("low"), each.get("high")) for each in measured]),
             )
         )
     return contenders
@@ -255,25 +274,9 @@ def _hull(intervals: Iterable[Sequence[float | None]]) -> tuple[float, float]:
     return float(ends[:, 0].min()), float(ends[:, 1].max())
 
 
-def _is_faster(first: Contender, second: Contender) -> bool:
-    """Returns whether the first is clearly faster, by intervals or else by predictions.
-
-    Ratios to the best single device come first: they are paired by rounds, so less noisy.
-    """
-    for interval in ("ratio_interval", "latency_interval"):
-        high, low = getattr(first, interval)[1], getattr(second, interval)[0]
-        if not math.isnan(high + low):
-            return high < low
-    return first.latency_s < second.latency_s * (1 - _ROUNDING)
-
-
 def _rank(contender: Contender) -> tuple[float, float]:
-    ratio = math.inf if math.isnan(contender.ratio) else contender.ratio
-    return ratio, contender.latency_s
+    return contender.ratio, contender.latency_s
 
 
-def _written(contender: Contender, verdict: Verdict, objective: str) -> str:
-    request = " a request" if objective == "max_load" else ""
-    num_seeds = len(contender.rows)
-    mean = f" (mean of {num_seeds} seeds)" if num_seeds > 1 else ""
-    return f"{verdict.unit.write(contender.latency_s)} {verdict.unit.name}{request}{mean}"
+def _best(contenders: Sequence[Contender]) -> Contender | None:
+    return min(contenders, key=_rank, default=None)

@@ -17,12 +17,12 @@ from placement.reporting import units
         (3e-8, "0.030 us"),
     ],
 )
-def test_the_unit_follows_the_magnitude(seconds, written):
+def test_unit_follows_magnitude(seconds, written):
     unit = units.latency_unit([seconds])
     assert f"{unit.write(seconds)} {unit.name}" == written
 
 
-def test_latencies_have_one_unit_and_what_is_no_number_a_dash():
+def test_latencies_share_one_unit():
     unit = units.latency_unit([0.01, 0.012, 2.0, math.inf])
     assert unit.name == "ms"
     assert [unit.write(s) for s in (2.0, math.inf, math.nan, None)] == ["2000.00", "-", "-", "-"]
@@ -33,12 +33,12 @@ def test_latencies_have_one_unit_and_what_is_no_number_a_dash():
     ("seconds", "text"),
     [(0.0, "0 s"), (2.0, "2 s"), (0.012345, "12.3 ms"), (9.99e-4, "999 us"), (5e-8, "0.05 us")],
 )
-def test_durations_have_three_digits_and_a_unit(seconds, text):
+def test_durations_have_three_digits(seconds, text):
     assert units.duration(seconds) == text
 
 
 @pytest.mark.parametrize(
     ("number", "text"), [(0, "0 bytes"), (64, "64 bytes"), (1.25e7, "12.5 MB"), (2e12, "2e+03 GB")]
 )
-def test_sizes_have_three_digits_and_a_unit(number, text):
+def test_sizes_have_three_digits(number, text):
     assert units.size(number) == text

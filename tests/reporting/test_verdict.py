@@ -16,7 +16,7 @@ def told(*rows, objective="makespan", preferred=""):
     return verdict.sentence(verdict.decide(rows, preferred), objective)
 
 
-def test_the_plain_cpu_wins_where_it_is_faster_than_the_best_placement():
+def test_plain_cpu_may_win():
     rows = [
         make_row("single:A", 0.2, 0.268, 1.0),
         make_row("search", 0.19, 0.195, 0.727),
@@ -30,7 +30,7 @@ def test_the_plain_cpu_wins_where_it_is_faster_than_the_best_placement():
     )
 
 
-def test_the_verdict_says_that_no_single_device_has_enough_memory():
+def test_lack_of_memory_is_named():
     out_of_memory = "failed: out of memory: A needs 3 MB of 2 MB"
     single = make_row("single:A", None, status=out_of_memory)
     placed = make_row("search", 0.019, 0.020)
@@ -60,7 +60,7 @@ def test_the_verdict_says_that_no_single_device_has_enough_memory():
         (60.0, 20.0, "Use `CPU`: 20.00 ms. `A` alone takes 30.00 ms."),
     ],
 )
-def test_only_what_is_clearly_faster_wins(search, reference, expected):
+def test_winner_is_clearly_faster(search, reference, expected):
     rows = [
         SINGLE,
         make_row("search", 0.01, search / 1e3, search / 30),
@@ -69,21 +69,21 @@ def test_only_what_is_clearly_faster_wins(search, reference, expected):
     assert expected in told(*rows)
 
 
-def test_a_preferred_single_device_is_kept_unless_it_is_clearly_slower():
+def test_preferred_device_is_kept():
     rows = [make_row("single:A", 0.03, 0.03, 1.0), make_row("single:B", 0.03, 0.0302, 1.01)]
     assert told(*rows, preferred="single:B").startswith("Use `B` alone")
     rows[1] = make_row("single:B", 0.03, 0.04, 1.3)
     assert told(*rows, preferred="single:B").startswith("Use `A` alone")
 
 
-def test_predictions_count_where_nothing_was_measured():
+def test_predictions_count_without_measurements():
     rows = [make_row("single:A", 0.03, ratio=1.0), make_row("heft", 0.03, ratio=1.0)]
     assert told(*rows).startswith("In simulation, use `A` alone: 30.00 ms. No placement is clearly")
     rows += [make_row("lns", 0.02, ratio=0.667)]
     assert told(*rows).startswith("In simulation, use the placement of `lns`: 20.00 ms. Without")
 
 
-def test_a_placement_on_one_device_is_that_device():
+def test_placement_on_one_device():
     rows = [make_row("single:A", 0.03, ratio=1.0)]
     rows += [make_row("hetero", 0.0299, ratio=0.99, num_devices=1)]
     assert told(*rows) == "In simulation, use `A` alone: 30.00 ms. No faster placement is known."
@@ -143,7 +143,7 @@ def test_one_device_for_every_seed():
     )
 
 
-def test_what_failed_or_was_not_measured_cannot_win():
+def test_failed_rows_cannot_win():
     failed = make_row("heft", 0.001, status="failed: compile: why")
     unmeasured = make_row("lns", 0.001)
     assert told(SINGLE, failed, unmeasured).startswith("Use `A` alone")
@@ -153,7 +153,7 @@ def test_what_failed_or_was_not_measured_cannot_win():
     assert told(broken, alone) == "Use the placement of `lns`: 20.00 ms. No single device runs."
 
 
-def test_the_seeds_of_a_method_are_one_contender_by_their_mean():
+def test_seeds_are_one_contender():
     rows = [make_row("single:A", 0.03, ratio=1.0, seed=seed) for seed in (0, 1)]
     rows += [make_row("lucky", s, ratio=s / 0.03, seed=i) for i, s in enumerate((0.01, 0.028))]
     rows += [make_row("steady", 0.015, ratio=0.5, seed=seed) for seed in (0, 1)]
@@ -161,13 +161,13 @@ def test_the_seeds_of_a_method_are_one_contender_by_their_mean():
     assert (decided.winner.method, decided.winner.latency_s) == ("steady", pytest.approx(0.015))
 
 
-def test_a_time_a_request_is_told_as_one():
+def test_throughput_is_per_request():
     assert "takes 30.00 ms a request." in told(
         SINGLE, make_row("search", 0.02, 0.02, 0.667), objective="max_load"
     )
 
 
-def test_predictions_that_are_further_off_than_their_fidelity_are_flagged():
+def test_wrong_predictions_are_flagged():
     right = make_row("lns", 0.02, 0.024, 0.8)  # within a quarter, as the simulator mostly is
     assert verdict.misprediction([SINGLE, right]) is None
     wrong = make_row("search", 0.0213, 0.0576, 2.7, status="optimal")
@@ -177,7 +177,7 @@ def test_predictions_that_are_further_off_than_their_fidelity_are_flagged():
     )
     worse = make_row("random", 0.01, 0.1, 3.0)
     assert verdict.misprediction([SINGLE, right, wrong, worse]).startswith(
-        "2 of 4 predictions are off by more than 25%, most that for `random`: 10.00 ms predicted"
+        "2 of 4 predictions are off by more than 25%, most for `random`: 10.00 ms predicted"
     )
     reference = make_row("reference:CPU", math.nan, 0.1, 3.0, reference=True)
     assert verdict.misprediction([SINGLE, reference]) is None
@@ -192,12 +192,12 @@ def compared(*ratios, methods=("single:A", "scheduler", "search")):
     ]
 
 
-def test_over_several_graphs_every_method_is_ranked():
+def test_methods_are_ranked_over_graphs():
     rows = compared((1.0, 0.908, 0.8), (1.0, 0.9, 0.9))
     assert [*verdict.rank(rows)] == (["search", "scheduler", "single:A"])
     assert verdict.closing_sentence(rows) == (
-        "Over 2 graphs, of all methods `search` has the lowest geometric mean of the ratio to "
-        "the best single device: 0.849; next is `scheduler` with 0.904."
+        "`search` is the fastest on average: 0.849 of the best single device (geometric mean, 2 "
+        "graphs); next is `scheduler` with 0.904."
     )
     rows = compared((1.0, 0.9, 0.8), (1.0, 0.9, None))  # `search` has no row on the second graph
     assert next(iter(verdict.rank(rows))) == "scheduler"
@@ -207,12 +207,12 @@ def test_over_several_graphs_every_method_is_ranked():
     assert next(iter(verdict.rank(rows + reference))) == "reference:CPU"
 
 
-def test_of_one_graph_the_closing_sentence_is_its_verdict():
+def test_closing_sentence_of_one_graph():
     rows = [{**row, "graph": "a", "seed": 0} for row in (SINGLE, make_row("lns", 0.02, 0.02, 0.6))]
     assert verdict.closing_sentence(rows) == told(*rows)
 
 
-def test_the_best_is_of_the_lowest_mean_over_graphs_however_many_seeds_it_ran_with():
+def test_rank_ignores_number_of_seeds():
     def row(graph, seed, method, ratio):
         return {
             "graph": graph, "seed": seed, "method": method, "versus_best_single_device": ratio

@@ -144,7 +144,7 @@ def test_each_graph_has_a_verdict():
     report = results.report(make_summary(rows), {"Comparison": "text"})
     parts = report.split("\n\n")
     assert parts[0] == "# Placement of 2 graphs"
-    assert parts[1].startswith("Over 2 graphs, ")
+    assert parts[1].startswith("`CPU [f32, all]` is the fastest on average: ")
     assert parts[3:5] == ["## Comparison", "text"]
     assert parts[6] == "### a"
     assert parts[7].startswith("Use `CPU [f32, all]`: 11.90 ms.")
