@@ -5,12 +5,14 @@ import dataclasses
 import numpy as np
 import pytest
 
-from placement.graphs import coarsen, features
+from placement.errors import UserError
+from placement.graphs import features
+from placement.methods import learned
 from placement.policies import base, placeto
 from tests import helpers
 
 
-def test_of_many_operations_policies_look_at_groups_that_the_same_devices_run(monkeypatch):
+def test_large_graphs_are_grouped(monkeypatch):
     monkeypatch.setattr(base, "LARGEST", 19)
     monkeypatch.setattr(base, "GROUPS", 4)
     problem = helpers.random_problem()
@@ -29,16 +31,8 @@ def test_of_many_operations_policies_look_at_groups_that_the_same_devices_run(mo
     assert len(graph.nodes["mask"]) > 20
 
 
-def test_groups_are_those_of_sole_consumers():
-    problem = helpers.random_problem()
-    graph, assignment = base.read_groups(problem)
-    expected = coarsen.merge_sole_consumers(problem.graph).assignment
-    np.testing.assert_array_equal(assignment, expected)
-    assert graph.nodes["mask"].sum() == expected.max() + 1 < problem.graph.num_ops
-
-
 @pytest.mark.parametrize("read", [base.read_operations, placeto.read])
-def test_of_co_located_operations_the_first_decides(read):
+def test_first_of_colocated_decides(read):
     problem = helpers.random_problem(colocated=0.5)
     graph, assignment = read(problem)
     leaders = np.unique(assignment)
@@ -48,7 +42,7 @@ def test_of_co_located_operations_the_first_decides(read):
     np.testing.assert_array_equal(allowed, problem.allowed)
 
 
-def test_of_co_located_operations_a_node_is_read():
+def test_classes_become_nodes():
     problem = helpers.random_problem(colocated=0.5)
     read_graph, assignment = base.read_classes(problem)
     first, graph = problem.leaders, problem.graph
@@ -69,7 +63,7 @@ def test_of_co_located_operations_a_node_is_read():
     assert list(zip(*ends, strict=True)) == sorted(between)
 
 
-def test_a_class_joins_the_only_one_that_its_leader_serves():
+def test_classes_join_sole_consumers():
     """Of 0 -> 1 -> 2 -> 3 <- 4 <- 0, and what follows them, 5 -> 6 -> 4."""
     edges = [(0, 1), (1, 2), (2, 3), (0, 4), (4, 3), (5, 6), (6, 4)]
     graph = helpers.build("followed", 7, edges)
@@ -80,42 +74,7 @@ def test_a_class_joins_the_only_one_that_its_leader_serves():
     assert read.nodes["mask"].sum() == 2
 
 
-def test_groups_of_classes_are_consecutive_and_of_one_kind():
-    problem = helpers.random_problem(colocated=0.5)
-    compute_s = np.array(problem.costs.compute_s)
-    compute_s[3, 1] = np.inf
-    problem = problem._replace(costs=problem.costs._replace(compute_s=compute_s))
-    joined = base.colocate_intervals(problem, 4)
-    assert joined.costs is problem.costs
-    group = joined.classes.ids
-    number = problem.classes.ids
-    assert len(set(zip(number, group, strict=True))) == number.max() + 1 > group.max() + 1 > 1
-    np.testing.assert_array_equal(joined.allowed, problem.allowed)
-
-
-def test_costs_are_read_at_the_padded_size():
-    problem = helpers.random_problem()
-    sizes = []
-
-    def view(given, *size):
-        assert given is problem
-        sizes.append(size)
-        return np.float32(7)
-
-    graph, assignment = base.read_costs(problem, view, 31, 200)
-    assert sizes == [(31, 200)]
-    assert (len(graph.nodes["mask"]), len(graph.senders)) == (31, 200)
-    assert float(graph.globals) == 7
-    assert assignment is None
-    assert graph.nodes["features"].shape == (31, 0)
-
-
-def test_placeto_is_padded_by_one_node():
-    problem = helpers.random_problem()
-    assert len(placeto.read(problem).graph.nodes["mask"]) == problem.graph.num_ops + 1
-
-
-def test_placeto_reads_groups_with_the_costs_of_their_members():
+def test_placeto_reads_group_costs():
     problem = helpers.random_problem()
     graph, assignment = placeto.read(problem, groups=5)
     num_groups = assignment.max() + 1
@@ -125,15 +84,7 @@ def test_placeto_reads_groups_with_the_costs_of_their_members():
     np.testing.assert_allclose(graph.globals.compute_s[:num_groups].T, summed, rtol=1e-6)
 
 
-@pytest.mark.parametrize(("groups", "colocated"), [(0, 0.0), (20, 0.0), (0, 0.5), (20, 0.5)])
-def test_placeto_makes_no_groups_unless_it_can(groups, colocated):
-    problem = helpers.random_problem(colocated=colocated)
-    whole, given = placeto.read(problem), placeto.read(problem, groups=groups)
-    assert given.graph.nodes["mask"].shape == (problem.graph.num_ops + 1,)
-    assert (given.assignment is None) == (whole.assignment is None) == (not colocated)
-
-
-def test_placeto_makes_groups_of_classes_of_co_located_operations():
+def test_placeto_groups_classes():
     problem = helpers.random_problem(colocated=0.5)
     graph, assignment = placeto.read(problem, groups=4)
     leaders = np.unique(assignment)
@@ -143,3 +94,117 @@ def test_placeto_makes_groups_of_classes_of_co_located_operations():
     assert sorted(graph.globals.policy_tables.order.tolist()[:-1]) == leaders.tolist()
     first = problem.leaders
     np.testing.assert_array_equal(assignment, assignment[first])
+
+
+# The constants of the papers, or else of the authors' programs.
+_ALL = {"algorithm": "reinforce", "entropy_weight": 0.0, "returns": "to_go", "max_grad_norm": 1.0}
+_DECODER = _ALL | {
+    "hidden_size": 512,
+    "aligned": False,
+    "stay": 0.0,
+    "features": "op_type+degrees+fractal+positional+output_shape",
+    "learning_rate": 1e-3,
+    "learning_rate_decay": 0.95,
+    "reward": "sqrt",
+    "baseline": "moving_average",
+    "failed": "constant",
+    "discount": 0.95,
+    "entropy_decay_updates": 0,
+}
+_HSDAG = _ALL | {
+    "hidden_size": 128,
+    "episode_steps": 20,
+    "reward": "inverse",
+    "learning_rate": 1e-3,
+    "discount": 0.95,
+    "features": "op_type+degrees+fractal+positional+output_shape",
+    "levels": 1,
+    "pooling": "kept",
+    "detached": False,
+    "dropout": 0.0,
+    "num_samples": 8,
+    "baseline": "leave_one_out",
+}
+_CORRECTED = _HSDAG | {
+    "pooling": "inside",
+    "dropout": 0.2,
+    "features": "member_types+number",
+    "num_samples": 1,
+    "baseline": "moving_average",
+    "max_grad_norm": float("inf"),
+}
+CONSTANTS = {
+    "hsdag:variant=paper": _HSDAG,
+    "hsdag:variant=released": _CORRECTED
+    | {"levels": 32, "detached": True, "baseline": "none", "returns": "episode"},
+    "hsdag:variant=released,faults=0": _CORRECTED,
+    "hierarchical:variant=paper": _DECODER
+    | {
+        "num_groups": 0,
+        "slices": 0.0,
+        "num_readers": 6,
+        "grouping": "learned",
+        "num_samples": 1,
+    },
+    "colocrl:variant=paper": _DECODER | {"num_samples": 16},
+    "placeto:variant=paper": _ALL
+    | {
+        "hidden_size": 8,
+        "rounds": 8,
+        "stay": 0.0,
+        "groups": 0,
+        "num_samples": 1,
+        "learning_rate": 1e-3,
+        "learning_rate_decay": 1.0,
+        "reward": "improvement",
+        "baseline": "moving_average",
+        "failed": "worst",
+        "discount": 1.0,
+        "entropy_weight": 1.0,
+        "entropy_decay_updates": 40,
+    },
+    "giph:variant=paper": _ALL
+    | {
+        "embedding_size": 10,
+        "hidden_size": 16,
+        "start": "random",
+        "groups": 0,
+        "num_samples": 1,
+        "learning_rate": 0.01,
+        "reward": "improvement",
+        "baseline": "running_mean",
+        "discount": 0.97,
+    },
+    "doppler:variant=paper": {
+        "hidden_size": 128,
+        "rounds": 6,
+        "stages": "imitation+simulation",
+        "num_samples": 1,
+        "learning_rate": 1e-4,
+        "reward": "linear",
+        "baseline": "moving_average",
+        "entropy_weight": 0.0,
+    },
+}
+
+
+@pytest.mark.parametrize("method", CONSTANTS)
+def test_constants_of_papers(method):
+    assert learned.hyper_parameters(method).items() >= CONSTANTS[method].items()
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        ("hierarchical:grouping=fixed", "unknown grouping 'fixed'; valid: learned, random, none"),
+        ("hierarchical:num_groups=-1", "at least 1, or 0 for the least of 256 and 20 a device"),
+        ("hierarchical:hidden_size=3,grouping=none", "hidden_size=3 cannot be halved"),
+        ("colocrl:hidden_size=7", "hidden_size=7 cannot be halved"),
+        ("giph:start=slowest", "unknown start 'slowest'; valid: fastest, random"),
+        ("doppler:stages=real", r"unknown stages 'real'; valid: imitation\+simulation"),
+    ],
+)
+def test_impossible_options_are_refused(method, message):
+    with pytest.raises(UserError, match=message) as error:
+        learned.make(method, 2, False)
+    assert "\n" not in str(error.value)

@@ -18,7 +18,7 @@ _latency = jax.jit(lambda costs, placement: makespan.latency(costs.simulator, pl
 
 
 @pytest.mark.parametrize("size", [(11, 21), (16, 25)])
-def test_its_simulator_is_that_of_the_makespan(size):
+def test_simulator_is_makespan(size):
     for problem, placements in itertools.islice(reference.random_problems("makespan", SIZE), 20):
         padded = np.pad(placements.T, ((0, size[0] - 10), (0, 0)))
         latency_s = _latency(cost_view(problem, *size), padded)
@@ -26,7 +26,7 @@ def test_its_simulator_is_that_of_the_makespan(size):
         np.testing.assert_array_equal(latency_s, expected.latency_s)
 
 
-def test_of_the_diamond_by_hand():
+def test_diamond_by_hand():
     graph = helpers.diamond()
     costs = helpers.unit_costs(graph)
     unsupported = np.array([[1, 2], [1, 2], [np.inf, 2], [1, 2]], np.float32)
@@ -44,7 +44,7 @@ def test_of_the_diamond_by_hand():
     assert view.policy_tables is None
 
 
-def test_parallel_edges_are_one_of_their_longest_delay():
+def test_parallel_edges_are_merged():
     """Both carry the tensor of 10 bytes from op0 to op1; one costs a fusion too."""
     graph = helpers.build("parallel", 2, [(0, 1), (0, 1)])
     lost = np.array([0, 50], np.float32)

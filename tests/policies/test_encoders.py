@@ -5,7 +5,7 @@ import numpy as np
 from placement.policies import encoders
 
 
-def test_messages_of_an_mpnn_are_edge_matrices_times_states():
+def test_mpnn_messages():
     """One round on two edges into node 2, one of them masked, against plain sums and a GRU."""
     network = encoders.MPNN(hidden_size=3, rounds=1)
     rng = np.random.default_rng(0)

@@ -1,5 +1,4 @@
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -13,9 +12,7 @@ from placement import simulators
 from placement.graphs import opgraph
 from placement.instance import Instance
 from placement.learning import base
-from placement.methods import learned
 from placement.policies import placeto
-from placement.policies.placeto import _Links, _Messages, _Pools
 from placement.types import Array, LogProb, OpGraph, Params, Policy, Sample
 from tests import helpers
 from tests.simulators import reference
@@ -55,7 +52,7 @@ def _params(graph: jraph.GraphsTuple, num_devices: int = 2) -> Params:
     )
 
 
-def test_leaders_are_visited_in_the_order_in_which_their_followers_are_first_due():
+def test_leaders_follow_due_order():
     rng = np.random.default_rng(2)
     for _ in range(20):
         problem, _ = reference.random_problem(rng, "makespan", SIZE, colocated=0.4)
@@ -68,7 +65,7 @@ def test_leaders_are_visited_in_the_order_in_which_their_followers_are_first_due
 
 
 @pytest.mark.slow
-def test_features_of_the_diamond():
+def test_diamond_features():
     """op0 ends at 1, op2 runs there from 1 to 2; op1 elsewhere from 1 + 110 to 113; op3 at 243."""
     costs = jax.device_put(_diamond().globals)
     t = costs.policy_tables
@@ -91,24 +88,7 @@ def test_features_of_the_diamond():
     np.testing.assert_allclose(seen[:4, 1, 5:7], [[1, 0]] * 4)
 
 
-@pytest.mark.slow
-def test_features_are_finite_whatever_cannot_run():
-    graph = helpers.diamond()
-    compute_s = np.float32([[1, np.inf], [np.inf, np.inf], [0, 3], [1, 1]])
-    unlinked = np.float32([[0, np.inf], [0, 0]])
-    costs = helpers.unit_costs(graph, compute_s=compute_s, transfer_latency_s=unlinked)
-    problem = helpers.as_problem(graph, costs, "makespan")
-    costs = jax.device_put(_batched(problem).globals)
-    placements = jnp.asarray(np.pad(helpers.all_placements(4, 2).T, ((0, 12), (0, 0))))
-    start_s = jax.jit(placeto.compute_start_s)(costs, placements)
-    assert np.isinf(start_s[:4]).any()
-    every_step = jax.jit(jax.vmap(placeto.step_features, in_axes=(None, None, None, 0)))
-    seen = every_step(costs.policy_tables, placements, start_s, jnp.arange(16))
-    assert np.isfinite(seen).all()
-    assert np.abs(seen).max() == 1
-
-
-def test_relations_of_the_diamond():
+def test_diamond_relations():
     none, own, ancestor, descendant, parallel = range(5)
     relation = _diamond().globals.policy_tables.relation
     np.testing.assert_array_equal(
@@ -124,91 +104,9 @@ def test_relations_of_the_diamond():
     assert (relation[:, 4:] == none).all()
 
 
-def test_pools_of_the_diamond():
-    """Each pool has a weight of its own; a negative product counts as 0, an empty pool is 0."""
-    relation = _diamond().globals.policy_tables.relation[:, :5]  # with one operation of padding
-    embedding = jnp.array([[2.0, 0], [3, 0], [5, 1], [-7, 0], [99, 99]])
-    params = {"params": {"Dense_0": {"kernel": jnp.array([[1.0, -1, 10], [0, 0, 1]])}}}
-    pools = jax.jit(_Pools(1).apply)
-    of_op1, of_op3, of_op0 = (pools(params, embedding, relation[i])[0] for i in (1, 3, 0))
-    np.testing.assert_allclose(of_op1, [2, 7, 51])
-    np.testing.assert_allclose(of_op3, [(2 + 3 + 5) / 3, 0, 0], rtol=1e-6)
-    np.testing.assert_allclose(of_op0, [0, 7 / 3, 0], rtol=1e-6)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("rounds", "forward", "expected"),
-    [
-        (1, True, [1, 2 + 2, 3 + 2, 4 + 5]),
-        (2, True, [1, 2 + 2, 3 + 2, 4 + (8 + 10) / 2]),
-        (1, False, [1 + 5, 2 + 8, 3 + 8, 4]),
-        (2, False, [1 + (20 + 22) / 2, 2 + 8, 3 + 8, 4]),
-    ],
-)
-def test_messages_of_the_diamond(rounds, forward, expected):
-    """Twice the mean of what arrives, around what each operation starts with: 1, 2, 3, 4."""
-    graph = _diamond()
-    links = placeto._both_links(graph)[0 if forward else 1]
-    weights = {
-        "Dense_0": {"kernel": jnp.ones((1, 1))},
-        "Dense_1": {"kernel": jnp.full((1, 1), 2.0)},
-    }
-    x = jnp.pad(jnp.arange(1.0, 5), (0, 12))[:, None]
-    messages = jax.jit(_Messages(1, rounds).apply)
-    heard = messages({"params": {"Scan_Round_0": weights}}, x, links)
-    np.testing.assert_allclose(heard[:4, 0], expected)
-    assert isinstance(links, _Links)
-
-
-@functools.cache
-def _heard() -> Callable[[Params, Array], dict[str, Array]]:
-    """What operations of the diamond hear [16, 3, H] in each direction, of features."""
-    graph, names = _diamond(), ("forward", "backward")
-
-    @jax.jit
-    def outputs(params: Params, seen: Array) -> dict[str, Array]:
-        _, state = placeto._Network(2, 8, 2).apply(
-            {"params": params},
-            seen,
-            graph.globals.policy_tables.relation[1],
-            *placeto._both_links(graph),
-            capture_intermediates=lambda module, _: module.name in names,
-            mutable=["intermediates"],
-        )
-        found = {name: state["intermediates"][name]["__call__"][0] for name in names}
-        return jax.tree.map(lambda leaf: leaf.reshape(16, 3, -1), found)
-
-    return outputs
-
-
-@pytest.mark.slow
-def test_directions_have_weights_of_their_own():
-    params, seen = _params(_diamond())["params"], jax.random.normal(jax.random.key(0), (16, 3, 8))
-    before = _heard()(params, seen)
-    for name, other in (("forward", "backward"), ("backward", "forward")):
-        after = _heard()(params | {name: jax.tree.map(jnp.negative, params[name])}, seen)
-        assert np.abs(after[name] - before[name]).max() > 0.1
-        np.testing.assert_array_equal(after[other], before[other])
-
-
-@pytest.mark.parametrize(
-    ("moved", "forward", "backward"), [(0, [0, 1, 2, 3], [0]), (2, [2, 3], [0, 2])]
-)
-def test_operations_hear_ancestors_forward_and_descendants_backward(moved, forward, backward):
-    params, seen = _params(_diamond())["params"], jax.random.normal(jax.random.key(0), (16, 3, 8))
-    before, after = _heard()(params, seen), _heard()(params, seen.at[moved].add(1))
-    for name, expected in (("forward", forward), ("backward", backward)):
-        differs = (after[name] != before[name]).any(axis=(1, 2))
-        assert np.flatnonzero(differs).tolist() == expected
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("colocated", [0.0, 0.5])
-def test_a_step_moves_what_it_visits_and_nothing_else(colocated):
-    problem, _ = reference.random_problem(
-        np.random.default_rng(3), "makespan", SIZE, colocated=colocated
-    )
+def test_steps_move_visited_operations():
+    problem, _ = reference.random_problem(np.random.default_rng(3), "makespan", SIZE, colocated=0.5)
     graph = _batched(problem)
     graph.nodes["mask"][:10] = True  # those that follow decide nothing all the same
     leader, t = problem.leaders, graph.globals.policy_tables
@@ -227,7 +125,7 @@ def test_a_step_moves_what_it_visits_and_nothing_else(colocated):
         assert (np.asarray(quantity)[:, deciding:] == 0).all()
 
 
-def test_an_episode_starts_on_the_fastest_device_or_the_first_allowed():
+def test_episodes_start_on_fastest_device():
     problem = helpers.as_problem(
         helpers.diamond(), helpers.unit_costs(helpers.diamond(), 3), "serial"
     )
@@ -242,48 +140,6 @@ def test_an_episode_starts_on_the_fastest_device_or_the_first_allowed():
     assert placeto.initial_placement(graph)[:4].tolist() == [2, 1, 2, 0]
 
 
-PAPER = "placeto:variant=paper"
-
-
-def test_the_paper_variant_has_the_constants_of_its_docstring():
-    assert learned.hyper_parameters(PAPER) == {
-        "hidden_size": 8,
-        "rounds": 8,
-        "stay": 0.0,
-        "groups": 0,
-        "algorithm": "reinforce",
-        "num_samples": 1,
-        "learning_rate": 1e-3,
-        "learning_rate_decay": 1.0,
-        "reward": "improvement",
-        "baseline": "moving_average",
-        "failed": "worst",
-        "discount": 1.0,
-        "returns": "to_go",
-        "entropy_weight": 1.0,
-        "entropy_decay_updates": 40,
-        "max_grad_norm": 1.0,
-    }
-
-
-def test_the_paper_variants_entropy_weight_falls_from_one_to_zero():
-    given = learned.hyper_parameters(PAPER)
-    names = ("entropy_weight", "entropy_decay_updates")
-    settings = base.Settings(**{name: given[name] for name in names})
-    log_prob = LogProb(jnp.zeros((1, 3)), jnp.ones((1, 3)), jnp.ones((1, 3)))
-    bonus = [float(base.entropy_bonus(settings, log_prob, n)) for n in (0, 10, 40, 100)]
-    assert bonus == pytest.approx([1.0, 0.75, 0.0, 0.0])
-
-
-def test_the_paper_variant_has_a_step_for_every_operation():
-    graph = helpers.fork_join(70)
-    problem = helpers.as_problem(graph, helpers.unit_costs(graph), "makespan")
-    read = {name: learned.make(name, 2, False).read(problem).graph for name in (PAPER, "placeto")}
-    steps = {name: int(placeto._deciding_steps(graph).sum()) for name, graph in read.items()}
-    assert steps[PAPER] == 72
-    assert steps["placeto"] <= 64
-
-
 def _log_prob(params: Params, placements: np.ndarray) -> LogProb:
     """Of the episodes that end in the placements [16, 4] of the diamond."""
     final = np.pad(placements, ((0, 0), (0, 12)))
@@ -291,24 +147,10 @@ def _log_prob(params: Params, placements: np.ndarray) -> LogProb:
     return _policy().log_prob(params, _diamond(), drawn)
 
 
-def test_probabilities_of_all_episodes_sum_to_one():
+def test_episode_probabilities_sum_to_one():
     each = _log_prob(_params(_diamond()), helpers.all_placements(4, 2)).log_prob
     assert np.exp(each.sum(axis=1)).sum() == pytest.approx(1, abs=1e-5)
     assert np.ptp(each.sum(axis=1)) > 0.1
-
-
-def test_a_search_starts_near_the_uniform_policy():
-    params = _policy().init(jax.random.key(0), _diamond())
-    entropy = _log_prob(params, helpers.all_placements(4, 2)).entropy
-    assert (entropy[:, :4] > 0.95 * np.log(2)).all()
-
-
-def test_operations_are_drawn_to_where_they_are():
-    policy, graph = placeto.make(num_devices=2, rounds=2, stay=3.0), _diamond()
-    unmoved = jnp.tile(placeto.initial_placement(graph), (1, 16, 1))
-    params = base.initial_params(policy.init, jax.random.key(0), graph)
-    again = jax.jit(policy.log_prob)(params, graph, Sample(unmoved, jnp.zeros(()), jnp.zeros(())))
-    np.testing.assert_allclose(np.exp(again.log_prob[0, :4]), 1 / (1 + np.exp(-3)), atol=0.02)
 
 
 def _choosy(rng: np.random.Generator, graph: OpGraph) -> tuple[Instance, np.ndarray]:
@@ -324,7 +166,7 @@ def _choosy(rng: np.random.Generator, graph: OpGraph) -> tuple[Instance, np.ndar
 
 
 @pytest.mark.slow
-def test_what_is_learned_on_some_graphs_holds_for_others():
+def test_learning_transfers_to_other_graphs():
     """REINFORCE on each step's drop of the latency, on eight operations whose costs vary."""
     rng, policy = np.random.default_rng(4), placeto.make(num_devices=2, rounds=2)
     optimiser = optax.adam(0.01)

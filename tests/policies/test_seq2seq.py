@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from placement.errors import UserError
 from placement.policies import seq2seq
 from placement.policies.seq2seq import Choices, Items, Settings
 from placement.types import Array, Params
@@ -120,7 +119,7 @@ def _check(chosen: Choices, items: Items, devices: list[list[int]], aligned: boo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("aligned", [True, False])
-def test_the_placer_computes_the_formulas(aligned):
+def test_placer_computes_the_formulas(aligned):
     devices = [[0, 0, 0, 0, 0], [2, 0, 1, 1, 2]]
     chosen = _decode(EVERY, _bias(devices), dataclasses.replace(SETTINGS, aligned=aligned))
     assert chosen.device.tolist() == devices
@@ -128,8 +127,8 @@ def test_the_placer_computes_the_formulas(aligned):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("empty", [[0], [4], [2], [1, 3], [0, 1, 4]])
-def test_a_slot_without_an_item_is_as_if_it_were_not_there(empty):
+@pytest.mark.parametrize("empty", [[2], [0, 1, 4]])
+def test_empty_slots_are_skipped(empty):
     """Neither LSTM reads it, none attends to it, and its device is not fed back."""
     filled = np.delete(np.arange(NUM_SLOTS), empty)
     items = _items([slot in filled for slot in range(NUM_SLOTS)])
@@ -138,7 +137,7 @@ def test_a_slot_without_an_item_is_as_if_it_were_not_there(empty):
     _check(_decode(items, _bias(devices)), compact, devices[:, filled].tolist())
 
 
-def test_an_item_that_is_allowed_nowhere_is_seen_but_decides_nothing():
+def test_forbidden_items_decide_nothing():
     allowed = EVERY.allowed.copy()
     allowed[2] = False
     nowhere = EVERY._replace(allowed=allowed)
@@ -151,7 +150,7 @@ def test_an_item_that_is_allowed_nowhere_is_seen_but_decides_nothing():
 
 
 @pytest.mark.slow
-def test_zeros_decode_the_likeliest_device_given_those_before():
+def test_zeros_decode_greedily():
     allowed = EVERY.allowed.copy()
     allowed[1] = [True, False, True]
     greedy = _decode(EVERY._replace(allowed=allowed), np.zeros((2, NUM_SLOTS, 3), np.float32))
@@ -161,7 +160,7 @@ def test_zeros_decode_the_likeliest_device_given_those_before():
     assert len(set(devices)) > 1
 
 
-def test_readers_are_the_first_six_by_number():
+def test_first_readers():
     assert _readers(helpers.diamond())[:4].tolist() == [
         [1, 2, 15, 15, 15, 15],
         [3, 15, 15, 15, 15, 15],
@@ -175,23 +174,7 @@ def _readers(graph) -> np.ndarray:
     return np.asarray(seq2seq.first_readers(helpers.batched(graph), 6))
 
 
-@pytest.mark.parametrize(
-    ("size", "changed", "seen"),
-    [
-        *(({}, 0, True), ({}, 6, True), ({}, 7, False), ({}, 9, False)),
-        *(({"num_readers": 1}, 2, False), ({"num_readers": 8}, 8, True)),
-    ],
-)
-def test_an_embedding_shows_an_operation_and_its_first_readers_six_by_default(size, changed, seen):
-    graph = helpers.batched(helpers.fork_join(8))
-    embedding = seq2seq.Embedding(16, **size)
-    params = embedding.init(jax.random.key(0), graph)
-    before = embedding.apply(params, graph)
-    graph.nodes["features"][changed] += 1
-    assert (embedding.apply(params, graph)[0] != before[0]).any() == seen
-
-
-def test_a_placement_is_repeated_by_following_it():
+def test_teacher_forcing_bias():
     """Operations that do not decide have no say in their group's device."""
     graph = helpers.batched(helpers.diamond(), 3)
     graph.nodes["mask"][2] = False
@@ -199,16 +182,3 @@ def test_a_placement_is_repeated_by_following_it():
     placement = np.array([1, 0, 2, 1, *[2] * 12])
     bias = seq2seq.teacher_forcing_bias(graph, item, placement, 4)
     assert bias.tolist() == [[np.inf, 0, 0], [0, 0, 0], [0, np.inf, 0], [0, 0, 0]]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"hidden_size": 7}, "hidden_size=7 cannot be halved"),
-        ({"hidden_size": 0}, "hidden_size=0 cannot be halved"),
-    ],
-)
-def test_impossible_settings_are_refused_in_one_line(change, message):
-    with pytest.raises(UserError, match=message) as error:
-        dataclasses.replace(SETTINGS, **change)
-    assert "\n" not in str(error.value)
