@@ -228,26 +228,6 @@ def outcomes(
     return latency_s, overflow, feasible
 
 
-def upward_ranks(problem: Instance) -> list[float]:
-    """HEFT's rank of every operation, at the means of costs that are finite."""
-
-    def mean(values: list[float]) -> float:
-        finite = [value for value in values if value < np.inf]
-        return sum(finite) / len(finite) if finite else 0.0
-
-    p = plain(problem)
-    pairs = [(s, d) for s in range(p.num_devices) for d in range(p.num_devices) if s != d]
-    rank = {}
-    for op in problem.topological_order.tolist()[::-1]:
-        onward = [0.0]
-        for sender, receiver, tensor, fusion_loss_s in p.edges:
-            if sender == op:
-                delay = mean([transfer(p, tensor, s, d) + fusion_loss_s for s, d in pairs])
-                onward.append(delay + rank[receiver])
-        rank[op] = mean(p.compute_s[op]) + max(onward)
-    return [rank[op] for op in range(p.num_ops)]
-
-
 def random_problem(
     rng: np.random.Generator,
     objective: str,
@@ -290,11 +270,3 @@ def random_problems(
     rng = np.random.default_rng(list(size))
     for _ in range(DRAWS):
         yield random_problem(rng, objective, size, **options)
-
-
-def problems_of_sizes(
-    objective: str, sizes: list[tuple[int, int, int, int]], **options: float
-) -> Iterator[tuple[Instance, np.ndarray]]:
-    """Yields the random problems of all sizes in turn: one of each size, then the next of each."""
-    for drawn in zip(*(random_problems(objective, size, **options) for size in sizes), strict=True):
-        yield from drawn

@@ -44,17 +44,8 @@ def _graph(num_ops: int, edges: list[tuple[int, int]], num_bytes: int = 10) -> O
     )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("size", reference.SIZES, ids=str)
-def test_equals_an_event_driven_reference_on_random_problems(size):
-    for problem, placements in reference.random_problems("makespan", size):
-        expected = reference.latencies(problem, placements)
-        np.testing.assert_array_equal(problem.evaluate(placements), expected)
-
-
-@pytest.mark.parametrize("size", reference.SIZES, ids=str)
-def test_operations_end_when_what_follows_them_says_and_the_last_is_the_latency(size):
-    problem, placements = next(iter(reference.random_problems("makespan", size)))
+def test_finish_times():
+    problem, placements = next(iter(reference.random_problems("makespan", reference.SIZES[-1])))
     graph, t = problem.graph, problem.makespan_tables
     finish_s = np.asarray(jax.jit(makespan.finish_s)(t, placements.T))
     assert finish_s.shape == placements.T.shape
@@ -64,50 +55,6 @@ def test_operations_end_when_what_follows_them_says_and_the_last_is_the_latency(
     with np.errstate(invalid="ignore"):  # of what never starts
         waited_s = (finish_s - took_s)[graph.receivers] - finish_s[graph.senders]
     assert not (waited_s[ran] < -1e-3).any()
-
-
-def test_random_problems_cover_what_the_objective_must_get_right():
-    expected = {
-        *("reordered", "not the topological order", "overlap", "waiting", "busy throughout"),
-        *("unsupported", "never arrives", "order matters"),
-    }
-    seen = set()
-    for problem, placements in reference.problems_of_sizes("makespan", reference.SIZES):
-        p = reference.plain(problem)
-        topological = problem.topological_order.tolist()
-        seen |= {"reordered"} if sorted(p.order) != p.order else set()
-        seen |= {"not the topological order"} if p.order != topological else set()
-        for placement in placements.tolist():
-            latency_s = reference.makespan(p, placement)
-            computing = [0.0] * p.num_devices
-            for op, device in enumerate(placement):
-                computing[device] += p.compute_s[op][device]
-            seen |= {"overlap"} if latency_s < sum(computing) else set()
-            seen |= {"waiting"} if np.inf > latency_s > sum(computing) else set()
-            seen |= {"busy throughout"} if 0 < latency_s == max(computing) else set()
-            seen |= {"unsupported"} if max(computing) == np.inf else set()
-            seen |= {"never arrives"} if latency_s == np.inf > max(computing) else set()
-            # In index order the devices would run into a deadlock or take another time.
-            other = reference.makespan(p._replace(order=sorted(p.order)), placement)
-            seen |= {"order matters"} if other != latency_s else set()
-        if seen == expected:
-            break
-    assert seen == expected
-
-
-@pytest.mark.parametrize(
-    ("placement", "seconds"),
-    [
-        ([0, 0, 0], 3),
-        ([1, 1, 1], 6),
-        ([0, 0, 1], 2 + 120 + 2),
-        ([0, 1, 0], 1 + 110 + 2 + 120 + 1),  # a chain has nothing that overlaps
-        ([2, 1, 0], 3 + 110 + 2 + 120 + 1),
-    ],
-)
-def test_chain_by_hand(placement, seconds):
-    graph = helpers.chain(3)
-    assert _evaluate(graph, unit_costs(graph, 3), np.array([placement])).tolist() == [seconds]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +93,7 @@ def test_fork_join_by_hand(placement, seconds):
     assert _evaluate(graph, _two_apart(graph, 3), np.array([placement])).tolist() == [seconds]
 
 
-def test_a_device_waits_for_its_next_operation_though_another_is_ready():
+def test_devices_keep_their_order():
     # op0 -> op1, and op2 alone. Ranks 11, 4 and 3: device 0 runs op1 before op2.
     graph = _graph(3, [(0, 1)])
     compute_s = np.array([[5, 5], [4, 4], [3, 3]], np.float32)
@@ -158,38 +105,7 @@ def test_a_device_waits_for_its_next_operation_though_another_is_ready():
     assert _evaluate(graph, longer, np.array([[1, 0, 0]])).tolist() == [11]
 
 
-def test_an_operation_starts_at_its_last_arrival_whichever_edge_brings_it():
-    # Six inputs of one operation, the k-th of them delayed by another cut.
-    graph = _graph(7, [(i, 6) for i in range(6)])
-    for last in range(6):
-        fusion_loss_s = np.where(np.arange(6) == last, 100, 1).astype(np.float32)
-        value = _evaluate(
-            graph, _two_apart(graph, 7, fusion_loss_s=fusion_loss_s), np.array([[*range(6), 6]])
-        )
-        # Operation i takes i + 1 on device i: the others are there by 6 + 2 + 1.
-        assert value.tolist() == [last + 1 + 2 + 100 + 7]
-
-
-def test_of_parallel_edges_the_slower_counts_and_a_tensor_crosses_for_each_alike():
-    graph = _graph(2, [(0, 1), (0, 1), (0, 1)])
-    costs = _two_apart(graph, fusion_loss_s=np.array([3, 40, 5], np.float32))
-    assert _evaluate(graph, costs, np.array([[0, 1], [0, 0]])).tolist() == [1 + 42 + 2, 2]
-
-
-def test_a_crossing_takes_latency_bytes_its_own_cost_and_the_cut():
-    graph = helpers.chain(2)
-    costs = unit_costs(
-        graph,
-        transfer_latency_s=np.array([[0, 5], [7, 0]], np.float32),
-        transfer_s_per_byte=np.array([[0, 2], [3, 0]], np.float32),
-        transfer_fixed_s=np.array([1000], np.float32),
-        fusion_loss_s=np.array([20000], np.float32),
-    )
-    value = _evaluate(graph, costs, helpers.all_placements(2, 2))
-    assert value.tolist() == [2, 3 + 5 + 20 + 21000, 3 + 7 + 30 + 21000, 4]
-
-
-def test_what_never_ends_or_never_arrives_makes_only_its_placements_infinite():
+def test_impossible_placements_are_infinite():
     graph = helpers.chain(2)
     costs = unit_costs(
         graph,
@@ -203,17 +119,9 @@ def test_what_never_ends_or_never_arrives_makes_only_its_placements_infinite():
     assert value.tolist() == [2, np.inf, 3 + 110, np.inf]
 
 
-def test_operations_without_edges_share_their_device():
-    graph = _graph(4, [])
-    value = _evaluate(
-        graph, unit_costs(graph), np.array([[0, 0, 0, 0], [0, 0, 0, 1], [1, 1, 1, 0]])
-    )
-    assert value.tolist() == [4, 3, 6]
-
-
 @few
 @hypothesis.given(SEEDS)
-def test_lies_between_the_busiest_device_and_everything_in_turn(seed):
+def test_latency_is_bounded(seed):
     problem, placements = reference.random_problem(np.random.default_rng(seed), "makespan", SIZE)
     p = reference.plain(problem)
     for placement, seconds in zip(
@@ -232,19 +140,7 @@ def test_lies_between_the_busiest_device_and_everything_in_turn(seed):
 
 @few
 @hypothesis.given(SEEDS)
-def test_is_never_below_the_critical_path_on_the_fastest_devices(seed):
-    problem, placements = reference.random_problem(np.random.default_rng(seed), "makespan", SIZE)
-    fastest = problem.costs.compute_s.min(axis=1)
-    end: dict[int, float] = {}
-    for op in problem.topological_order:
-        inputs = problem.graph.senders[problem.graph.receivers == op]
-        end[op] = max((end[before] for before in inputs), default=0) + fastest[op]
-    assert (problem.evaluate(placements) >= max(end.values())).all()
-
-
-@few
-@hypothesis.given(SEEDS)
-def test_without_crossings_overlap_only_helps(seed):
+def test_overlap_only_helps(seed):
     problem, placements = reference.random_problem(np.random.default_rng(seed), "makespan", SIZE)
     costs = problem.costs
     free = costs._replace(
@@ -259,11 +155,11 @@ def test_without_crossings_overlap_only_helps(seed):
 
 
 # Of every device the number of the kind that its links are of.
-KINDS = (0, 1, 1), (0, 1, 0, 1), (0, 0, 0), (0, 1, 2), (0, 1, 1, 2, 1, 1)
+KINDS = (0, 0, 0), (0, 1, 1, 2, 1, 1)
 
 
 @pytest.mark.parametrize("kinds", KINDS)
-def test_devices_with_equal_links_are_of_a_kind_and_wait_as_others_do(kinds):
+def test_kinds_of_devices(kinds):
     num_devices, rng = len(kinds), np.random.default_rng(0)
     between = rng.integers(1, 30, (3, 3)).astype(np.float32)
     apart = 1 - np.eye(num_devices, dtype=np.float32)
@@ -284,15 +180,6 @@ def test_devices_with_equal_links_are_of_a_kind_and_wait_as_others_do(kinds):
     np.testing.assert_array_equal(problem.evaluate(placements), expected)
 
 
-def test_a_link_that_differs_in_one_direction_makes_a_kind_of_its_own():
-    graph = helpers.diamond()
-    latency_s = 5 * (1 - np.eye(3, dtype=np.float32))
-    latency_s[0, 2] = 6
-    costs = unit_costs(graph, 3, transfer_latency_s=latency_s)
-    tables = helpers.as_problem(graph, costs, "makespan").makespan_tables
-    assert tables.kind.tolist() == [0, 1, 2]
-
-
 def _with_boundary(graph: OpGraph, costs: CostModel, **rows: list[list[float]]) -> makespan.Tables:
     """Tables whose boundary is given for each operation on each device."""
     tables = helpers.as_problem(graph, costs, "makespan").makespan_tables
@@ -300,7 +187,7 @@ def _with_boundary(graph: OpGraph, costs: CostModel, **rows: list[list[float]]) 
     return tables._replace(boundary=makespan.Boundary(**times))
 
 
-def test_a_part_starts_when_what_is_before_lets_it_and_ends_with_what_follows():
+def test_boundary_by_hand():
     graph = helpers.chain(3)
     tables = _with_boundary(
         graph,
@@ -314,13 +201,7 @@ def test_a_part_starts_when_what_is_before_lets_it_and_ends_with_what_follows():
     np.testing.assert_array_equal(_latency(tables, placements), [11, 24, 14, 9])
 
 
-def test_what_is_before_a_part_may_lie_before_zero():
-    graph = helpers.chain(2)
-    tables = _with_boundary(graph, _two_apart(graph), ready_s=[[-8, -8]] * 2, tail_s=[[-3, -3]] * 2)
-    np.testing.assert_array_equal(_latency(tables, np.zeros((2, 1), np.int32)), [-9])
-
-
-def test_steps_that_pad_do_nothing():
+def test_padded_steps_do_nothing():
     problem = helpers.random_problem()
     num_ops, num_edges = problem.graph.num_ops, problem.graph.num_edges
     tables = problem.makespan_tables
@@ -350,7 +231,7 @@ def _timed_cases(count: int):
                 yield tables, placement, latency_s
 
 
-def test_the_last_operation_ends_when_the_simulator_says():
+def test_schedule_ends_at_latency():
     for tables, placement, latency_s in _timed_cases(20):
         times = _timing(tables, placement)
         assert float(times.latency_s) == pytest.approx(latency_s, rel=1e-6)

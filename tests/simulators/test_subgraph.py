@@ -44,79 +44,6 @@ def _free(graph: OpGraph, num_devices: int) -> CostModel:
     return jax.tree.map(np.zeros_like, costs)._replace(capacity_bytes=costs.capacity_bytes)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("size", reference.SIZES, ids=str)
-def test_equals_the_reference_on_random_problems(size):
-    for problem, placements in reference.random_problems("subgraph", size, shared=True):
-        expected = reference.latencies(problem, placements)
-        np.testing.assert_array_equal(problem.evaluate(placements), expected)
-
-
-@pytest.mark.slow
-def test_random_problems_cover_what_the_objective_must_get_right():
-    expected = {
-        *("parts wait for each other", "parts wait by their order alone", "three parts"),
-        *("without end though not stuck", "parts and a host", "no host", "host alone"),
-        *("an empty part in between", "in turn"),
-    }
-    seen = set()
-    drawn = reference.problems_of_sizes("subgraph", reference.SIZES, shared=True)
-    for problem, placements in drawn:
-        p = reference.plain(problem)
-        apart = p._replace(
-            accelerator=[d if number >= 0 else -1 for d, number in enumerate(p.accelerator)]
-        )
-        nothing = [[0.0] * p.num_devices] * max(p.num_ops, p.num_devices)
-        free = {"compute_s": nothing, "latency_s": nothing, "s_per_byte": nothing}
-        for placement in placements.tolist():
-            seconds = reference.subgraph(p, placement)
-            stuck = reference.subgraph(p._replace(**free), placement) == np.inf
-            stuck_apart = reference.subgraph(apart._replace(**free), placement) == np.inf
-            parts = {d for d in placement if p.accelerator[d] >= 0}
-            between = {
-                d
-                for d in range(p.num_devices)
-                if d not in parts
-                and p.accelerator[d] >= 0
-                and any(e < d for e in parts if p.accelerator[e] == p.accelerator[d])
-                and any(e > d for e in parts if p.accelerator[e] == p.accelerator[d])
-            }
-            hosted = len(parts) < len(set(placement))
-            finite = seconds < np.inf
-            seen |= {"parts wait for each other"} if stuck_apart else set()
-            seen |= {"parts wait by their order alone"} if stuck > stuck_apart else set()
-            seen |= {"without end though not stuck"} if not finite and not stuck else set()
-            seen |= {"three parts"} if finite and len(parts) > 2 else set()
-            seen |= {"parts and a host"} if finite and parts and hosted else set()
-            seen |= {"no host"} if finite and -1 not in p.accelerator else set()
-            seen |= {"host alone"} if finite and not parts and p.edges else set()
-            seen |= {"an empty part in between"} if finite and between else set()
-            if finite and seconds != reference.subgraph(apart, placement):
-                seen |= {"in turn"}
-        if seen == expected:
-            break
-    assert seen == expected
-
-
-@pytest.mark.parametrize(
-    ("placement", "seconds"),
-    [
-        ([0, 0, 0], 3),
-        ([1, 1, 1], 6),
-        ([0, 1, 0], 1 + (110 + 2 + 120) + 1),
-        ([0, 1, 1], 1 + (110 + 4)),
-        ([1, 1, 0], (4 + 120) + 1),
-        ([1, 2, 2], (2 + 110) + (110 + 6)),  # the tensor leaves one part and enters the other
-        ([2, 1, 0], (3 + 110) + (110 + 2 + 120) + 1),
-        ([1, 0, 1], np.inf),  # the part feeds the host, which feeds it
-        ([1, 2, 1], np.inf),
-    ],
-)
-def test_chain_by_hand(placement, seconds):
-    graph = helpers.chain(3)
-    assert _evaluate(graph, unit_costs(graph, 3), [-1, 0, 1], [placement]) == [seconds]
-
-
 @pytest.mark.parametrize(
     ("placement", "seconds"),
     [
@@ -161,15 +88,7 @@ def test_fork_join_by_hand(placement, seconds):
     assert _evaluate(graph, unit_costs(graph, 3), [-1, 0, 1], [placement]) == [seconds]
 
 
-def test_a_part_waits_for_all_its_inputs():
-    # op0 -> op1 and op2 -> op3, where only op0 takes long. One part holds op1 and op2.
-    graph = _graph(4, [(0, 1), (2, 3)])
-    compute_s = np.array([[50, 50], [1, 1], [1, 1], [1, 1]], np.float32)
-    costs = unit_costs(graph, compute_s=compute_s)
-    assert _evaluate(graph, costs, [-1, 0], [[0, 1, 1, 0]]) == [50 + (110 + 2 + 110) + 1]
-
-
-def test_parts_of_one_accelerator_run_in_the_order_of_their_devices():
+def test_parts_run_in_order():
     graph = _graph(3, [])
     costs = unit_costs(graph, 4)
     placements = [[1, 2, 3], [3, 2, 1], [1, 3, 3], [2, 2, 2], [0, 0, 3]]
@@ -178,7 +97,7 @@ def test_parts_of_one_accelerator_run_in_the_order_of_their_devices():
     assert _evaluate(graph, costs, [-1, 0, 1, 2], placements) == [4, 4, 8, 9, 4]
 
 
-def test_a_part_waits_for_the_one_before_it_though_nothing_flows_between_them():
+def test_parts_wait_for_earlier_parts():
     # op0 on the host takes 1, op1 follows it in part 1; part 2 holds op2 alone, which op3 reads.
     graph = _graph(4, [(0, 1), (2, 3)])
     costs = unit_costs(graph, 3)
@@ -187,15 +106,6 @@ def test_a_part_waits_for_the_one_before_it_though_nothing_flows_between_them():
     assert _evaluate(graph, costs, two, [[0, 1, 2, 0]]) == [(3 + 110) + 1]
     # In the other order op2 runs first.
     assert _evaluate(graph, costs, one, [[0, 2, 1, 0]]) == [max((2 + 110) + 1, 112 + 110 + 3)]
-
-
-@pytest.mark.parametrize("empty", [[-1, 0, 0], [-1, 0, 4, 0], [-1, 0, 0, 0], [0, -1, 0, 0, 0]])
-def test_successive_parts_reach_their_order_across_others_that_are_empty(empty):
-    graph = helpers.chain(3)
-    first, last, host = empty.index(0), len(empty) - 1, empty.index(-1)
-    forth, back = [first, host, last], [last, host, first]
-    value = _evaluate(graph, unit_costs(graph, len(empty)), empty, [forth, back])
-    assert value == [(first + 1 + 110) + (host + 1) + (120 + last + 1), np.inf]
 
 
 @pytest.mark.parametrize(
@@ -208,15 +118,13 @@ def test_successive_parts_reach_their_order_across_others_that_are_empty(empty):
         ([0, 0], [1, 0, 0]),
     ],
 )
-def test_parts_that_wait_for_each_other_are_infeasible_even_if_nothing_costs_anything(
-    accelerator, placement
-):
+def test_cyclic_parts_are_infeasible(accelerator, placement):
     graph = helpers.chain(3)
     free = _free(graph, len(accelerator))
     assert _evaluate(graph, free, accelerator, [placement, sorted(placement)]) == [np.inf, 0]
 
 
-def test_parts_may_feed_each_other_in_a_long_line_against_the_order_of_their_devices():
+def test_parts_may_reverse_device_order():
     graph = helpers.chain(10)
     forth, back = [1, 0, 2, 0, 3, 0, 4, 0, 5, 0], [5, 0, 4, 0, 3, 0, 2, 0, 1, 0]
     value = _evaluate(graph, unit_costs(graph, 6), [-1, 0, 1, 2, 3, 4], [forth, back])
@@ -224,14 +132,14 @@ def test_parts_may_feed_each_other_in_a_long_line_against_the_order_of_their_dev
     assert value == [20 + 5 + 900 + 450] * 2
 
 
-def test_hosts_pay_for_no_crossing_even_among_themselves():
+def test_hosts_pay_no_transfers():
     graph = helpers.diamond()
     costs = unit_costs(graph, 2, fusion_loss_s=np.full(4, 1000, np.float32))
     placements = [[0, 0, 0, 0], [0, 1, 0, 1], [1, 0, 1, 0]]
     assert _evaluate(graph, costs, [-1, -1], placements) == [3, 1 + 2 + 2, 2 + 2 + 1]
 
 
-def test_what_never_ends_makes_only_its_placements_infinite():
+def test_impossible_placements_are_infinite():
     graph = helpers.chain(2)
     costs = unit_costs(
         graph,
@@ -244,15 +152,9 @@ def test_what_never_ends_makes_only_its_placements_infinite():
     assert _evaluate(graph, costs, [-1, -1], placements) == [2, np.inf, 3, np.inf]
 
 
-def test_operations_without_edges_run_at_once_on_the_host_and_in_turn_in_a_part():
-    graph = _graph(3, [])
-    placements = [[0, 0, 0], [1, 1, 1], [1, 0, 1]]
-    assert _evaluate(graph, unit_costs(graph), [-1, 0], placements) == [1, 6, 4]
-
-
 @few
 @hypothesis.given(SEEDS)
-def test_hosts_alone_take_the_critical_path(seed):
+def test_hosts_take_critical_path(seed):
     problem, placements = _random_problem(seed)
     hosts = problem.costs._replace(accelerator=np.full(3, -1, np.int32))
     end = np.zeros(placements.shape)
@@ -266,7 +168,7 @@ def test_hosts_alone_take_the_critical_path(seed):
 
 @few
 @hypothesis.given(SEEDS)
-def test_lies_between_the_longest_part_and_all_parts_in_turn(seed):
+def test_latency_is_bounded(seed):
     problem, placements = _random_problem(seed)
     p = reference.plain(problem)
     values = problem.evaluate(placements).tolist()
@@ -275,14 +177,3 @@ def test_lies_between_the_longest_part_and_all_parts_in_turn(seed):
         of_parts = [load for load, number in zip(loads, p.accelerator, strict=True) if number >= 0]
         assert max(of_parts, default=0) <= seconds
         assert seconds <= sum(loads) or seconds == reference.subgraph(p, placement) == np.inf
-
-
-@few
-@hypothesis.given(SEEDS)
-def test_more_accelerators_never_slow_the_same_parts(seed):
-    problem, placements = _random_problem(seed)
-    number = problem.costs.accelerator
-    apart = np.where(number < 0, -1, np.arange(3)).astype(np.int32)
-    relaxed = problem._replace(costs=problem.costs._replace(accelerator=apart))
-    before, after = (each.evaluate(placements) for each in (problem, relaxed))
-    assert (after <= before).all()
