@@ -48,13 +48,11 @@ def _close(values: object) -> object:
 @pytest.mark.parametrize(
     ("spec", "names"),
     [
-        ("roofline:cpu", ("cpu",)),
-        ("roofline:cpu,gpu", ("cpu", "gpu")),
         ("roofline:cpu,gpu,gpu", ("cpu", "gpu0", "gpu1")),
         (" roofline: gpu, npu ,gpu,igpu,cpu,cpu", ("gpu0", "npu", "gpu1", "igpu", "cpu0", "cpu1")),
     ],
 )
-def test_kinds_that_occur_several_times_are_numbered(spec, names):
+def test_repeated_kinds_are_numbered(spec, names):
     assert roofline.parse_devices(spec) == names
 
 
@@ -63,33 +61,25 @@ def test_kinds_that_occur_several_times_are_numbered(spec, names):
     [
         ("roofline:", "unknown kind ''"),
         ("roofline:cpu,tpu", "unknown kind 'tpu'"),
-        ("roofline:cpu,,gpu", "unknown kind ''"),
-        ("roofline:cpu,gpu0", "unknown kind 'gpu0'"),
     ],
 )
-def test_a_malformed_list_is_refused_in_one_line_that_names_the_kinds(spec, said):
+def test_malformed_lists_are_refused(spec, said):
     with pytest.raises(UserError, match=r"valid( kinds)?: cpu, igpu, gpu, npu") as caught:
         roofline.parse_devices(spec)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["CPU", "tpu", "gpu.0", ""])
-def test_a_device_of_no_kind_is_refused(name):
-    with pytest.raises(UserError, match=r"unknown kind .* valid: cpu, igpu"):
-        roofline.cost_model(helpers.chain(2), ("cpu", name))
-
-
 # Operations.
 
 
-def test_computing_bounds_an_operation_with_many_flops():
+def test_compute_bound():
     graph = _graph("Parameter MatMul", [(0, 1, 8)], flops=[0, 5.6448e9])
     assert _seconds(graph, "cpu") == _close([0, CPU_LAUNCH_S + 0.01])
     assert _seconds(graph, "gpu") == _close([0, 5e-6 + 5.6448e9 / 29.125e12])
 
 
-def test_moving_bounds_an_operation_with_many_bytes_which_are_half_as_many_in_f16():
+def test_memory_bound():
     graph = _graph(
         "Parameter Add Result", [(0, 1, 40_960_000), (1, 2, 40_960_000)], flops=[0, 1e6, 0]
     )
@@ -97,7 +87,7 @@ def test_moving_bounds_an_operation_with_many_bytes_which_are_half_as_many_in_f1
     assert _seconds(graph, "gpu") == _close([0, 5e-6 + 40.96e6 / 364.8e9, 0])
 
 
-def test_a_tensor_counts_once_however_often_it_is_read():
+def test_tensors_count_once():
     twice = [(0, 1, 4_096_000), (0, 1, 4_096_000)]
     graph = _graph("Parameter Multiply Relu Relu", [*twice, (1, 2, 8192), (1, 3, 8192)])
     # 4,096,000 read and 8192 written: 50.1 us; each Relu reads 8192 and writes a scalar of 4.
@@ -105,20 +95,7 @@ def test_a_tensor_counts_once_however_often_it_is_read():
     assert _seconds(graph) == _close([0, CPU_LAUNCH_S + 50.1e-6, relu_s, relu_s])
 
 
-def test_two_outputs_of_one_operation_are_two_tensors():
-    edges = [(0, 1, 8192), (0, 2, 4096), (0, 2, 8192)]
-    graph = _graph("Split Relu Add", edges, tensors=[0, 1, 0])
-    assert _seconds(graph)[0] == _close(CPU_LAUNCH_S + 12288 / 81.92e9)
-    assert _seconds(graph)[2] == _close(CPU_LAUNCH_S + (12288 + 4) / 81.92e9)
-
-
-def test_an_output_that_nobody_reads_has_four_bytes_an_element():
-    graph = _graph("Relu", [], output_shapes=[(16, 64, 20)])
-    assert _seconds(graph, "cpu") == _close([CPU_LAUNCH_S + 1e-6])
-    assert _seconds(graph, "igpu") == _close([5e-6 + 0.5e-6])
-
-
-def test_weights_move_as_they_are_stored_on_every_device():
+def test_weights_move_as_stored():
     # 819,200 bytes of float16, converted to twice as many, against the same without constants.
     full = _graph(
         "Parameter Constant Convert MatMul",
@@ -132,7 +109,7 @@ def test_weights_move_as_they_are_stored_on_every_device():
         assert _seconds(kept, kind) == _close([0, seconds])
 
 
-def test_picking_reads_no_more_than_it_writes():
+def test_gather_reads_little():
     table = {"weight_bytes": [0, 81_920_000, 0, 0]}
     edges = [(0, 2, 1024), (1, 2, 81_920_000), (2, 3, 4096)]
     seconds = _seconds(_graph("Parameter Constant Gather Result", edges, **table))
@@ -144,26 +121,20 @@ def test_picking_reads_no_more_than_it_writes():
     assert _seconds(kept) == _close(seconds[:1] + seconds[2:])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("free", sorted(roofline.FREE_TYPES))
-def test_views_and_the_ends_of_a_model_are_free(kind, free):
-    graph = _graph(f"Parameter {free} Relu", [(0, 1, 8000), (1, 2, 8000)], flops=[9, 9, 9])
-    seconds = _seconds(graph, kind)
-    assert seconds[:2] == [0, 0]
-    # What follows is not, unless all that it reads is a constant.
-    assert (seconds[2] > 0) == (free != "Constant")
+def test_free_operations():
+    for free in sorted(roofline.FREE_TYPES):
+        graph = _graph(f"Parameter {free} Relu", [(0, 1, 8000), (1, 2, 8000)], flops=[9, 9, 9])
+        seconds = roofline.cost_model(graph, KINDS).compute_s
+        assert (seconds[:2] == 0).all(), free
+        # What follows is not, unless all that it reads is a constant.
+        assert ((seconds[2] > 0) == (free != "Constant")).all(), free
 
 
-def test_what_is_computed_from_constants_is_free_but_for_random_numbers():
+def test_constant_results_are_free():
     edges = [(0, 1, 40), (0, 2, 40), (1, 2, 40), (0, 3, 40), (2, 4, 40), (3, 4, 40)]
     seconds = _seconds(_graph("Constant Convert Multiply RandomUniform Add", edges))
     assert seconds[:3] == [0, 0, 0]
     assert min(seconds[3:]) > CPU_LAUNCH_S
-
-
-def test_an_operation_without_inputs_is_no_constant():
-    graph = _graph("Relu Relu", [(0, 1, 81_920)])
-    assert _seconds(graph) == _close([CPU_LAUNCH_S + 1e-6, CPU_LAUNCH_S + 81_924 / 81.92e9])
 
 
 @pytest.mark.parametrize(
@@ -172,25 +143,20 @@ def test_an_operation_without_inputs_is_no_constant():
         ("MatMul", "matmul"),
         ("LSTMSequence", "matmul"),
         ("Convolution", "convolution"),
-        ("ConvolutionBackpropData", "convolution"),
-        ("ConvolutionBackpropFilter", "convolution"),
         ("LSTMSequenceGrad", "matmul"),
         ("GroupConvolution", "depthwise"),
-        ("Softmax", "vector"),
-        ("Loop", "vector"),
         ("NobodyKnowsThis", "vector"),
     ],
 )
-def test_each_type_has_the_rate_of_its_class(op_type, rate):
+def test_rates_of_types(op_type, rate):
     graph = _graph(f"Parameter {op_type}", [(0, 1, 8)], flops=[0, 1e12])
     for kind, spec in roofline.SPECS.items():
         seconds = spec.launch_s + 1e12 / spec.flop_per_s[rate]
         assert _seconds(graph, kind) == _close([0, seconds])
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_more_work_is_never_faster(seed):
-    graph = helpers.random_dag(np.random.default_rng(seed), 15, edge_probability=0.2)
+def test_more_work_is_not_faster():
+    graph = helpers.random_dag(np.random.default_rng(0), 15, edge_probability=0.2)
     fields = {name: getattr(graph, name) for name in graph.__dataclass_fields__}
     fields["op_types"] = ["Parameter" if t == "Constant" else t for t in graph.op_types]
     for field in ("flops", "weight_bytes", "edge_bytes"):
@@ -206,19 +172,10 @@ def test_more_work_is_never_faster(seed):
         assert (latencies[2] > latencies[0]).any()
 
 
-def test_small_element_wise_operations_favour_the_cpu_and_large_ones_the_gpu():
-    small, large = (
-        _graph("Parameter Relu Result", [(0, 1, size), (1, 2, size)], flops=[0, size / 4, 0])
-        for size in (10_000, 1_000_000)
-    )
-    assert _seconds(small, "cpu")[1] < min(_seconds(small, kind)[1] for kind in KINDS[1:])
-    assert _seconds(large, "cpu")[1] > _seconds(large, "gpu")[1]
-
-
 # Devices and links.
 
 
-def test_tensors_cross_between_accelerators_by_way_of_the_host():
+def test_links_pass_through_host():
     names = roofline.parse_devices("roofline:cpu,gpu,gpu,npu")
     costs = roofline.cost_model(helpers.chain(2), names)
     gpu, npu = 1 / 12.6032e9, 1 / 40.96e9
@@ -237,18 +194,6 @@ def test_tensors_cross_between_accelerators_by_way_of_the_host():
         ],
         rtol=1e-6,
     )
-
-
-def test_nothing_crosses_between_hosts():
-    costs = roofline.cost_model(helpers.chain(2), roofline.parse_devices("roofline:cpu,cpu"))
-    assert not costs.transfer_latency_s.any()
-    assert not costs.transfer_s_per_byte.any()
-
-
-def test_a_mebibyte_crosses_pcie_in_about_a_hundred_microseconds():
-    costs = roofline.cost_model(helpers.chain(2), ("cpu", "gpu"))
-    seconds = costs.transfer_latency_s[0, 1] + 2**20 * costs.transfer_s_per_byte[0, 1]
-    assert 60e-6 < seconds < 120e-6
 
 
 def test_memory_accelerators_and_types():
@@ -278,8 +223,8 @@ def _network(name: str, constants: bool) -> OpGraph:
     return extract.op_graph(model, name=name, constants=constants).graph
 
 
-@pytest.mark.parametrize("model", ["resnet50", "inception_v3", "bert_base"])
-def test_networks_cost_what_the_page_says_with_constants_and_without(model):
+@pytest.mark.parametrize("model", ["resnet50", "bert_base"])
+def test_networks_match_page(model):
     header, *rows = _table("model")
     page = next(row for row in rows if row["model"] == model)
     for constants in (True, False):
@@ -289,14 +234,7 @@ def test_networks_cost_what_the_page_says_with_constants_and_without(model):
     assert tuple(header)[1:] == KINDS
 
 
-def test_resnet_latencies_are_plausible():
-    page = next(row for row in _table("model")[1:] if row["model"] == "resnet50")
-    ranges_ms = {"cpu": (10, 30), "igpu": (4, 10), "gpu": (1, 4), "npu": (2, 8)}
-    for kind, (low, high) in ranges_ms.items():
-        assert low < float(page[kind]) < high
-
-
-def test_rates_are_those_of_the_page():
+def test_rates_match_page():
     rows = _table("kind", "class")[1:]
     pairs = [(row["kind"], row["class"]) for row in rows]
     assert sorted(pairs) == sorted(
@@ -309,7 +247,7 @@ def test_rates_are_those_of_the_page():
         assert in_code == _close(1e9 * sustained)
 
 
-def test_memories_launches_and_links_are_those_of_the_page():
+def test_specifications_match_page():
     rows = _table("kind", "host")[1:]
     assert [row["kind"] for row in rows] == list(roofline.SPECS)
     for row in rows:

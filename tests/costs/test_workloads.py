@@ -1,5 +1,3 @@
-import copy
-import json
 import re
 from typing import Any
 
@@ -8,7 +6,6 @@ import pytest
 
 from placement.costs import workloads
 from placement.costs.workloads import Workload
-from placement.graphs import coarsen, features
 
 # Costs of the authors' files: float32 holds the first exactly, the second not.
 EXACT, INEXACT = 0.000476837158203125, 0.000488
@@ -78,7 +75,7 @@ def _refusal(call: Any, *args: Any, **kwargs: Any) -> str:
     return str(caught.value)
 
 
-def test_the_graph_is_the_files():
+def test_graph():
     graph = _read(_chain()).graph
     assert graph.name == "w"
     assert graph.op_names == ("layer1", "layer2", "layer3")
@@ -92,7 +89,7 @@ def test_the_graph_is_the_files():
     assert graph.output_shapes == ((), (), ())
 
 
-def test_the_costs_are_the_files():
+def test_costs():
     workload = _read(_chain(fpgas=2, cpus=2))
     costs = workload.costs
     assert workload.devices == ("acc0", "acc1", "cpu0", "cpu1")
@@ -108,22 +105,12 @@ def test_the_costs_are_the_files():
         np.testing.assert_array_equal(link, np.zeros((4, 4)))
 
 
-def test_types_of_the_arrays():
-    costs = _read(_chain()).costs
-    assert costs.tensor_bytes is None  # memory is as the format has it
-    kinds = {name: array.dtype for name, array in zip(costs._fields, costs[:-3], strict=False)}
-    assert kinds.pop("accelerator") == np.int32
-    assert set(kinds.values()) == {np.dtype(np.float32)}
-
-
 @pytest.mark.parametrize(
     ("fpgas", "cpus", "objective", "parts", "devices", "accelerator"),
     [
         (1, 2, "max_load", 1, "acc0 cpu0 cpu1", [0, -1, -1]),
         (0, 1, "max_load", 1, "cpu0", [-1]),
-        (2, 0, "makespan", 1, "acc0 acc1", [0, 1]),
         (2, 8, "subgraph", 1, "acc0 acc1 cpu", [0, 1, -1]),
-        (0, 0, "subgraph", 1, "cpu", [-1]),
         (2, 8, "subgraph", 2, "acc0.0 acc0.1 acc1.0 acc1.1 cpu", [0, 0, 1, 1, -1]),
     ],
 )
@@ -141,7 +128,7 @@ def test_devices(fpgas, cpus, objective, parts, devices, accelerator):
     )
 
 
-def test_fields_that_may_be_missing_are_as_if_given():
+def test_missing_fields_have_defaults():
     bare = _file([_node(1), _node(2)], [_edge(1, 2)])
     defaults = {"supportedOnFpga": True, "isBackwardNode": False, "size": 0}
     nodes = [
@@ -151,14 +138,7 @@ def test_fields_that_may_be_missing_are_as_if_given():
     _assert_same(_read(bare), _read(_file(nodes, [_edge(1, 2, size=0)])))
 
 
-def test_null_is_as_missing():
-    optional = ("name", "supportedOnFpga", "isBackwardNode", "colorClass", "size")
-    nulls = [_node(id_, **dict.fromkeys(optional)) for id_ in (1, 2)]
-    bare = _file([_node(1), _node(2)], [_edge(1, 2)])
-    _assert_same(_read(_file(nulls, [_edge(1, 2, size=None)])), _read(bare))
-
-
-def test_both_spellings_of_flags_and_numbers():
+def test_spellings_of_flags():
     words, digits = _chain(), _chain()
     for node in digits["nodes"]:
         node["supportedOnFpga"] = int(node["supportedOnFpga"])
@@ -168,32 +148,7 @@ def test_both_spellings_of_flags_and_numbers():
     _assert_same(_read(words), _read(digits))
 
 
-def test_reading_is_deterministic_and_leaves_the_data_alone():
-    data = _chain()
-    before = copy.deepcopy(data)
-    _assert_same(_read(data), _read(json.loads(json.dumps(data))))
-    assert data == before
-
-
-def test_sizes_are_rounded_to_whole_bytes_in_the_graph_alone():
-    nodes = [_node(1, size=0.6), _node(2, size=7.25)]
-    workload = _read(_file(nodes, [_edge(1, 2, size=2.75)]))
-    assert workload.graph.weight_bytes.tolist() == [1, 7]
-    assert workload.graph.edge_bytes.tolist() == [3]
-    assert workload.costs.memory_bytes.tolist() == [np.float32(0.6), 7.25]
-
-
-def test_ids_are_arbitrary_and_in_any_order():
-    ids = [40, -3, 10**12, 0]
-    nodes = [_node(abs(id_), id=id_) for id_ in ids]
-    edges = [_edge(0, -3), _edge(-3, 10**12), _edge(0, 40), _edge(40, 10**12)]
-    graph = _read(_file(nodes, edges)).graph
-    assert graph.op_names == ("node40", "node-3", "node1000000000000", "node0")
-    assert [ids[op] for op in graph.senders] == [0, -3, 0, 40]
-    assert [ids[op] for op in graph.receivers] == [-3, 10**12, 40, 10**12]
-
-
-def test_operations_without_a_colour_are_alone():
+def test_colours_are_colocation():
     nodes = [
         _node(5, colorClass=3),
         _node(6),
@@ -211,10 +166,8 @@ def test_operations_without_a_colour_are_alone():
     [
         (["a", "b", None], ["a", "b", "node3"]),
         (["a", "a", "b"], ["a.1", "a.2", "b"]),
-        (["a", "a", "a"], ["a.1", "a.2", "a.3"]),
         (["a", "a", "a.1"], ["a.1.1", "a.2", "a.1.3"]),
         (["b", None, "node2"], ["b", "node2.2", "node2.3"]),
-        (["", "b", ""], [".1", "b", ".3"]),
     ],
 )
 def test_names_are_made_unique(given, read):
@@ -222,48 +175,13 @@ def test_names_are_made_unique(given, read):
     assert _read(_file(nodes, [])).graph.op_names == tuple(read)
 
 
-def test_edges_of_one_source_carry_one_tensor():
-    nodes = [_node(id_) for id_ in (1, 2, 3, 4)]
-    edges = [_edge(2, 3, 5.0, size=8), _edge(1, 2, 5.0, size=8), _edge(2, 4, 5.0, size=8)]
-    graph = _read(_file(nodes, edges)).graph
-    assert graph.tensors.tolist() == [0, 1, 0]
-
-
-def test_a_tensor_has_the_largest_size_that_its_edges_give():
-    nodes = [_node(id_) for id_ in (1, 2, 3, 4)]
-    edges = [_edge(1, 2, size=10), _edge(1, 3, size=30), _edge(1, 4), _edge(2, 4, size=20)]
-    workload = _read(_file(nodes, edges))
-    assert workload.graph.tensors.tolist() == [0, 0, 0, 1]
-    assert workload.graph.edge_bytes.tolist() == [30, 30, 30, 20]
-    assert workload.costs.transfer_fixed_s.tolist() == [1, 1, 1, 1]
-
-
-def test_edges_of_one_source_and_different_cost_carry_tensors_of_their_own():
+def test_tensors_of_one_source():
     nodes = [_node(id_) for id_ in (1, 2, 3, 4)]
     edges = [_edge(1, 2, 1.0, size=10), _edge(1, 3, 2.0, size=30), _edge(1, 4, 1, size=20)]
     workload = _read(_file(nodes, edges))
     assert workload.graph.tensors.tolist() == [0, 1, 0]
     assert workload.graph.edge_bytes.tolist() == [20, 30, 20]
     assert workload.costs.transfer_fixed_s.tolist() == [1, 2, 1]
-
-
-def test_parallel_edges_are_kept():
-    graph = _read(_file([_node(1), _node(2)], [_edge(1, 2), _edge(1, 2), _edge(1, 2, 3.0)])).graph
-    assert (graph.senders.tolist(), graph.receivers.tolist()) == ([0, 0, 0], [1, 1, 1])
-    assert graph.tensors.tolist() == [0, 0, 1]
-
-
-def test_a_workload_without_edges():
-    workload = _read(_file([_node(1)], []))
-    assert workload.graph.num_edges == 0
-    assert workload.costs.transfer_fixed_s.shape == workload.costs.fusion_loss_s.shape == (0,)
-
-
-def test_a_workload_can_be_coarsened_and_described():
-    graph = _read(_chain()).graph
-    coarse = coarsen.coarsen(graph)
-    assert coarse.graph.weight_bytes.sum() == 1024 + 2048 + 3072
-    assert np.isfinite(features.node_features(graph)).all()
 
 
 _NUMBER = "give a number from 0 to 1e+18"
@@ -276,55 +194,25 @@ _NUMBER = "give a number from 0 to 1e+18"
             [1, 2],
             "workload 'w' is [1, 2]; give a JSON object with the field nodes, a list of objects",
         ),
-        (
-            None,
-            "workload 'w' is None; give a JSON object with the field nodes, a list of objects",
-        ),
-        ({"fpgas": []}, "workload 'w' has no nodes; give a list of objects"),
-        (_set("nodes", {"1": {}}), "workload 'w': nodes is {'1': {}}; give a list of objects"),
-        (_set("nodes", [3]), "workload 'w': nodes is [3]; give a list of objects"),
-        (_set("nodes", []), "workload 'w', edges[0]: sourceId is 1, which is no node's id; .*"),
-        (_set("edges", ...), "workload 'w' has no edges; give a list of objects"),
         (_set("edges", "none"), "workload 'w': edges is 'none'; give a list of objects"),
-        (_set("maxFPGAs", ...), "workload 'w' has no maxFPGAs; give a whole number from 0 on"),
         (_set("maxFPGAs", -1), "workload 'w': maxFPGAs is -1; give a whole number from 0 on"),
-        (_set("maxFPGAs", True), "workload 'w': maxFPGAs is True; give a whole number from 0 on"),
-        (_set("maxCPUs", None), "workload 'w' has no maxCPUs; give a whole number from 0 on"),
         (_set("maxCPUs", 1.5), "workload 'w': maxCPUs is 1.5; give a whole number from 0 on"),
         (_set("maxSizePerFPGA", ...), f"workload 'w' has no maxSizePerFPGA; {_NUMBER}"),
-        (
-            _set("maxSizePerFPGA", float("inf")),
-            f"workload 'w': maxSizePerFPGA is inf; {_NUMBER}",
-        ),
-        (_set("nodes.1.id", ...), "workload 'w', nodes[1] has no id; give a whole number"),
         (_set("nodes.1.id", "2"), "workload 'w', nodes[1]: id is '2'; give a whole number"),
-        (_set("nodes.1.id", 2.0), "workload 'w', nodes[1]: id is 2.0; give a whole number"),
         (
             _set("nodes.2.id", 1),
             "workload 'w', nodes[2]: id is 1, as is that of nodes[0]; ids must be unique: renumber "
             "one of them",
         ),
         (_set("nodes.1.name", 5), "workload 'w', nodes[1]: name is 5; give a string"),
-        (_set("nodes.0.cpuLatency", ...), f"workload 'w', nodes[0] has no cpuLatency; {_NUMBER}"),
         (
             _set("nodes.0.cpuLatency", -0.5),
             f"workload 'w', nodes[0]: cpuLatency is -0.5; {_NUMBER}",
         ),
         (
-            _set("nodes.0.cpuLatency", "fast\n"),
-            f"workload 'w', nodes[0]: cpuLatency is 'fast\\n'; {_NUMBER}",
-        ),
-        (_set("nodes.2.fpgaLatency", ...), f"workload 'w', nodes[2] has no fpgaLatency; {_NUMBER}"),
-        (
             _set("nodes.2.fpgaLatency", float("nan")),
             f"workload 'w', nodes[2]: fpgaLatency is nan; {_NUMBER}",
         ),
-        (
-            _set("nodes.2.fpgaLatency", True),
-            f"workload 'w', nodes[2]: fpgaLatency is True; {_NUMBER}",
-        ),
-        (_set("nodes.2.size", -1), f"workload 'w', nodes[2]: size is -1; {_NUMBER}"),
-        (_set("nodes.2.size", 2e18), f"workload 'w', nodes[2]: size is 2e+18; {_NUMBER}"),
         (
             _set("nodes.2.size", 10**400),
             f"workload 'w', nodes[2]: size is {'1' + '0' * 17}...{'0' * 19}; {_NUMBER}",
@@ -334,38 +222,15 @@ _NUMBER = "give a number from 0 to 1e+18"
             "workload 'w', nodes[0]: supportedOnFpga is 'yes'; give true, false, 0 or 1",
         ),
         (
-            _set("nodes.0.isBackwardNode", 2),
-            "workload 'w', nodes[0]: isBackwardNode is 2; give true, false, 0 or 1",
-        ),
-        (
             _set("nodes.0.colorClass", 1.5),
             "workload 'w', nodes[0]: colorClass is 1.5; give a whole number",
         ),
-        (
-            _set("nodes.0.colorClass", False),
-            "workload 'w', nodes[0]: colorClass is False; give a whole number",
-        ),
-        (_set("edges.1.sourceId", ...), "workload 'w', edges[1] has no sourceId; give .*"),
         (
             _set("edges.1.sourceId", 99),
             "workload 'w', edges[1]: sourceId is 99, which is no node's id; give the id of a node "
             "or drop the edge",
         ),
-        (
-            _set("edges.0.destId", -2),
-            "workload 'w', edges[0]: destId is -2, which is no node's id; give the id of a node or "
-            "drop the edge",
-        ),
-        (
-            _set("edges.0.destId", [1]),
-            "workload 'w', edges[0]: destId is [1]; give a whole number",
-        ),
         (_set("edges.0.cost", ...), f"workload 'w', edges[0] has no cost; {_NUMBER}"),
-        (_set("edges.0.cost", -1e-9), f"workload 'w', edges[0]: cost is -1e-09; {_NUMBER}"),
-        (
-            _set("edges.1.size", float("inf")),
-            f"workload 'w', edges[1]: size is inf; {_NUMBER}",
-        ),
         (
             _chain(fpgas=0, cpus=0),
             "workload 'w' has no device: maxFPGAs and maxCPUs are 0; raise one of them",
@@ -375,18 +240,16 @@ _NUMBER = "give a number from 0 to 1e+18"
             "workload 'w', nodes[1]: supportedOnFpga is false, but maxCPUs is 0, so that no device "
             "runs it; support it or raise maxCPUs",
         ),
-        # What `opgraph.make_graph` refuses, under the workload's name.
-        (_file([], []), "graph 'w' has no operations; .*"),
         (_set("edges.0.destId", 1), "graph 'w': 'layer1' feeds itself; .*"),
         (_set("edges.1.destId", 1), "graph 'w' has a cycle through 'layer1', 'layer2'; .*"),
     ],
 )
-def test_a_file_that_is_not_of_the_format_is_refused_in_one_line(data, message):
+def test_malformed_files_are_refused(data, message):
     _assert_one_line(_refusal(_read, data), message)
 
 
-@pytest.mark.parametrize(("objective", "parts"), [("max_load", 2), ("subgraph", 0), ("serial", -1)])
-def test_parts_that_do_not_fit_the_objective_are_refused(objective, parts):
+@pytest.mark.parametrize(("objective", "parts"), [("max_load", 2), ("subgraph", 0)])
+def test_wrong_parts_are_refused(objective, parts):
     _assert_one_line(
         _refusal(_read, _chain(), objective, parts=parts),
         f"workload 'w': parts is {parts} with objective '{objective}'; give 1, or 1 and more with "

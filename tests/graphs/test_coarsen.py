@@ -58,7 +58,7 @@ def _serial_cost(graph, compute, placement):
     return total + sum(100 + size for _, _, size in crossings)
 
 
-def test_a_chain_collapses_to_one_operation():
+def test_chains_collapse():
     graph = helpers.chain(5)
     coarse, assignment, edges = coarsen(graph)
     assert (coarse.num_ops, coarse.num_edges, len(edges)) == (1, 0, 0)
@@ -69,7 +69,7 @@ def test_a_chain_collapses_to_one_operation():
     assert coarse.output_shapes == ((1, 5),)
 
 
-def test_a_merged_operation_remembers_the_types_of_its_members():
+def test_merged_operations_keep_types():
     """Members of operations that were merged before count too."""
     graph = _graph(["Parameter", "Constant", "MatMul", "Relu", "Result"], ["ac", "bc", "cd", "ae"])
     once = coarsen(graph).graph
@@ -79,24 +79,7 @@ def test_a_merged_operation_remembers_the_types_of_its_members():
     assert sorted(every) == sorted(graph.op_types)
 
 
-def test_the_diamond_stays():
-    graph = helpers.diamond()
-    coarse, assignment, edges = coarsen(graph)
-    assert assignment.tolist() == [0, 1, 2, 3]
-    assert edges.tolist() == [0, 1, 2, 3]
-    assert coarse.op_names == graph.op_names
-    assert coarse.tensors.tolist() == [0, 0, 1, 2]
-
-
-def test_branches_of_a_fork_collapse():
-    coarse, assignment, edges = coarsen(helpers.fork_join(2, length=3))
-    assert assignment.tolist() == [0, 1, 1, 1, 2, 2, 2, 3]
-    assert edges.tolist() == [0, 3, 4, 7]
-    assert coarse.senders.tolist() == [0, 1, 0, 2]
-    assert coarse.receivers.tolist() == [1, 3, 2, 3]
-
-
-def test_parallel_edges_count_as_one_neighbour_and_stay_parallel():
+def test_parallel_edges():
     graph = _graph(["Split", "Add"], ["ab", "ab"], tensors=[0, 1])
     assert _groups(coarsen(graph), graph) == ["ab"]
     graph = _graph(["Split", "Add", "Relu"], ["ab", "ab", "ac"], tensors=[0, 1, 1])
@@ -114,14 +97,7 @@ def test_colocated_operations_merge():
     assert coarsening.edges.tolist() == [0, 1, 2, 3, 4, 5]
 
 
-def test_what_lies_between_colocated_operations_merges_with_them():
-    # b stands between a and c, d does not; without the rule the quotient has a cycle.
-    graph = _graph(["Relu"] * 5, ["ab", "bc", "ad", "ce", "de"], colocation=[0, 1, 0, 3, 4])
-    coarsening = coarsen(graph)
-    assert _groups(coarsening, graph) == ["abc", "d", "e"]
-
-
-def test_a_shape_chain_joins_its_consumer():
+def test_shape_chains_join_consumers():
     # a feeds b (data) and c (ShapeOf); c d e are a chain with a constant f; g reshapes for it.
     types = ["Parameter", "Convolution", "ShapeOf", "Gather", "Concat", "Constant", "Reshape"]
     graph = _graph(types, ["ab", "ac", "cd", "de", "fe", "bg", "eg", "ag"])
@@ -130,21 +106,14 @@ def test_a_shape_chain_joins_its_consumer():
     assert coarsening.graph.op_types[2] == "Reshape"
 
 
-def test_constants_join_the_consumer_that_comes_first():
+def test_constants_join_first_consumer():
     # The Convert b of the constant a serves d and e; f, a constant too, serves e and g.
     types = ["Constant", "Convert", "Parameter", "MatMul", "MatMul", "Constant", "Add"]
     graph = _graph(types, ["ab", "bd", "be", "cd", "ce", "fe", "fg", "dg", "eg", "cg"])
     assert _groups(coarsen(graph), graph) == ["c", "abd", "ef", "g"]
 
 
-def test_data_arithmetic_is_no_shape_chain():
-    # Add reads data too, Gather reads no ShapeOf: neither joins anything.
-    types = ["Parameter", "ShapeOf", "Add", "Gather", "Relu", "Result", "Result"]
-    graph = _graph(types, ["ab", "bc", "ac", "ad", "ae", "cf", "df", "cg", "eg", "dg"])
-    assert _groups(coarsen(graph), graph) == ["a", "bc", "d", "e", "f", "g"]
-
-
-def test_a_shape_chain_with_several_consumers_goes_where_the_first_ends_up():
+def test_shape_chains_create_no_cycle():
     # The ShapeOf b feeds the chains c, d; c is first, but ends up in h, while d ends up in e,
     # from which h follows. Joining c would close the cycle {b, c, h} -> {d, e} -> {b, c, h}.
     types = ["Parameter", "ShapeOf", "Gather", "Gather", "Reshape", "Relu", "Relu", "Reshape"]
@@ -153,28 +122,14 @@ def test_a_shape_chain_with_several_consumers_goes_where_the_first_ends_up():
     assert _groups(coarsen(graph), graph) == ["a", "bde", "f", "g", "ch"]
 
 
-def test_shape_chains_that_feed_nothing_else_stay_as_one():
+def test_unread_shape_chains_stay():
     # b joins the Reshape c; d e f feed nothing but each other, and g nothing at all.
     types = ["Parameter", "ShapeOf", "Reshape", "ShapeOf", "Gather", "Gather", "ShapeOf", "Relu"]
     graph = _graph(types, ["ab", "bc", "ac", "bg", "ad", "de", "df", "bf", "ag", "ch", "ah"])
     assert _groups(coarsen(graph), graph) == ["a", "bc", "def", "g", "h"]
 
 
-def test_shape_chains_and_constants_do_not_give_their_name():
-    types = ["Parameter", "Constant", "ShapeOf", "Gather", "Reshape", "Relu"]
-    graph = _graph(
-        types,
-        ["ac", "cd", "bd", "ae", "de", "af", "ef"],
-        flops=[0, 9, 5, 6, 0, 0],
-        colocation=[0, 3, 2, 3, 4, 5],
-    )
-    coarse = coarsen(graph)
-    assert _groups(coarse, graph) == ["a", "bcde", "f"]
-    assert coarse.graph.op_types == ("Parameter", "Reshape", "Relu")
-    assert coarse.graph.flops.tolist() == [0, 20, 0]
-
-
-def test_attributes_of_the_representative():
+def test_attributes_of_representative():
     # b and c have the most flops, of which c is topologically last; d is last of all.
     graph = _graph(
         ["Parameter", "MatMul", "Add", "Relu"],
@@ -208,7 +163,7 @@ def _merged_one_by_one(graph):
 
 @few
 @hypothesis.given(SEEDS)
-def test_chains_against_merging_one_by_one(seed):
+def test_chains_equal_naive_merging(seed):
     _, graph = _random(seed, colocated=0.0)
     graph = opgraph.make_graph(
         name="g",
@@ -252,20 +207,8 @@ def test_coarse_graph_is_exact(seed):
         assert cost == _serial_cost(graph, compute, lift(assignment, placement))
 
 
-@few
-@hypothesis.given(SEEDS)
-def test_coarsening_again_changes_nothing(seed):
-    _, graph = _random(seed)
-    once = coarsen(graph).graph
-    again, assignment, edges = coarsen(once)
-    assert assignment.tolist() == list(range(once.num_ops))
-    assert edges.tolist() == list(range(once.num_edges))
-    for field, value in vars(once).items():
-        np.testing.assert_equal(getattr(again, field), value, err_msg=field)
-
-
 @pytest.mark.parametrize("module", [np, jnp])
-def test_lift_indexes_the_last_axis(module):
+def test_lift(module):
     assignment = module.array([0, 0, 2, 1])
     placement = module.array([[5, 6, 7], [8, 9, 10]])
     lifted = lift(assignment, placement)
@@ -280,7 +223,7 @@ def test_hundred_thousand_operations():
     np.testing.assert_array_equal(np.bincount(assignment)[1:-1], 99)
 
 
-def test_an_operation_joins_the_only_one_that_it_serves():
+def test_sole_consumers_by_hand():
     """c reads a and b; d and e read c, so that a group ends there; f reads both."""
     graph = _graph(["Add"] * 6, ["ac", "bc", "cd", "ce", "df", "ef"])
     grouped = merge_sole_consumers(graph)
@@ -288,14 +231,9 @@ def test_an_operation_joins_the_only_one_that_it_serves():
     assert sorted(grouped.edges.tolist()) == [2, 3]
 
 
-def test_two_tensors_to_the_same_operation_serve_one():
-    graph = _graph(["Split", "Add", "Add"], ["ab", "ab", "bc"])
-    assert _groups(merge_sole_consumers(graph), graph) == ["abc"]
-
-
 @few
 @hypothesis.given(SEEDS)
-def test_groups_of_sole_consumers_are_the_trees_and_stay_acyclic(seed):
+def test_sole_consumers_form_trees(seed):
     _, graph = _random(seed, colocated=0.0)
     grouped = merge_sole_consumers(graph)
     opgraph.validate(grouped.graph)
@@ -307,7 +245,7 @@ def test_groups_of_sole_consumers_are_the_trees_and_stay_acyclic(seed):
     assert len(set(grouped.assignment[ends])) == len(ends) == grouped.graph.num_ops
 
 
-def test_with_fused_edges_kernels_merge_instead_of_chains():
+def test_fused_edges_merge_kernels():
     graph = _graph(["Parameter", "Conv", "Relu", "Conv", "Relu"], ["ab", "bc", "cd", "de"])
     assert _groups(coarsen(graph), graph) == ["abcde"]
     is_fused = np.array([False, True, False, True])
@@ -315,7 +253,7 @@ def test_with_fused_edges_kernels_merge_instead_of_chains():
     assert _groups(coarsen(graph, np.zeros(4, bool)), graph) == list("abcde")
 
 
-def test_a_kernel_that_another_operation_would_read_and_feed_contains_that_too():
+def test_kernels_stay_acyclic():
     """The kernel of b and d, with c between them."""
     graph = _graph(["Parameter", "Conv", "Relu", "Add"], ["ab", "bc", "bd", "cd"])
     is_fused = np.array([False, False, True, False])

@@ -35,7 +35,7 @@ def test_defaults_and_dtypes():
     assert graph.flops.dtype == np.float64
 
 
-def test_arrays_are_read_only_copies():
+def test_arrays_are_read_only():
     senders = np.array([0, 1], np.int32)
     graph = _make(senders=senders)
     senders[0] = 2
@@ -52,13 +52,7 @@ def test_arrays_are_read_only_copies():
     [
         ({"op_names": []}, "'g' has no operations"),
         ({"op_types": ["Relu"]}, "op_types has 1 entries, but op_names has 3"),
-        ({"output_shapes": [(1,)]}, "output_shapes has 1 entries, but op_names has 3"),
-        ({"flops": [1.0, 2.0]}, "flops has 2 entries, but op_names has 3"),
-        ({"weight_bytes": [1]}, "weight_bytes has 1 entries, but op_names has 3"),
-        ({"colocation": [1]}, "colocation has 1 entries, but op_names has 3"),
         ({"receivers": [1]}, "receivers has 1 entries, but senders has 2"),
-        ({"edge_bytes": [1, 2, 3]}, "edge_bytes has 3 entries, but senders has 2"),
-        ({"tensors": [1]}, "tensors has 1 entries, but senders has 2"),
         ({"senders": [[0, 1], [0, 1]]}, r"senders has shape \(2, 2\); give a flat array"),
         ({"op_names": ["a", "b", "a"]}, "several operations are named 'a'; .* rename"),
         ({"receivers": [1, 3]}, r"receivers\[1\] is 3, .* from 0 to 2"),
@@ -66,7 +60,6 @@ def test_arrays_are_read_only_copies():
         ({"receivers": [0, 2]}, "'a' feeds itself; .* drop the self loop"),
         ({"edge_bytes": [4, -8]}, r"edge_bytes\[1\] is -8; .* not negative"),
         ({"flops": [0.0, float("nan"), 0.0]}, r"flops\[1\] is nan; .* finite"),
-        ({"weight_bytes": [-1, 0, 0]}, r"weight_bytes\[0\] is -1"),
         ({"output_shapes": [(), (-1, 3), ()]}, r"operation 'b' has output shape \(-1, 3\)"),
         ({"tensors": [5, 5]}, r"edges 0 and 1 carry tensor 5 with different senders \(0 and 1\)"),
         (
@@ -75,16 +68,15 @@ def test_arrays_are_read_only_copies():
         ),
         ({"edge_bytes": [4, 8.5]}, "edge_bytes holds 8.5; give whole numbers"),
         ({"senders": np.array([0, 2**32 + 1])}, "senders holds 4294967297; .* fit int32"),
-        ({"weight_bytes": [0, float("nan"), 0]}, "weight_bytes holds nan"),
     ],
 )
-def test_mistakes_are_named_in_one_line(changes, message):
+def test_mistakes_are_named(changes, message):
     with pytest.raises(InvalidGraphError, match=message) as error:
         _make(**changes)
     assert "\n" not in str(error.value)
 
 
-def test_cycle_names_operations_on_it_only():
+def test_cycles_are_named():
     with pytest.raises(InvalidGraphError, match=r"cycle through 'b', 'c'; .* acyclic") as error:
         opgraph.make_graph(
             name="g",
@@ -98,20 +90,7 @@ def test_cycle_names_operations_on_it_only():
     assert not re.search("'[ad]'", str(error.value))
 
 
-def test_long_cycle_names_a_few():
-    n = 9
-    with pytest.raises(InvalidGraphError, match="'op0', 'op1', 'op2', 'op3' and 5 more;"):
-        opgraph.make_graph(
-            name="g",
-            op_names=[f"op{i}" for i in range(n)],
-            op_types=["Relu"] * n,
-            senders=range(n),
-            receivers=[*range(1, n), 0],
-            edge_bytes=[0] * n,
-        )
-
-
-def test_validate_checks_what_the_constructor_does_not():
+def test_validate():
     graph = helpers.diamond()
     opgraph.validate(graph)
     with pytest.raises(InvalidGraphError, match="cycle through 'op0', 'op1', 'op2', 'op3'"):

@@ -38,7 +38,7 @@ def _is_of_size(text: str) -> bool:
     return 50 <= graph.num_ops <= 3000 and small
 
 
-def test_every_architecture_of_the_zoo_is_a_family():
+def test_all_architectures_are_families():
     of_fixed_sizes = {"bert_base", "resnet50"}
     dynamic = {"decoder"}  # its graph depends on the shapes that are given
     kinds = {"chain", "fork_join", "layered", "series_parallel"}
@@ -46,7 +46,7 @@ def test_every_architecture_of_the_zoo_is_a_family():
 
 
 @pytest.mark.parametrize("name", families.names())
-def test_members_differ_by_seed_and_are_repeated_by_it(name):
+def test_members_follow_their_seed(name):
     texts = [families.draw(name, seed) for seed in range(20)]
     assert len(set(texts)) == 20
     assert texts == [families.draw(name, seed) for seed in range(20)]
@@ -54,32 +54,20 @@ def test_members_differ_by_seed_and_are_repeated_by_it(name):
 
 
 @pytest.mark.parametrize("name", families.names())
-@pytest.mark.parametrize("seed", range(2))
-def test_members_are_of_the_stated_size(name, seed):
-    assert _is_of_size(families.draw(name, seed))
+def test_sizes_of_members(name):
+    assert _is_of_size(families.draw(name, 0))
 
 
 @pytest.mark.parametrize("name", families.names())
 @pytest.mark.parametrize("highest", [False, True])
-def test_so_are_the_smallest_and_the_largest(name, highest, monkeypatch):
+def test_smallest_and_largest_members(name, highest, monkeypatch):
     monkeypatch.setattr(np.random, "default_rng", lambda seed: _Corner(highest))
     text = families.draw(name, 0)
     monkeypatch.undo()
     assert _is_of_size(text)
 
 
-@pytest.mark.parametrize("num_layers", [1, 2, 4])
-def test_many_layers_leave_few_steps(num_layers, monkeypatch):
-    draws = iter([np.log(num_layers + 0.5) / np.log(9)] + [1 - 1e-9] * 9)
-    rng = type("Generator", (), {"random": lambda self: next(draws)})()
-    monkeypatch.setattr(np.random, "default_rng", lambda seed: rng)
-    text = families.draw("nmt", 0)
-    monkeypatch.undo()
-    assert f"layers={num_layers}," in text
-    assert 2800 < _graph(text).num_ops <= 3000
-
-
-def test_an_unknown_family():
+def test_unknown_family_is_refused():
     said = "unknown family 'chains': did you mean 'chain'[?] valid: bert, "
     with pytest.raises(UserError, match=said) as error:
         families.draw("chains", 0)

@@ -10,7 +10,6 @@ from placement.instance import Instance
 from placement.pipeline import loading
 from placement.pipeline.results import bounds
 from placement.pipeline.settings import Settings
-from placement.simulators import makespan
 from placement.zoo import known_optimum, synthetic
 
 _SIZES = ("ops=7,devices=7", "ops=31,devices=2,density=0", "ops=60,devices=3,density=5")
@@ -29,9 +28,8 @@ def _build(arguments: str, seed: int = 0) -> tuple[Instance, workloads.Optimum]:
 
 
 @pytest.mark.parametrize("arguments", [*_SIZES, *_LARGER])
-@pytest.mark.parametrize("seed", range(3))
-def test_the_known_schedule_takes_exactly_the_optimum_and_fills_all_devices(arguments, seed):
-    problem, optimum = _build(arguments, seed)
+def test_known_schedule_is_optimal(arguments):
+    problem, optimum = _build(arguments)
     assert problem.value_s(optimum.placement) == optimum.value_s == 1.0
     num_devices = len(problem.devices)
     load_s = np.bincount(optimum.placement, problem.costs.compute_s[:, 0], num_devices)
@@ -39,37 +37,15 @@ def test_the_known_schedule_takes_exactly_the_optimum_and_fills_all_devices(argu
     assert (problem.costs.compute_s == problem.costs.compute_s[:, :1]).all()
 
 
-def test_the_known_schedule_respects_all_edges():
-    problem, optimum = _build("ops=60,devices=3,density=5")
-    start_s, finish_s = makespan.compute_times(
-        problem.makespan_tables, optimum.placement.astype(np.int32)[:, None]
-    )
-    graph, device = problem.graph, optimum.placement
-    delay_s = problem.edge_delay_s[
-        np.arange(graph.num_edges), device[graph.senders], device[graph.receivers]
-    ]
-    assert (delay_s > 0).any()
-    assert (start_s[graph.receivers, 0] >= finish_s[graph.senders, 0] + delay_s).all()
-
-
-@pytest.mark.parametrize("method", ["heft", "peft", "m_etf", "lns", "cpsat", "annealing"])
-def test_no_method_is_below_the_optimum(method):
+@pytest.mark.parametrize("method", ["heft", "cpsat"])
+def test_no_method_beats_the_optimum(method):
     problem, optimum = _build("ops=60,devices=3,density=5")
     solution = methods.solve(problem, method, budget=2_000, time_limit_s=20)
     assert solution.value_s >= optimum.value_s
     assert not solution.bound_s > optimum.value_s
 
 
-def test_density_is_a_percentage_of_the_admissible_pairs():
-    num_edges = [
-        _build(f"ops=100,devices=4,density={density}")[0].graph.num_edges
-        for density in (0, 10, 50, 100)
-    ]
-    assert num_edges[0] < 100  # only those that order the operations of a device
-    assert num_edges[1:3] == pytest.approx([0.1 * num_edges[3], 0.5 * num_edges[3]], rel=0.2)
-
-
-def test_seeds_differ_and_equal_texts_are_equal():
+def test_seeds():
     def read(seed: int) -> tuple[bytes, bytes]:
         problem, _ = _build("ops=60,devices=3,density=5", seed)
         return problem.costs.compute_s.tobytes(), problem.graph.senders.tobytes()
@@ -79,7 +55,7 @@ def test_seeds_differ_and_equal_texts_are_equal():
     assert len({edges for _, edges in map(read, range(3))}) == 3
 
 
-def test_a_run_has_the_devices_of_the_graph_and_the_optimum_as_its_bound(tmp_path):
+def test_optimum_bounds_a_run(tmp_path):
     text = _text("ops=60,devices=3,density=5")
     network = loading.load_network(Settings(graph=text, objective="makespan"))
     assert network.workload is not None
@@ -104,7 +80,7 @@ def test_a_run_has_the_devices_of_the_graph_and_the_optimum_as_its_bound(tmp_pat
         ("ops=2000,devices=1025", "devices=1025 is out of range"),
     ],
 )
-def test_bad_arguments_are_answered_in_one_line(arguments, said):
+def test_wrong_arguments_are_refused(arguments, said):
     with pytest.raises(UserError, match=said) as error:
         known_optimum.build(f"synthetic:family=known_optimum,{arguments}")
     assert "\n" not in str(error.value)

@@ -9,13 +9,11 @@ from placement.errors import UserError
 from placement.graphs import coarsen
 from placement.runtime.models import extract, frontend
 
-TINY = "batch=2,hidden=8,vocabulary=9"
 # Operations and edges of the full view, and of the coarse graph. Counts do not depend on widths.
 SIZES = {
     "rnnlm": ((1280, 1866), (978, 1564)),
     "nmt": ((2440, 3534), (1741, 2835)),
-    f"nmt:layers=4,{TINY}": ((4256, 6302), (3299, 5345)),
-    f"nmt:layers=8,{TINY}": ((7888, 11838), (6415, 10365)),
+    "nmt:layers=4,batch=2,hidden=8,vocabulary=9": ((4256, 6302), (3299, 5345)),
 }
 WORDS, HIDDEN = 40, 16
 
@@ -122,13 +120,7 @@ def _full_view(text: str):
     return extract.op_graph(model, name=text)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param(text, marks=pytest.mark.nightly) if "layers=8" in text else text
-        for text in SIZES
-    ],
-)
+@pytest.mark.parametrize("text", SIZES)
 def test_sizes_are_exact(text):
     graph, estimated = _full_view(text)
     coarse = coarsen.coarsen(graph).graph
@@ -138,26 +130,7 @@ def test_sizes_are_exact(text):
     assert estimated == {}
 
 
-@pytest.mark.parametrize(
-    ("name", "layers", "steps", "ops_a_step", "edges_a_step"),
-    [
-        ("rnnlm", 1, 5, 14, 21),
-        ("rnnlm", 4, 2, 14, 21),
-        ("nmt", 2, 8, 30, 46),
-        ("nmt", 5, 3, 30, 46),
-    ],
-)
-def test_a_layer_more_is_so_many_operations(name, layers, steps, ops_a_step, edges_a_step):
-    fewer, more = (
-        _full_view(f"{name}:layers={count},steps={steps},{TINY}").graph
-        for count in (layers, layers + 1)
-    )
-    cells = 2 if name == "nmt" else 1
-    assert more.num_ops - fewer.num_ops == ops_a_step * steps + 4 * cells
-    assert more.num_edges - fewer.num_edges == edges_a_step * steps + 2 * cells
-
-
-def test_widths_are_those_of_the_paper():
+def test_widths_of_the_paper():
     steps = 5
     graph, _ = _full_view(f"rnnlm:steps={steps}")
     op = dict(zip(graph.op_names, range(graph.num_ops), strict=True))
@@ -172,65 +145,16 @@ def test_widths_are_those_of_the_paper():
     )
 
 
-def test_arguments_are_the_sizes():
-    model = zoo.build("nmt:vocabulary=11,steps=4,hidden=6,batch=3,layers=2")
-    assert [(port.any_name, tuple(port.shape)) for port in model.inputs] == [
-        ("source", (4, 3)),
-        ("target", (4, 3)),
-    ]
-    outputs = [(f"probabilities{step}", (3, 11)) for step in range(4)]
-    assert [(port.any_name, tuple(port.shape)) for port in model.outputs] == outputs
-    shapes = {
-        op.get_friendly_name(): tuple(op.output(0).shape) for op in model.get_ops() if op.outputs()
-    }
-    assert shapes["decoder/lstm0/weight"] == (24, 18)
-    assert shapes["decoder/lstm1/weight"] == (24, 12)
+def test_rnnlm_equals_numpy():
+    model, words = _small("rnnlm", 2), _words(0)
+    np.testing.assert_allclose(_run(_compile(model), words), _rnnlm(model, words, 2), atol=1e-6)
 
 
-@pytest.mark.parametrize("layers", [1, 3])
-def test_rnnlm_computes_what_numpy_does(layers):
-    model, words = _small("rnnlm", layers), _words(0)
-    np.testing.assert_allclose(
-        _run(_compile(model), words), _rnnlm(model, words, layers), atol=1e-6
-    )
-
-
-@pytest.mark.parametrize("layers", [1, 2, 4])
-def test_nmt_computes_what_numpy_does(layers):
+@pytest.mark.parametrize("layers", [1, 4])
+def test_nmt_equals_numpy(layers):
     model, source, target = _small("nmt", layers), _words(0), _words(1)
     expected = _nmt(model, source, target, layers)
     np.testing.assert_allclose(_run(_compile(model), source, target), expected, atol=1e-6)
-
-
-@pytest.mark.parametrize("text", ["rnnlm:steps=3,hidden=64", "nmt:layers=2,steps=3,hidden=64"])
-def test_outputs_depend_on_the_input(text):
-    model = zoo.build(f"{text},batch=4,vocabulary=500")
-    compiled = _compile(model)
-    runs = [np.log(_run(compiled, *frontend.example_inputs(model, seed))) for seed in (0, 1)]
-    for one, two in zip(*runs, strict=True):
-        assert 0.05 < one.std() < 3.0
-        assert np.corrcoef(one.ravel(), two.ravel())[0, 1] < 0.9
-
-
-def test_a_word_changes_its_step_and_those_after():
-    compiled = _compile(_small("rnnlm", 2))
-    words = _words(0)
-    before = _run(compiled, words)
-    words[1] = (words[1] + 1) % WORDS
-    changes = [np.abs(a - b).max() for a, b in zip(before, _run(compiled, words), strict=True)]
-    assert changes[0] == 0
-    assert min(changes[1:]) > 1e-4
-
-
-def test_every_word_of_the_source_changes_the_whole_translation():
-    compiled = _compile(_small("nmt", 2))
-    source, target = _words(0), _words(1)
-    before = _run(compiled, source, target)
-    for step in range(3):
-        changed = source.copy()
-        changed[step] = (source[step] + 1) % WORDS
-        after = _run(compiled, changed, target)
-        assert all(np.abs(a - b).max() > 1e-4 for a, b in zip(before, after, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -239,11 +163,10 @@ def test_every_word_of_the_source_changes_the_whole_translation():
         ("rnnlm:depth=2", "unknown argument 'depth'"),
         ("rnnlm:layers=two", "gives layers as 'two'"),
         ("rnnlm:layers=0", "gives layers as '0'"),
-        ("rnnlm:layers=-1", "gives layers as '-1'"),
         ("rnnlm:steps=1.5", "gives steps as '1.5'"),
     ],
 )
-def test_errors_name_the_arguments_and_their_defaults(text, said):
+def test_wrong_arguments_are_refused(text, said):
     with pytest.raises(UserError, match=said) as error:
         zoo.build(text)
     message = str(error.value)
@@ -252,17 +175,12 @@ def test_errors_name_the_arguments_and_their_defaults(text, said):
     assert "\n" not in message
 
 
-@pytest.mark.parametrize("text", ["nmt:", "nmt:layers", "nmt:layers=", "nmt:=2", "nmt:layers=2,"])
-def test_a_malformed_argument(text):
+@pytest.mark.parametrize("text", ["nmt:", "nmt:layers", "nmt:=2"])
+def test_malformed_arguments(text):
     with pytest.raises(UserError, match="KEY=VALUE"):
         zoo.build(text)
 
 
-def test_an_argument_given_twice():
-    with pytest.raises(UserError, match="'layers' twice"):
-        zoo.build("nmt:layers=2,layers=4")
-
-
-def test_a_network_without_arguments_takes_none():
+def test_networks_without_arguments():
     with pytest.raises(UserError, match=r"unknown argument 'layers'.*defaults: none"):
         zoo.build("resnet50:layers=3")

@@ -11,7 +11,7 @@ def _build(family: str, sizes: str = "size=8,shards=2") -> OpGraph:
     return synthetic.build(f"synthetic:family=sharded_{family},{sizes}")
 
 
-def test_a_product_has_a_matmul_for_every_triple_of_blocks_and_a_sum_for_every_block():
+def test_products_of_blocks():
     graph = _build("chain")
     types = np.array(graph.op_types)
     assert {t: int((types == t).sum()) for t in set(types)} == {
@@ -31,7 +31,7 @@ def test_a_product_has_a_matmul_for_every_triple_of_blocks_and_a_sum_for_every_b
 
 
 @pytest.mark.parametrize("family", ["chain", "ffn", "transformer"])
-def test_the_work_does_not_depend_on_the_shards(family):
+def test_shards_keep_the_work(family):
     def matmul_flops(shards: int) -> float:
         graph = _build(family, f"size=24,shards={shards},layers=2")
         dag.topological_order(graph)
@@ -46,7 +46,7 @@ def test_the_work_does_not_depend_on_the_shards(family):
         assert matmul_flops(3) == pytest.approx(2 * 2 * 24**3 * (4 + 2 / 3 + 8))
 
 
-def test_a_row_of_blocks_waits_for_its_statistic():
+def test_rows_wait_for_statistics():
     graph = _build("ffn")
     types = np.array(graph.op_types)
     last = np.flatnonzero(types == "Softmax")
@@ -64,7 +64,7 @@ def test_a_row_of_blocks_waits_for_its_statistic():
         ("layers=0", "layers as '0'"),
     ],
 )
-def test_bad_arguments_are_answered_in_one_line(sizes, said):
+def test_wrong_arguments_are_refused(sizes, said):
     with pytest.raises(UserError, match=said) as error:
         _build("chain", sizes)
     assert "\n" not in str(error.value)

@@ -7,15 +7,12 @@ from placement import zoo
 from placement.errors import UserError
 from placement.runtime.models import extract
 from placement.types import OpGraph
-from placement.zoo import layers
 
 # Depth -> operations of a block, blocks, blocks with a projection, and the 10^9 multiply-adds that
 # torchvision's table of models states.
 RESNETS = {
     18: (15, 8, 3, 1.81),
-    34: (15, 16, 3, 3.66),
     50: (22, 16, 4, 4.09),
-    101: (22, 33, 4, 7.80),
     152: (22, 50, 4, 11.51),
 }
 SMALL = (
@@ -41,7 +38,7 @@ def _shape(graph: OpGraph, name: str) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("depth", RESNETS)
-def test_resnets_are_the_published_ones(depth):
+def test_resnets_match_publications(depth):
     graph = _graph(f"resnet:depth={depth}")
     ops, blocks, projections, multiply_adds = RESNETS[depth]
     assert graph.num_ops == 20 + ops * blocks + 6 * projections
@@ -51,14 +48,7 @@ def test_resnets_are_the_published_ones(depth):
     assert weighted == depth + projections
 
 
-def test_two_streams_are_two_resnets():
-    one, two = (_graph(f"{name}:depth=34,size=64,width=25") for name in ("resnet", "two_stream"))
-    assert two.num_ops == 2 * one.num_ops + 5  # two softmax, the sum, a half and its Convert, mean
-    in_stem = (_shape(one, "conv1/conv"), _shape(two, "temporal/conv1/conv"))
-    assert in_stem == ((1, 16, 32, 32),) * 2
-
-
-def test_channels_are_a_share_of_the_papers():
+def test_width_scales_channels():
     full, half = (_graph(f"resnet:depth=50,size=64,width={width}") for width in (100, 50))
     assert full.op_names == half.op_names
     stem = full.flops[full.op_names.index("conv1/conv")]
@@ -67,20 +57,10 @@ def test_channels_are_a_share_of_the_papers():
     assert _flops(half, "Convolution") == expected
 
 
-def test_shares_of_channels_are_even():
-    assert [layers.scaled(80, percent) for percent in (100, 50, 33, 2, 150)] == [80, 40, 26, 2, 120]
-
-
-def test_convolutions_grow_with_the_image():
+def test_size_scales_images():
     small, large = (_graph(f"resnet:depth=18,width=25,size={size}") for size in (64, 128))
     assert _flops(large, "Convolution") == 4 * _flops(small, "Convolution")
     assert _shape(large, "layer4/1/relu") == (1, 128, 4, 4)
-
-
-@pytest.mark.parametrize(("size", "last"), [(75, 1), (106, 1), (107, 2), (299, 8)])
-def test_inception_ends_with_so_many_pixels(size, last):
-    graph = _graph(f"inception_v3:size={size},width=25")
-    assert _shape(graph, "Mixed_7c/concat") == (1, 512, last, last)
 
 
 def test_inception_module_by_module():
@@ -96,7 +76,7 @@ def test_inception_module_by_module():
 
 @pytest.mark.parametrize(
     ("num_layers", "hidden", "heads", "length", "batch"),
-    [(1, 12, 3, 5, 1), (2, 32, 4, 16, 3), (24, 32, 1, 4, 1), (2, 33, 11, 600, 1)],
+    [(1, 12, 3, 5, 1), (2, 32, 4, 16, 3)],
 )
 def test_bert_layer_by_layer(num_layers, hidden, heads, length, batch):
     sizes = f"layers={num_layers},hidden={hidden},heads={heads},length={length},batch={batch}"
@@ -113,24 +93,18 @@ def test_bert_layer_by_layer(num_layers, hidden, heads, length, batch):
     assert _shape(graph, "embeddings/word/weight") == (40, hidden)
 
 
-def test_bert_base_is_a_bert():
+def test_bert_base():
     ours, base = _graph("bert:layers=12,hidden=768,heads=12,length=128"), _graph("bert_base")
     assert ours.op_names == base.op_names
     np.testing.assert_array_equal(ours.flops, base.flops)
 
 
 @pytest.mark.parametrize("text", SMALL)
-def test_work_is_proportional_to_the_batch(text):
+def test_batch_scales_work(text):
     one, three = _graph(text), _graph(f"{text},batch=3")
     assert one.op_names == three.op_names
     np.testing.assert_array_equal(three.flops, 3 * one.flops)
     np.testing.assert_array_equal(three.weight_bytes, one.weight_bytes)
-
-
-def test_weights_of_an_odd_number_of_inputs_are_not_zero():
-    model = zoo.build("bert:layers=1,hidden=9,heads=3,length=4,vocabulary=7")
-    (weight,) = (op for op in model.get_ops() if op.get_friendly_name() == "pooler/dense/weight")
-    assert (np.abs(weight.data) > 1e-3).mean() > 0.9
 
 
 @pytest.mark.parametrize(
@@ -146,13 +120,8 @@ def test_weights_of_an_odd_number_of_inputs_are_not_zero():
         ("rnnlm:hidden=1000000000000", "does not fit in memory; give smaller sizes"),
     ],
 )
-def test_impossible_sizes(text, said):
+def test_impossible_sizes_are_refused(text, said):
     with pytest.raises(UserError, match=said) as error:
         zoo.build(text)
     assert str(error.value).startswith(f"graph {text!r}")
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("text", ["inception_v3:size=75", "inception_v3:width=4", "resnet:width=2"])
-def test_the_sizes_that_errors_name_are_possible(text):
-    assert _graph(text).num_ops in (396, 728)

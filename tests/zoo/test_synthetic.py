@@ -11,7 +11,6 @@ from placement.types import OpGraph
 from placement.zoo import synthetic
 
 FAMILIES = ("chain", "fork_join", "layered", "series_parallel")
-WITH_WIDTH = ("fork_join", "layered")
 
 
 def _build(family: str, ops: int, seed: int = 0, more: str = "") -> OpGraph:
@@ -49,8 +48,8 @@ def _is_series_parallel(graph: OpGraph) -> bool:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("ops", [*range(2, 40), 1000, 20_000])
-def test_one_source_one_sink_and_exactly_as_many_operations_as_asked_for(family, ops):
+@pytest.mark.parametrize("ops", [2, 3, 7, 38, 1000])
+def test_sizes_are_exact(family, ops):
     graph = _build(family, ops, seed=ops)
     num_inputs, num_readers = _degrees(graph)
     assert graph.num_ops == ops
@@ -60,17 +59,11 @@ def test_one_source_one_sink_and_exactly_as_many_operations_as_asked_for(family,
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_equal_texts_give_equal_graphs_and_seeds_differ(family):
+def test_seeds(family):
     graph = _build(family, 300)
     _assert_equal(graph, _build(family, 300))
     assert graph.flops.tolist() != _build(family, 300, seed=1).flops.tolist()
     assert graph.name == f"synthetic:family={family},ops=300,seed=0"
-
-
-@pytest.mark.parametrize("family", ["fork_join", "layered", "series_parallel"])
-def test_seeds_change_the_structure(family):
-    edges = {_build(family, 300, seed).senders.tobytes() for seed in range(3)}
-    assert len(edges) == 3
 
 
 def test_defaults():
@@ -79,13 +72,7 @@ def test_defaults():
         _assert_equal(synthetic.build(text), expected)
 
 
-def test_chain():
-    graph = _build("chain", 50)
-    assert graph.num_edges == 49
-    assert dag.levels(graph).tolist() == list(range(50))
-
-
-@pytest.mark.parametrize("width", [1, 2, 5])
+@pytest.mark.parametrize("width", [1, 5])
 def test_fork_join(width):
     graph = _build("fork_join", 2000, 0, f",width={width}")
     num_inputs, num_readers = _degrees(graph)
@@ -101,8 +88,8 @@ def test_fork_join(width):
     assert _is_series_parallel(graph)
 
 
-@pytest.mark.parametrize("width", [1, 4, 16])
-def test_layered(width):
+def test_layered():
+    width = 4
     graph = _build("layered", 2000, 0, f",width={width}")
     level = dag.levels(graph)
     sizes = np.bincount(level)
@@ -115,17 +102,16 @@ def test_layered(width):
     assert len(pairs) == graph.num_edges
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_series_parallel(seed):
-    graph = _build("series_parallel", 2000, seed)
+def test_series_parallel():
+    graph = _build("series_parallel", 2000)
     assert _is_series_parallel(graph)
-    assert not _is_series_parallel(_build("layered", 200, seed))
+    assert not _is_series_parallel(_build("layered", 200))
     # Even odds: of three edges one comes with a detour.
     assert 1.4 < graph.num_edges / graph.num_ops < 1.6
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_what_operations_are(family):
+def test_operations(family):
     graph = _build(family, 20_000)
     types, (num_inputs, _) = np.array(graph.op_types), _degrees(graph)
     assert set(graph.op_types) <= set(features.OP_TYPES) - {"other"}
@@ -148,14 +134,6 @@ def test_what_operations_are(family):
         assert decades.std() == pytest.approx(3 / 12**0.5, rel=0.1)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_edges_carry_their_senders_output(family):
-    graph = _build(family, 500)
-    sizes = np.array([4 * np.prod(shape) for shape in graph.output_shapes])
-    np.testing.assert_array_equal(graph.edge_bytes, sizes[graph.senders])
-    assert len(set(graph.edge_bytes.tolist())) > 5
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -174,15 +152,7 @@ def test_edges_carry_their_senders_output(family):
         ("synthetic:ops=5,ops=6", "'ops' twice"),
     ],
 )
-def test_errors_say_what_is_valid(text, said):
+def test_wrong_arguments_are_refused(text, said):
     with pytest.raises(UserError, match=said) as error:
         synthetic.build(text)
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("family", WITH_WIDTH)
-def test_a_width_beyond_the_operations_is_one_stage(family):
-    graph = _build(family, 10, 0, ",width=1000000000")
-    assert graph.num_ops == 10
-    assert dag.levels(graph).max() <= 9
-    assert _degrees(graph)[1][0] > 1
