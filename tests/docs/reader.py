@@ -1,4 +1,4 @@
-"""A reader who follows a page: runs its commands and its code, in one directory, in order.
+"""A reader who follows a page: its commands and its code, in one directory, in order.
 
 Each runs in a process that a server forks, which has loaded JAX and OpenVINO and started no thread;
 `tests.experiments.command` shares that server. The processor is one without bf16, whatever it
@@ -13,8 +13,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from placement.learning import batched
-from placement.pipeline.results import advice
+from placement import arguments
+from placement.pipeline import method_runs
+from placement.pipeline.settings import Settings
 from placement.runtime import devices
 from tests.docs import pages
 from tests.docs.pages import Block
@@ -30,8 +31,7 @@ class Reader:
     def __init__(
         self,
         directory: Path,
-        smaller: tuple[str, ...],
-        otherwise: dict[str, tuple[str, ...]],
+        run: dict[str, tuple[str, ...]],
         not_run: dict[str, str],
         smaller_code: dict[str, str],
     ):
@@ -39,14 +39,13 @@ class Reader:
 
         Args:
           directory: to work in.
-          smaller: flags appended to every command that has a configuration.
-          otherwise: flags appended to commands by their work directory.
+          run: flags appended to commands by their work directory; of commands with other
+            directories only the flags and methods are checked.
           not_run: blocks that nothing can run, by their first line, and why.
           smaller_code: replacements in code and in the output that a page promises exactly.
         """
         self._directory = directory
-        self._smaller = smaller
-        self._otherwise = otherwise
+        self._run = run
         self._not_run = not_run
         self._smaller_code = smaller_code
         self._printed: dict[str, str] = {}
@@ -88,12 +87,13 @@ class Reader:
                 ["make", "--dry-run", *words[1:]], cwd=pages.ROOT, capture_output=True, text=True
             )
             return done.returncode, done.stdout, done.stderr
-        assert words[:3] == _ENTRY, f"{words} is no command that a page may have"
+        assert words[:3] == _ENTRY, f"{words} is not a command that a page may have"
         flags = words[3:]
-        if any(flag.startswith("--config=") for flag in flags):
-            workdir = next(flag for flag in flags if flag.startswith("--workdir="))
-            flags += [*self._smaller, *self._otherwise.get(workdir.removeprefix("--workdir="), ())]
-        return self._fork(_run_command, flags)
+        workdirs = [f.partition("=")[2] for f in flags if f.startswith("--workdir=")]
+        is_run = all(workdir in self._run for workdir in workdirs)
+        if is_run and any(flag.startswith("--config=") for flag in flags):
+            flags += self._run[workdirs[0]]
+        return self._fork(_run_command if is_run else _check_command, flags)
 
     def _code(self, block: Block) -> str:
         """What code prints; code with a name is saved under it, for later code to import."""
@@ -127,8 +127,6 @@ def _redirected(
     os.environ["COLUMNS"] = "120"
     command.prepare(plots=False)
     devices._host_precisions = lambda core: ("f32",)  # a processor without bf16
-    advice._MEASURE_S = 0.2
-    batched._WALK = 2
     target(*args)
 
 
@@ -137,6 +135,21 @@ def _run_command(flags: list[str]) -> None:
     from experiments import main
 
     main.cli()
+
+
+def _check_command(flags: list[str]) -> None:
+    """Parses the flags, and checks the settings and the methods."""
+    from experiments import main
+
+    def check_settings() -> None:
+        settings = Settings.from_mapping(main._CONFIG.value)
+        is_place = main._TASK.value in ("place", "pretrain")
+        methods = settings.method if is_place else settings.methods
+        for method in [] if methods == "all" else arguments.split_list(methods):
+            method_runs.check(method, settings.objective)
+
+    main._run = check_settings
+    _run_command(flags)
 
 
 def _run_code(text: str, page: str) -> None:

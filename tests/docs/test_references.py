@@ -108,26 +108,14 @@ def _wrong(page: str) -> Iterator[tuple[str, int]]:
 
 
 @every_page
-def test_whatever_a_page_names_is_there(page):
+def test_named_things_exist(page):
     wrong = {f"{page}:{line}: {name}" for name, line in _wrong(page)}
     assert not wrong
 
 
-@pytest.mark.parametrize(
-    ("page", "text"),
-    [
-        ("README.md", "placement/policies/hsdg.py"),
-        ("README.md", "sumary.json"),
-        ("README.md", "reports/"),
-        ("docs/DEPLOY.md", "docs/POLICY.md"),
-    ],
-)
-def test_a_file_that_is_not_there_is_noticed(page, text):
-    assert _FILE.fullmatch(text)
-    assert _missing_file(page, text)
-
-
-def test_a_link_a_flag_and_a_module_that_are_not_there_are_noticed():
+def test_missing_names_are_noticed():
+    assert _missing_file("README.md", "placement/policies/hsdg.py")
+    assert _missing_file("README.md", "sumary.json")
     assert _missing_link("README.md", "docs/NOWHERE.md")
     assert _missing_link("README.md", "docs/DEVICES.md#the-mode")
     assert not _missing_link("README.md", "docs/DEVICES.md#the-model")
@@ -138,7 +126,7 @@ def test_a_link_a_flag_and_a_module_that_are_not_there_are_noticed():
     assert list(_missing_names("RECIPE_TABLE")) == ["RECIPE_TABLE"]
 
 
-def test_commands_within_lines_exist():
+def test_inline_commands_exist():
     """`make` targets, benchmarks and test folders that are named in passing."""
     targets = re.findall(r"^(\w+):", (pages.ROOT / "Makefile").read_text(), re.MULTILINE)
     named = [text for page in pages.PAGES for text, _ in pages.code(page)]
@@ -154,7 +142,7 @@ def test_commands_within_lines_exist():
     assert sum(text.startswith("make") for text in named) > 2
 
 
-def test_tables_name_all_that_there_is():
+def test_tables_are_complete():
     readme, experiments = "README.md", "docs/EXPERIMENTS.md"
     assert _listed(readme, "method", "what") == set(method_runs.names())
     assert _listed(readme, "objective") == set(simulators.OBJECTIVES)
