@@ -15,15 +15,7 @@ from tests import helpers
 from tests.simulators import reference
 
 
-def test_an_instance_is_made_once_of_a_problem():
-    instance = helpers.random_problem()
-    assert Instance.from_problem(instance) is instance
-    made = Instance.from_problem(Problem(*instance))
-    assert isinstance(made, Problem)
-    assert made.graph is instance.graph
-
-
-def test_derivations_are_computed_once_and_read_only():
+def test_derivations_are_cached():
     instance = helpers.random_problem()
     order = instance.topological_order
     assert instance.topological_order is order

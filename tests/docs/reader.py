@@ -32,7 +32,6 @@ class Reader:
         self,
         directory: Path,
         run: dict[str, tuple[str, ...]],
-        not_run: dict[str, str],
         smaller_code: dict[str, str],
     ):
         """Reads nothing yet.
@@ -41,12 +40,10 @@ class Reader:
           directory: to work in.
           run: flags appended to commands by their work directory; of commands with other
             directories only the flags and methods are checked.
-          not_run: blocks that nothing can run, by their first line, and why.
           smaller_code: replacements in code and in the output that a page promises exactly.
         """
         self._directory = directory
         self._run = run
-        self._not_run = not_run
         self._smaller_code = smaller_code
         self._printed: dict[str, str] = {}
 
@@ -62,8 +59,6 @@ class Reader:
                 _compare(block, printed)
             elif block.language == "python":
                 printed = self._code(block)
-            else:
-                assert block.text.splitlines()[0].strip() in self._not_run, f"{block} is not run"
 
     def _smaller_block(self, block: Block) -> Block:
         if block.language not in ("python", "text"):

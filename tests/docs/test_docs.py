@@ -3,7 +3,7 @@
 The commands of `RUN` run as written but with less to do; of all others the flags and the methods
 are checked. Blocks of one page run in order in one directory; pages that measure share theirs. A
 block of `text exact` is what the block before it prints, and one of `text output` the same but for
-its numbers, with '...' for any lines. All that is not as written stands in the tables here.
+its numbers, with '...' for any lines; other blocks of text are not run.
 """
 
 import importlib
@@ -33,52 +33,12 @@ SMALLER_CODE = {
     **{"time_limit_s=5.0, measure_s=2.0": "time_limit_s=1.0, measure_s=0.2"},
 }
 
-# Blocks that nothing can run, by their first line.
-NOT_RUN = {
-    "python -m experiments.main --config=hsdag --workdir=runs/many \\": "it is for several hosts",
-    "runtime: devices, clocks  |  the core: arrays in, arrays out            |  reporting: files": (
-        "a picture"
-    ),
-    "types -> graphs -> costs -> simulators -> instance -> analysis, policies, solvers -> "
-    "learning, search -> methods -> pipeline -> cli": "a formula",
-    "devices, errors -> models -> execution -> measurement -> deployment, cluster": "a formula",
-    "ray start --head --port=6379": "machines that a test has not",
-    "python -m experiments.main --config.graph=model.onnx --config.devices=precisions \\": (
-        "it is for processors with bf16"
-    ),
-    "python -m experiments.main --config=configs/quickstart.py --config.graph=model.onnx \\": (
-        "it is for machines with a GPU"
-    ),
-    "python -m experiments.main --config=configs/quickstart.py --config.graph=resnet50 \\": (
-        "it takes minutes; tests/pipeline/tasks/test_memory.py runs a smaller model"
-    ),
-    "python -m experiments.main --config=configs/quickstart.py --config.graph=two_stream \\": (
-        "it takes minutes; a test of pretraining runs a smaller model"
-    ),
-    "python -m experiments.main --config=configs/reproduce_hierarchical.py --task=compare \\": (
-        "it takes half an hour"
-    ),
-    "pip install -e '.[gpu]'": "it is for machines with a GPU",
-    "tensorboard --logdir=runs/watched/tensorboard": "TensorBoard is not installed",
-    'placement place model.onnx --input-shapes "images:1,3,224,224;ids:1,128"': "an example",
-    "host left out: lab3: processor Intel(R) Core(TM) Ultra 7 155H, not Intel(R) Core(TM) Ultra 7"
-    " 258V": "an example",
-    "python -m experiments.suite list": "tests of the command run it",
-    "python -m experiments.tables audit": "it takes hours; tests of the audit run a part",
-    "python -m experiments.examples.ppo": "tests of the examples run them",
-    "cd runs/mine/deploy": "a test of the loader compiles and runs it",
-    "refused on the devices here:": "an example",
-    'placement place dyn.xml --input-shapes "image:4,3,32,32" --devices host': "an example",
-    "server_cpu: 0.181 of the peak, 367 us to launch": "held by a test of the benchmark",
-    "compute_s = launch_s + max(flops / flop_per_s[class], moved_bytes / bytes_per_s)": "a formula",
-}
-
 # These follow one another: the tutorial makes the model and the run that the others go on with.
 MEASURING = ("docs/TUTORIAL.md", "README.md", "docs/DEPLOY.md", "docs/EXPERIMENTS.md")
 
 
 def _reader(directory: Path) -> Reader:
-    return Reader(directory, RUN, NOT_RUN, SMALLER_CODE)
+    return Reader(directory, RUN, SMALLER_CODE)
 
 
 @pytest.mark.alone
@@ -115,16 +75,15 @@ def test_commands_need_no_bf16():
     ("text", "said"),
     [
         ("```sh\npython -m experiments.main --task=plaice\n```", "plaice"),
-        ("```sh\nrm -r runs\n```", "no command"),
+        ("```sh\nrm -r runs\n```", "is not a command"),
         ("```python\n1 / 0\n```", "page.md:2"),
         ("```python\nprint('a 1')\n```\n\n```text output\nb 1\n```", "not what is printed"),
-        ("```text\na formula\n```", "page.md:2 is not run"),
     ],
 )
 def test_wrong_blocks_are_noticed(text, said, tmp_path, monkeypatch):
     (tmp_path / "page.md").write_text(f"{text}\n")
     monkeypatch.setattr(pages, "ROOT", tmp_path)
-    reader = Reader(tmp_path, RUN, NOT_RUN, {})
+    reader = Reader(tmp_path, RUN, {})
     pages.tokens.cache_clear()
     with pytest.raises(AssertionError, match=said):
         reader.follow("page.md")
@@ -137,7 +96,7 @@ def test_numbers_of_output_may_differ(tmp_path, monkeypatch):
     )
     monkeypatch.setattr(pages, "ROOT", tmp_path)
     pages.tokens.cache_clear()
-    Reader(tmp_path, RUN, NOT_RUN, {}).follow("page.md")
+    Reader(tmp_path, RUN, {}).follow("page.md")
 
 
 def test_tables_here_are_used():
@@ -145,7 +104,6 @@ def test_tables_here_are_used():
     shell = [block for block in blocks if block.language in ("sh", pages.INDENTED)]
     words = {word for block in shell for words in pages.commands(block) for word in words}
     assert {f"--workdir={workdir}" for workdir in RUN} <= words
-    assert set(NOT_RUN) <= {block.text.splitlines()[0].strip() for block in blocks}
     assert set(MEASURING) <= set(pages.PAGES)
 
 
