@@ -1,22 +1,17 @@
 """Benchmarks of speed and of solution quality; each compares its alternatives within one run.
 
-    python -m experiments.benchmarks search [SECONDS ...]
     python -m experiments.benchmarks simulators
     python -m experiments.benchmarks scale [OPERATIONS ...]
     python -m experiments.benchmarks unseen POLICY
-    python -m experiments.benchmarks compile [METHOD ...]
 
-The module of the same name describes each benchmark; `compile` is described in
-`experiments.benchmarks.compilation`.
+The module of the same name describes each benchmark.
 """
 
 import sys
 from collections.abc import Callable
 
 from experiments.benchmarks import (
-    compilation,
     scale,
-    search,
     simulators,
     unseen,
 )
@@ -24,13 +19,11 @@ from placement.errors import UserError
 from placement.pipeline.console import faults
 
 BENCHMARKS: dict[str, Callable[..., None]] = {
-    "search": search.run,
     "simulators": simulators.run,
     "scale": scale.run,
     "unseen": unseen.run,
-    "compile": compilation.run,
 }
-_WITH_ARGUMENTS = ("search", "scale", "unseen", "compile")
+_WITH_ARGUMENTS = ("scale", "unseen")
 
 
 def main(argv: list[str]) -> None:

@@ -189,11 +189,9 @@ def evaluate(problems: tuple[str, ...], methods: tuple[str, ...] = ()) -> Result
 
 
 @functools.cache
-def compute_means(
-    problems: tuple[str, ...], methods: tuple[str, ...] = ()
-) -> dict[str, list[Interval]]:
+def compute_means(problems: tuple[str, ...]) -> dict[str, list[Interval]]:
     """Returns geometric means by method, at each of the `POINTS`; the lowest warm mean first."""
-    scores = evaluate(problems, methods).scores
+    scores = evaluate(problems).scores
     means = {m: [statistics.geometric_mean(s) for s in scores[m]] for m in scores}
     return dict(sorted(means.items(), key=lambda item: item[1][1].value))
 
@@ -207,16 +205,17 @@ def _list_means() -> Grid:
     ]
 
 
-def _summarise(problems: tuple[str, ...], methods: tuple[str, ...] = ()) -> Grid:
+def _summarise() -> Grid:
     """Returns a row of means, speeds and sizes for each method, the lowest mean first."""
-    results = evaluate(problems, methods)
+    problems = list_problems()
+    results = evaluate(problems)
     header = ["method", "seeds"]
     for name in POINTS:
         header += [f"{name}: mean", "interquartile mean"]
     header += [f"{POINTS[1]}: of the best single device"]
     header += ["evaluations a second", "parameters", "s to compile"]
     rows = []
-    for method, means in compute_means(problems, methods).items():
+    for method, means in compute_means(problems).items():
         scores = results.scores[method]
         counts = [str(min(map(len, by_problem))) for by_problem in scores]
         row = [f"`{method}`", ", ".join(counts) if len({*counts}) > 1 else counts[0]]
@@ -242,32 +241,6 @@ def _relate(results: Results, method: str, other: str, point: int) -> Interval:
     """Returns the geometric mean of a method's scores over those of another, seed by seed."""
     pairs = zip(results.scores[method][point], results.scores[other][point], strict=True)
     return statistics.geometric_mean([scores / others for scores, others in pairs])
-
-
-def _summarise_families() -> Grid:
-    """Returns the geometric mean of each method on each family, at the second point."""
-    results = evaluate(list_problems())
-    families_by_name = {entry.name: entry.family for entry in suite.list_entries()}
-    families = [families_by_name[problem] for problem in results.problems]
-    methods = compute_means(results.problems)
-    header, rows = ["method"], [[f"`{method}`"] for method in methods]
-    for family in dict.fromkeys(families):
-        header.append(f"{family} ({families.count(family)})")
-        for row, method in zip(rows, methods, strict=True):
-            pairs = zip(results.scores[method][1], families, strict=True)
-            mean = statistics.geometric_mean([scores for scores, name in pairs if name == family])
-            row.append(f"{mean.value:.3f}")
-    return header, rows
-
-
-def _summarise_pairs() -> Grid:
-    """Returns the probabilities that a run of `MAIN` is better than one of each method."""
-    results, points = evaluate(list_problems()), range(len(POINTS))
-    return ["method", *(f"`{MAIN}` is better, {point}" for point in POINTS)], [
-        [f"`{method}`", *(results.probability(MAIN, method, p).write(2) for p in points)]
-        for method in compute_means(results.problems)
-        if method != MAIN
-    ]
 
 
 def _summarise_parts() -> Grid:
@@ -310,11 +283,7 @@ def _judge_conclusions() -> Grid:
 
 TABLES = {
     "methods": _list_means,
-    "audit": lambda: _summarise(list_problems()),
-    "audit_families": _summarise_families,
-    "audit_pairs": _summarise_pairs,
+    "audit": _summarise,
     "audit_parts": _summarise_parts,
     "audit_conclusions": _judge_conclusions,
-    "audit_newest": lambda: _summarise(list_problems(split=""), COMPARED),
-    "audit_sharded": lambda: _summarise(list_problems(SHARDED, ""), COMPARED),
 }

@@ -9,7 +9,7 @@ from typing import Any
 from experiments.benchmarks import scale, unseen
 from experiments.benchmarks.cells import Cell
 from experiments.benchmarks.scale import Phase
-from experiments.tables import audit, objectives, papers, stored
+from experiments.tables import audit, papers, stored
 from experiments.tables.audit import Grid
 from placement import methods as methods_lib
 from placement.pipeline.results import advice
@@ -184,19 +184,6 @@ def read_unseen_families() -> Grid:
     return ["family", "best single device", "HEFT", "untrained", "`zero_shot`"], rows
 
 
-def read_objectives() -> Grid:
-    """Reads the bytes that placements of several objectives cut, and their makespans."""
-    header = ["graph", "placement", "MB cut", "makespan", "after a search from there"]
-    results = [objectives.Result(*row) for row in stored.read_json("objectives", stored.PRINTED)]
-    return header, [
-        [
-            *(result.graph, result.title, f"{result.cut_bytes / 1e6:.2f}"),
-            *(f"{s / result.single_s:.3f}" for s in (result.makespan_s, result.refined_s)),
-        ]
-        for result in results
-    ]
-
-
 def read_workloads(kind: str) -> Grid:
     """Reads the value, seconds and status of each solver on each workload."""
     results: dict[str, dict[str, list[str]]] = {}  # by workload and method
@@ -247,7 +234,6 @@ TABLES: dict[str, Callable[[], Grid]] = {
     **audit.TABLES,
     "ablation": partial(read_scores, "ablation", ["hsdag:variant=paper"]),
     "hierarchical": partial(read_comparison, [*_PLANNER, *stored.find("hierarchical*-exact")]),
-    "planner_quick": partial(read_comparison, ["planner_quick"], ["reduction"]),
     "published_planner": partial(papers.read_published, "hierarchical_planner", _PLANNER),
     "published_random_groups": partial(
         papers.read_published, "hierarchical_random_groups", _PLANNER
@@ -255,10 +241,6 @@ TABLES: dict[str, Callable[[], Grid]] = {
     "planner_search": partial(read_comparison, stored.find("hierarchical*-search"), ["reduction"]),
     "conclusions": partial(papers.read_conclusions, _PLANNER),
     "hsdag": partial(read_report, "hsdag", "reduction", ["bound", "gap of the best"]),
-    "specifications": partial(
-        read_scores, "specifications", ["hsdag:variant=untrained", "scheduler"]
-    ),
-    "objectives": read_objectives,
     "scale": partial(read_phases, stored.find("scale-*")),
     "scale_methods": partial(read_comparison, ["large_methods"], ["reduction"]),
     "precisions": partial(read_precisions, stored.find("precisions-*"), "graph_cut"),

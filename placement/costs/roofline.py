@@ -143,7 +143,7 @@ SPECS: dict[str, DeviceSpec] = {
             link_bytes_per_s=math.inf,
         ),
         # For the next two, the fraction of the peak and the launch time are fitted to published run
-        # times of training steps (`experiments.tables.server`).
+        # times of training steps (docs/DEVICES.md).
         DeviceSpec(
             kind="server_cpu",
             summary="a server of 2018: Intel Xeon E5-2699 v3 (Haswell), 18 cores, TensorFlow 1",

@@ -69,7 +69,7 @@ class CostFeatures(NamedTuple):
     unit_s: Array  # float32 []: the median operation's mean time; the unit of the other times
     optimistic_cost: Array  # float32 [N, D]: PEFT's, in units
     op: Array  # float32 [N, 8]: costs of an operation and its position in the graph
-    device: Array  # float32 [D, 7]: properties of a device; [D, D]: its number only
+    device: Array  # float32 [D, 7]: properties of a device
     memory: Array  # float32 [N]: an operation's share of the graph's memory
     capacity: Array  # float32 [D]: over the graph's memory
 
@@ -110,19 +110,14 @@ def cost_view(problem: Instance, num_nodes: int, num_edges: int) -> CostView[Any
     )
 
 
-def cost_feature_view(
-    problem: Instance, num_nodes: int, num_edges: int, *, specifications: bool = True
-) -> CostView[CostFeatures]:
+def cost_feature_view(problem: Instance, num_nodes: int, num_edges: int) -> CostView[CostFeatures]:
     """Computes the padded costs of a problem and their features, on the host.
 
     Args:
       problem: the graph that the policy places, with its costs.
       num_nodes: padded number of nodes of the policy's graph.
       num_edges: its padded number of edges.
-      specifications: False withholds the differences between devices. All devices then have the
-        mean costs, and a device's only feature is its number, so parameters are for D devices.
     """
-    problem = problem if specifications else _average_devices(problem)
     graph, costs = problem.graph, problem.costs
     compute_s = np.asarray(costs.compute_s, np.float64)
     mean_s = ranks.finite_mean(compute_s)
@@ -134,13 +129,12 @@ def cost_feature_view(
     optimistic_cost = np.where(np.isfinite(optimistic_cost), optimistic_cost, 0.0)
     memory_bytes = np.asarray(costs.memory_bytes, np.float64)
     total_bytes = memory_bytes.sum() or 1.0
-    device = _device_features(problem, unit_s) if specifications else np.eye(compute_s.shape[1])
     rows = (0, num_nodes - graph.num_ops)
     features = CostFeatures(
         unit_s=np.asarray(unit_s),
         optimistic_cost=np.pad(optimistic_cost, (rows, (0, 0))),
         op=np.pad(_op_features(problem, unit_s), (rows, (0, 0))),
-        device=device,
+        device=_device_features(problem, unit_s),
         memory=np.pad(memory_bytes / total_bytes, rows),
         capacity=np.asarray(costs.capacity_bytes, np.float64) / total_bytes,
     )
@@ -160,28 +154,6 @@ def with_finite_costs(graph: jraph.GraphsTuple) -> jraph.GraphsTuple:
         jnp.where(jnp.isfinite(x), x, 0.0) for x in (costs.compute_s, costs.delay_s)
     )
     return graph._replace(globals=costs._replace(compute_s=compute_s, delay_s=delay_s))
-
-
-def _average_devices(problem: Instance) -> Instance:
-    """Replaces costs that differ between devices, or between links, by their means."""
-    costs = problem.costs
-    compute_s = np.asarray(costs.compute_s, np.float32)
-    num_devices = compute_s.shape[1]
-    is_link = ~np.eye(num_devices, dtype=bool)
-
-    def average_links(values: Array) -> np.ndarray:
-        values = np.asarray(values)
-        mean = values[is_link].mean() if is_link.any() else 0.0
-        return np.where(is_link, mean, 0.0).astype(values.dtype)
-
-    mean_s = ranks.finite_mean(compute_s)[:, None]
-    averaged = costs._replace(
-        compute_s=np.where(np.isfinite(compute_s), mean_s, np.inf).astype(np.float32),
-        transfer_latency_s=average_links(costs.transfer_latency_s),
-        transfer_s_per_byte=average_links(costs.transfer_s_per_byte),
-        capacity_bytes=np.full(num_devices, np.mean(costs.capacity_bytes), np.float32),
-    )
-    return problem._replace(costs=averaged)
 
 
 def _op_features(problem: Instance, unit_s: float) -> np.ndarray:

@@ -71,7 +71,6 @@ other objectives a search starts from initial parameters.
 `placement.policies.hsdag_published` has the published method and the one that its authors released.
 """
 
-import functools
 from typing import Any, NamedTuple, cast
 
 import chex
@@ -447,7 +446,6 @@ def read(
     features: tuple[str, ...] = DEFAULT_BLOCKS,
     num_nodes: int | None = None,
     num_edges: int | None = None,
-    specifications: bool = True,
 ) -> base.PolicyInput:
     """Reads a node for every operation, or for groups of a large graph, with costs.
 
@@ -456,9 +454,8 @@ def read(
       features: as in `base.read_operations`.
       num_nodes: padded number of nodes; None: that of a bucket.
       num_edges: padded number of edges; None: that of a bucket.
-      specifications: False withholds the devices' properties, see `cost_features`.
     """
-    view = functools.partial(cost_features.cost_feature_view, specifications=specifications)
+    view = cost_features.cost_feature_view
     return base.read_operations(problem, features, view, num_nodes, num_edges)
 
 

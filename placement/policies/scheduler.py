@@ -41,7 +41,6 @@ A device without memory for v is no candidate, unless no device has memory for i
 operation draws a device; in the evaluated placement all follow the first of them.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
@@ -387,7 +386,6 @@ def read(
     problem: Instance,
     num_nodes: int | None = None,
     num_edges: int | None = None,
-    specifications: bool = True,
 ) -> base.PolicyInput:
     """Reads a node for every operation, with costs.
 
@@ -395,9 +393,8 @@ def read(
       problem: the problem to place.
       num_nodes: padded number of nodes; None: that of a bucket.
       num_edges: padded number of edges; None: that of a bucket.
-      specifications: False withholds the devices' properties, see `cost_features`.
     """
-    view = functools.partial(cost_features.cost_feature_view, specifications=specifications)
+    view = cost_features.cost_feature_view
     return base.read_costs(problem, view, num_nodes, num_edges)
 
 

@@ -2,7 +2,6 @@
 
 import functools
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -84,29 +83,6 @@ def test_scale_of_time_is_irrelevant():
     drawn, _ = _ask(_moved(), jax.random.key(5), _read(problem))
     again = _log_prob(_moved(), _read(problem._replace(costs=slower)), drawn)
     np.testing.assert_allclose(again.log_prob, drawn.log_prob, rtol=1e-3, atol=1e-3)
-
-
-@pytest.mark.slow
-def test_devices_without_specifications():
-    problem = helpers.random_problem()
-    costs, turned = problem.costs, np.array([2, 0, 1])
-    other = costs._replace(
-        compute_s=costs.compute_s[:, turned],
-        transfer_latency_s=costs.transfer_latency_s[turned][:, turned],
-        transfer_s_per_byte=costs.transfer_s_per_byte[turned][:, turned],
-    )
-    each = [problem, problem._replace(costs=other)]
-    told, withheld = (
-        [scheduler.read(p, specifications=told).graph.globals for p in each]
-        for told in (True, False)
-    )
-    np.testing.assert_array_equal(withheld[0].policy_tables.device, np.eye(3))
-    chex.assert_trees_all_close(*withheld, rtol=1e-5)
-    assert not np.allclose(told[0].policy_tables.device, told[1].policy_tables.device)
-    assert (np.ptp(withheld[0].compute_s, axis=1) == 0).all()
-    apart = withheld[0].delay_s[:, ~np.eye(3, dtype=bool)]
-    assert (np.ptp(apart, axis=1) == 0).all()
-    assert (apart > 0).any()
 
 
 def test_features_by_hand():

@@ -57,20 +57,13 @@ def run(
 ) -> dict[str, Any]:
     """Trains until the budget or the time is spent, or Ctrl-C; the same command continues."""
     loading.check_settings(settings)
-    name, arguments_by_key = arguments.split_arguments(settings.method, "method")
+    name, _ = arguments.split_arguments(settings.method, "method")
     arguments.check_choice("method to pretrain", name, tuple(_POLICIES))
     objectives = _POLICIES[name].objectives
     arguments.check_choice(f"objective to pretrain {name} for", settings.objective, objectives)
     device_texts = tuple(filter(None, settings.devices.split(";")))
     device_sets = [roofline.parse_devices(devices) for devices in device_texts]
     method = _make_method(settings.method, len(device_sets[0]))
-    is_fixed = arguments_by_key.get("specifications", "True").lower() == "false"
-    if is_fixed and len(set(map(len, device_sets))) > 1:
-        raise UserError(
-            f"method={settings.method!r} learns for one number of devices, and "
-            f"devices={settings.devices!r} has several; set as many in each set, or leave "
-            "specifications=True"
-        )
     family_names = arguments.split_list(settings.families)
     for family in family_names:
         arguments.check_choice("family", family, families.names())

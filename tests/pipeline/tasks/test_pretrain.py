@@ -109,13 +109,6 @@ def test_an_installed_policy_matches_its_configuration(policy, told, config):
             ["--task=pretrain", "--config.objective=serial", "--config.method=scheduler"],
             ["serial", "makespan"],
         ),
-        (
-            [
-                *("--task=pretrain", "--config.method=scheduler:specifications=False"),
-                "--config.devices=roofline:cpu,gpu;roofline:cpu,gpu,gpu",
-            ],
-            ["specifications", "one number of devices"],
-        ),
         (["--config.method=zero_shot", "--config.init_from=nowhere"], ["nowhere", "pretrain"]),
         (
             ["--config.method=zero_shot", f"--config.init_from={_HSDAG}"],
