@@ -8,8 +8,8 @@
 `list` prints the problems with their best known values. `solve` runs a method on every problem, by
 default of all splits for 60 s each, and prints its values over the best known ones. It puts better
 solutions into the archive. `bound` proves lower bounds, with a METHOD that proves some, such as
-`cpsat`, or with the usual ones. `build` makes the files of problems again from their descriptions;
-FOLDER has the public workloads.
+`cpsat`, or with the usual ones. `build` makes the files of problems again from the descriptions in
+the index; FOLDER has the public workloads.
 """
 
 import math
@@ -36,136 +36,31 @@ _SECONDS = "60"
 _TOLERANCE = 1e-6  # relative: an improvement has to be larger
 _BUDGET = 10**12  # evaluations: only the time limits a method
 _CONSOLE_WIDTH = 140
-_PAIR, _LAPTOP = "roofline:cpu,gpu,gpu", "roofline:cpu,igpu,npu"  # of pretraining
-_DESKTOP, _FOUR = "roofline:cpu,igpu,gpu,npu", "roofline:cpu,gpu,gpu,gpu,gpu"
-_SERVER = "roofline:server_cpu," + ",".join(["server_gpu"] * 4)
-_SERVER_8 = "roofline:server_cpu," + ",".join(["server_gpu"] * 7)
-_MAKESPAN, _ALL = ("makespan",), ("makespan", "serial", "max_load")
-
-
-class Recipe(NamedTuple):
-    """A graph and devices from which problems are made, one for each objective."""
-
-    name: str
-    split: str
-    family: str
-    graph: str  # as `config.graph`; a workload's path begins with '{folder}'
-    devices: str
-    objectives: tuple[str, ...]
-
-
-def _list_recipes() -> list[Recipe]:
-    def synthetic(family: str, ops: int, seed: int) -> str:
-        return f"synthetic:family={family},ops={ops},seed={seed}"
-
-    rows: list[tuple[str, str, str, str, tuple[str, ...]]] = []  # name, split, graph, devices
-    for number, (family, ops) in enumerate(
-        [
-            *(("layered", ops) for ops in (50, 300, 1000, 10_000)),
-            *(("series_parallel", ops) for ops in (100, 500, 3000)),
-        ]
-    ):
-        devices = (_PAIR, _LAPTOP)[number % 2]
-        objectives = _ALL if ops in (300, 500) else _MAKESPAN
-        rows.append(
-            (f"{family}_{ops}", "training", synthetic(family, ops, number), devices, objectives)
-        )
-    rows += [
-        ("resnet34", "training", "resnet:depth=34", _LAPTOP, _ALL),
-        ("resnet50_training", "training", "resnet:depth=50,batch=16,training=1", _PAIR, _MAKESPAN),
-        ("bert_4", "training", "bert:layers=4", _PAIR, _ALL),
-        ("bert_12_training", "training", "bert:layers=12,training=1", _PAIR, _MAKESPAN),
-        ("nmt_2", "training", "nmt:layers=2,steps=20", _PAIR, _MAKESPAN),
-        ("nmt_4_training", "training", "nmt:layers=4,steps=30,training=1", _PAIR, _MAKESPAN),
-        ("chain_300", "validation", synthetic("chain", 300, 0), _DESKTOP, ("max_load", "serial")),
-        (
-            *("sharded_chain", "validation"),
-            *("synthetic:family=sharded_chain,shards=4,layers=4", _FOUR, ("makespan", "max_load")),
-        ),
-        (
-            *("sharded_ffn", "validation"),
-            *("synthetic:family=sharded_ffn,shards=4,layers=3", _FOUR, ("makespan", "max_load")),
-        ),
-        ("inception_v3", "test", "inception_v3", _DESKTOP, _ALL),
-        (
-            *("inception_v3_training", "test", "inception_v3:batch=32,training=1"),
-            *(_SERVER, _MAKESPAN),
-        ),
-        ("two_stream", "test", "two_stream", _DESKTOP, _ALL),
-        ("two_stream_101", "test", "two_stream:depth=101", _FOUR, _MAKESPAN),
-        ("rnnlm_4", "test", "rnnlm:layers=4,steps=40", _FOUR, _ALL),
-        ("rnnlm_2_training", "test", "rnnlm:layers=2,steps=35,training=1", _SERVER, _MAKESPAN),
-        (
-            *("rnnlm_8_training", "test", "rnnlm:layers=8,steps=60,training=1"),
-            *(_SERVER_8, _MAKESPAN),
-        ),
-        ("fork_join_100", "test", synthetic("fork_join", 100, 0), _DESKTOP, _MAKESPAN),
-        ("fork_join_600", "test", synthetic("fork_join", 600, 1), _FOUR, _ALL),
-        ("fork_join_20000", "test", synthetic("fork_join", 20_000, 2), _DESKTOP, _MAKESPAN),
-        (
-            *("sharded_transformer_2", "test"),
-            *("synthetic:family=sharded_transformer,shards=2,layers=4", _SERVER, _MAKESPAN),
-        ),
-        (
-            *("sharded_transformer_4", "test"),
-            *("synthetic:family=sharded_transformer,shards=4,layers=4", _SERVER_8, _MAKESPAN),
-        ),
-    ]
-    for ops, count in ((100, 4), (200, 4), (200, 8), (500, 8)):
-        text = f"synthetic:family=known_optimum,ops={ops},devices={count},seed=7"
-        rows.append((f"known_optimum_{ops}_{count}", "test", text, "auto", _MAKESPAN))
-    for stem, objective in (
-        *(("layer_bert24", "subgraph"), ("layer_gnmt", "subgraph"), ("operator_bert3", "subgraph")),
-        *(("layer_bert24", "max_load"), ("layer_gnmt", "max_load")),
-        *(("layer_resnet50", "max_load"), ("operator_bert3", "max_load")),
-    ):
-        kind = "latency" if objective == "subgraph" else "throughput"
-        graph = f"{{folder}}/{kind}/{stem}_inference.json"
-        rows.append((f"tarnawski_{stem}", "test", graph, "auto", (objective,)))
-    return [
-        Recipe(name, split, _find_family(name), graph, devices, objectives)
-        for name, split, graph, devices, objectives in rows
-    ]
-
-
-def _find_family(name: str) -> str:
-    families = (
-        *("layered", "series_parallel", "resnet", "bert", "nmt", "chain", "sharded_chain"),
-        *("sharded_ffn", "inception_v3", "two_stream", "rnnlm", "fork_join"),
-        *("sharded_transformer", "known_optimum", "tarnawski"),
-    )
-    return max((family for family in families if name.startswith(family)), key=len)
+_WORKLOADS = "workloads/"  # the folder of public workloads in the index
 
 
 def build(folder: str) -> None:
     """Makes the files of all problems again; `suite.VERSION` must rise if any changes."""
-    records = []
-    problem_file.FOLDER.mkdir(exist_ok=True)
-    for recipe in _list_recipes():
-        for objective in recipe.objectives:
-            settings = Settings(
-                graph=recipe.graph.format(folder=folder),
-                devices=recipe.devices,
-                objective=objective,
-                evaluate="simulate",
-            )
-            target = find_target(settings)
-            assert target.costs is not None
-            search_problem = loading.make_search_problem(
-                target.net, target.costs, target.names, objective
-            )
-            # Coarsening stands for OpenVINO's fusions, which only real networks have.
-            is_network = not recipe.graph.startswith("synthetic:")
-            problem = search_problem.coarse if is_network else search_problem.full
-            name = f"{recipe.name}-{objective}"
-            graph = recipe.graph.replace("{folder}", "workloads")
-            entry = suite.Entry(
-                *(name, recipe.split, recipe.family, graph, recipe.devices, objective),
-                *(problem.graph.num_ops, len(problem.devices)),
-                problem_file.save(problem, problem_file.locate(name)),
-            )
-            print(entry)
-            records.append(entry._asdict())
+    entries = []
+    for entry in suite.list_entries():
+        settings = Settings(
+            graph=entry.graph.replace(_WORKLOADS, f"{folder}/", 1),
+            devices=entry.devices,
+            objective=entry.objective,
+            evaluate="simulate",
+        )
+        target = find_target(settings)
+        assert target.costs is not None
+        search_problem = loading.make_search_problem(
+            target.net, target.costs, target.names, entry.objective
+        )
+        # Coarsening stands for OpenVINO's fusions, which only real networks have.
+        is_network = not entry.graph.startswith("synthetic:")
+        problem = search_problem.coarse if is_network else search_problem.full
+        digest = problem_file.save(problem, problem_file.locate(entry.name))
+        entries.append(entry._replace(num_ops=problem.graph.num_ops, sha256=digest))
+        print(entries[-1])
+    records = [entry._asdict() for entry in entries]
     runs.write_json(problem_file.FOLDER / problem_file.INDEX, records)
 
 
