@@ -2,7 +2,7 @@
 
     python -m experiments.main --config=configs/hierarchical.py --workdir=runs/hierarchical
 
-The ablations are `--config.method=hierarchical:variant=paper,grouping=random` and `grouping=none`.
+The ablation is `--config.method=hierarchical:variant=paper,grouping=random`.
 `hierarchical` alone is this project's default: smaller, with groups that start as slices. The
 docstrings of `placement.policies.hierarchical` and `seq2seq` list the departures of both.
 """

@@ -142,6 +142,27 @@ def cost_feature_view(problem: Instance, num_nodes: int, num_edges: int) -> Cost
     return cost_view(problem, num_nodes, num_edges)._replace(policy_tables=features)
 
 
+def find_fastest_device(problem: Instance) -> np.ndarray:
+    """Finds the fastest of the devices that can run the most operations, int32 []."""
+    compute_s = np.asarray(problem.costs.compute_s, np.float64)
+    is_supported = np.isfinite(compute_s)
+    total_s = np.where(is_supported, compute_s, 0.0).sum(axis=0)
+    return np.lexsort((total_s, -is_supported.sum(axis=0)))[0].astype(np.int32)
+
+
+def place_on_device(graph: jraph.GraphsTuple, device: Array, leader: Array) -> Array:
+    """Places every class on a device, or on the first one that supports its leader, int32 [N].
+
+    Args:
+      graph: N nodes.
+      device: int32 [].
+      leader: int32 [N], the operation whose device each operation takes.
+    """
+    allowed = jnp.asarray(graph.nodes["allowed"])
+    device = jnp.where(allowed[:, device], device, jnp.argmax(allowed, axis=1))
+    return device.astype(jnp.int32)[leader]
+
+
 def with_finite_costs(graph: jraph.GraphsTuple) -> jraph.GraphsTuple:
     """Replaces infinite costs by zero, so that sums of times stay finite; the arrays are JAX's.
 

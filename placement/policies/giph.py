@@ -59,7 +59,13 @@ import numpy as np
 from placement import arguments
 from placement.instance import Instance
 from placement.policies import base, encoders, schedules
-from placement.policies.cost_features import CostView, cost_view, with_finite_costs
+from placement.policies.cost_features import (
+    CostView,
+    cost_view,
+    find_fastest_device,
+    place_on_device,
+    with_finite_costs,
+)
 from placement.simulators.makespan import OpSchedule
 from placement.types import Array, LogProb, Params, Policy, Sample
 
@@ -122,7 +128,6 @@ def giph_view(problem: Instance, num_nodes: int, num_edges: int) -> CostView[Tab
     rate = np.where(mean_total_s > 0, total_s / np.where(mean_total_s > 0, mean_total_s, 1.0), 1.0)
     pair = problem.dependencies.pair
     edge_bytes = np.bincount(pair, graph.edge_bytes, len(problem.dependencies.senders))
-    start_device = np.lexsort((total_s, -is_supported.sum(axis=0)))[0]
 
     def finite(values: Array) -> np.ndarray:
         return np.nan_to_num(np.asarray(values, np.float32), posinf=0.0)
@@ -135,7 +140,7 @@ def giph_view(problem: Instance, num_nodes: int, num_edges: int) -> CostView[Tab
         edge_bytes=np.pad(edge_bytes, (0, num_edges - len(edge_bytes))).astype(np.float32),
         transfer_latency_s=finite(costs.transfer_latency_s),
         transfer_s_per_byte=finite(costs.transfer_s_per_byte),
-        start_device=start_device.astype(np.int32),
+        start_device=find_fastest_device(problem),
     )
     return cost_view(problem, num_nodes, num_edges)._replace(policy_tables=policy_tables)
 
@@ -415,10 +420,7 @@ def make(
 def fastest_start(graph: jraph.GraphsTuple) -> Array:
     """Returns the placement on the fastest device, or the first one that supports an operation."""
     t: Tables = graph.globals.policy_tables
-    allowed = jnp.asarray(graph.nodes["allowed"])
-    first_allowed = jnp.argmax(allowed, axis=1)
-    device = jnp.where(allowed[:, t.start_device], t.start_device, first_allowed)
-    return device.astype(jnp.int32)[t.leader]
+    return place_on_device(graph, t.start_device, t.leader)
 
 
 def _draw_starts(

@@ -2,13 +2,12 @@
 
 For operation n and groups g = 1 .. G:
 
-    g_n  ~ softmax(MLP(features of n, features of the first R operations that read n)        grouper
+    g_n  ~ softmax(MLP(features of n, features of the first six operations that read n)      grouper
                    - slices * (position of n - g)^2)
     e_g  = log(1 + [edges to each group, edges from each group, members, sum of their features])
     d    = Placer(e_1, .., e_G)                               `placement.policies.seq2seq`
 
-R is `num_readers`, six in the paper, and `slices` is 0. Every operation draws its group
-independently. The members of a group share one device, which is one that can run all of them. The
+In the paper `slices` is 0. Every operation draws its group independently. The members of a group share one device, which is one that can run all of them. The
 sum of the members' features counts their types and adds up their output shapes.
 
 Grouper and placer are trained together. The log-probability of a sample is that of its groups,
@@ -43,7 +42,6 @@ to 0 .. G; coarse graphs are in topological order. Groups that start as independ
 function of the features, cut nearly every edge, and the placer first learns to use one device.
 """
 
-import dataclasses
 from typing import cast
 
 import chex
@@ -53,10 +51,10 @@ import jax.numpy as jnp
 import jraph
 
 from placement import arguments
-from placement.policies import base, colocrl, distributions, seq2seq
+from placement.policies import base, distributions, seq2seq
 from placement.types import Array, LogProb, Params, Policy, Sample
 
-GROUPINGS = ("learned", "random", "none")
+GROUPINGS = ("learned", "random")
 _GROUPER_SIZE = 64  # hidden units of the grouper, as in the paper
 _MAX_GROUPS, _GROUPS_PER_DEVICE = 256, 20  # as in the authors' code
 
@@ -69,7 +67,6 @@ def make(
     aligned: bool = True,
     stay: float = 0.0,
     slices: float = 0.0,
-    num_readers: int = seq2seq.NUM_READERS,
     grouping: str = "learned",
 ) -> Policy:
     """Makes the Hierarchical Planner's policy.
@@ -83,10 +80,8 @@ def make(
       aligned: whether the attention asks with the group to decide; False in the paper.
       stay: added to the logit of the device of the group before.
       slices: how strongly operations are drawn to the group at their position; 0 in the paper.
-      num_readers: R.
       grouping: 'learned'. 'random': each operation's group is drawn once, with the parameters, and
-        only the placer learns (the paper's table 2). 'none': every operation is placed by itself,
-        by `colocrl`'s network.
+        only the placer learns (the paper's table 2).
 
     Raises:
       UserError: the grouping is unknown, or a hyper-parameter is out of range.
@@ -96,10 +91,8 @@ def make(
     arguments.check_range("slices", slices, 0)
     num_groups = num_groups or min(_MAX_GROUPS, _GROUPS_PER_DEVICE * num_devices)
     settings = seq2seq.Settings(num_devices, hidden_size, aligned, stay)
-    if grouping == "none":
-        return colocrl.make(**dataclasses.asdict(settings))
     if grouping == "learned":
-        grouper = _Grouper(num_groups, _GROUPER_SIZE, slices, num_readers)
+        grouper = _Grouper(num_groups, _GROUPER_SIZE, slices)
         return _make_learned(seq2seq.Placer(settings), grouper)
 
     def init_groups(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> dict[str, Params]:
@@ -158,11 +151,10 @@ class _Grouper(nn.Module):
     num_groups: int
     hidden_size: int
     slices: float
-    num_readers: int
 
     @nn.compact
     def __call__(self, graph: jraph.GraphsTuple) -> Array:
-        hidden = seq2seq.Embedding(self.hidden_size, self.num_readers)(graph)
+        hidden = seq2seq.Embedding(self.hidden_size)(graph)
         mask, num_groups = graph.nodes["mask"], min(self.num_groups, len(hidden))
         logits = nn.Dense(num_groups)(hidden)
         # The n-th of N operations is at (n + 1/2) / N * G, the middle of group g at g + 1/2.

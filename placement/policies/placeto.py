@@ -76,7 +76,12 @@ import numpy as np
 from placement.graphs import dag
 from placement.instance import Instance
 from placement.policies import base, distributions, encoders
-from placement.policies.cost_features import CostView, cost_view
+from placement.policies.cost_features import (
+    CostView,
+    cost_view,
+    find_fastest_device,
+    place_on_device,
+)
 from placement.simulators import makespan
 from placement.types import Array, LogProb, Params, Policy, Sample
 
@@ -131,15 +136,12 @@ def placeto_view(problem: Instance, num_nodes: int, num_edges: int) -> CostView[
     relation[leads_to.T] = _ANCESTOR
     np.fill_diagonal(relation, _SELF)
 
-    # The fastest of the devices that can run the most operations.
-    total_s = np.where(is_supported, compute_s, 0.0).sum(axis=0)
-    start_device = np.lexsort((total_s, -is_supported.sum(axis=0)))[0].astype(np.int32)
     policy_tables = Tables(
         order=order,
         visit=visit,
         constant_features=np.pad(constant_features, ((0, num_padding), (0, 0))),
         relation=np.pad(relation, (0, num_padding), constant_values=_NONE),
-        start_device=start_device,
+        start_device=find_fastest_device(problem),
     )
     return cost_view(problem, num_nodes, num_edges)._replace(policy_tables=policy_tables)
 
@@ -147,10 +149,7 @@ def placeto_view(problem: Instance, num_nodes: int, num_edges: int) -> CostView[
 def initial_placement(graph: jraph.GraphsTuple) -> Array:
     """Returns the start of episodes, int32 [N]: the start device, or the first allowed one."""
     t: Tables = graph.globals.policy_tables
-    allowed = jnp.asarray(graph.nodes["allowed"])
-    first_allowed = jnp.argmax(allowed, axis=1)
-    device = jnp.where(allowed[:, t.start_device], t.start_device, first_allowed).astype(jnp.int32)
-    return device[jnp.asarray(t.order)[t.visit]]  # the leader's
+    return place_on_device(graph, t.start_device, jnp.asarray(t.order)[t.visit])
 
 
 def compute_start_s(costs: CostView[Tables], placement: Array) -> Array:

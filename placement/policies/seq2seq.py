@@ -64,7 +64,7 @@ from placement.errors import UserError
 from placement.policies import distributions
 from placement.types import Array, LogProb, Params, Policy, Sample
 
-NUM_READERS = 6  # outgoing edges that an operation's embedding shows, as in the paper of 2018
+_NUM_READERS = 6  # outgoing edges that an operation's embedding shows, as in the paper of 2018
 TUNED = {"hidden_size": 64, "stay": 3.0}
 PAPER = {"hidden_size": 512, "aligned": False}
 PAPER_LEARNER = {
@@ -133,13 +133,12 @@ class Embedding(nn.Module):
     """
 
     size: int
-    num_readers: int = NUM_READERS
 
     @nn.compact
     def __call__(self, graph: jraph.GraphsTuple) -> Array:
         """Returns the embeddings float32 [N, size] of all nodes."""
         features = jnp.asarray(graph.nodes["features"])  # [N, F]
-        readers = first_readers(graph, self.num_readers)  # [N, R]
+        readers = first_readers(graph, _NUM_READERS)  # [N, R]
         reader_features = features[readers].reshape(len(features), -1)  # [N, R * F]
         inputs = jnp.concatenate([features, reader_features], axis=-1)
         return jax.nn.relu(nn.Dense(self.size)(inputs))

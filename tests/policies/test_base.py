@@ -142,7 +142,6 @@ CONSTANTS = {
     | {
         "num_groups": 0,
         "slices": 0.0,
-        "num_readers": 6,
         "grouping": "learned",
         "num_samples": 1,
     },
@@ -196,9 +195,9 @@ def test_constants_of_papers(method):
 @pytest.mark.parametrize(
     ("method", "message"),
     [
-        ("hierarchical:grouping=fixed", "unknown grouping 'fixed'; valid: learned, random, none"),
+        ("hierarchical:grouping=fixed", "unknown grouping 'fixed'; valid: learned, random"),
         ("hierarchical:num_groups=-1", "at least 1, or 0 for the least of 256 and 20 a device"),
-        ("hierarchical:hidden_size=3,grouping=none", "hidden_size=3 cannot be halved"),
+        ("hierarchical:hidden_size=3", "hidden_size=3 cannot be halved"),
         ("colocrl:hidden_size=7", "hidden_size=7 cannot be halved"),
         ("giph:start=slowest", "unknown start 'slowest'; valid: fastest, random"),
         ("doppler:stages=real", r"unknown stages 'real'; valid: imitation\+simulation"),
