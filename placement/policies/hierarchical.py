@@ -7,8 +7,9 @@ For operation n and groups g = 1 .. G:
     e_g  = log(1 + [edges to each group, edges from each group, members, sum of their features])
     d    = Placer(e_1, .., e_G)                               `placement.policies.seq2seq`
 
-In the paper `slices` is 0. Every operation draws its group independently. The members of a group share one device, which is one that can run all of them. The
-sum of the members' features counts their types and adds up their output shapes.
+In the paper `slices` is 0. Every operation draws its group independently. The members of a group
+share one device, which is one that can run all of them. The sum of the members' features counts
+their types and adds up their output shapes.
 
 Grouper and placer are trained together. The log-probability of a sample is that of its groups,
 which the sample keeps as `latent`, int32 [T, N], plus that of the devices given the groups. The
