@@ -105,7 +105,7 @@ def _solve(name: str, method: str, seconds: str) -> Solution | None:
     """Solves a problem; None, with a message, where the method refuses it.
 
     Raises:
-      UserError: there is no such method, or the seconds are no number.
+      UserError: there is no such method, or the seconds are not a number.
     """
     arguments.check_choice("method", method.partition(":")[0], methods.METHODS)
     problem, time_limit_s = suite.load(name), _parse_seconds(seconds)
@@ -151,7 +151,7 @@ def _parse_seconds(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < math.inf:
-        raise UserError(f"given {text!r} as the seconds of a search; give a number, such as 30")
+        raise UserError(f"given {text!r} as the seconds of a search; pass a number, such as 30")
     return seconds
 
 
@@ -176,7 +176,7 @@ def main(argv: list[str]) -> None:
     try:
         if command is None or len(values) not in command.counts:
             usage = "; ".join(f"{key} {value.arguments}" for key, value in _COMMANDS.items())
-            raise UserError(f"given {' '.join(argv[1:])!r}; give one of: {usage}")
+            raise UserError(f"given {' '.join(argv[1:])!r}; pass one of: {usage}")
         command.run(*values)
     except UserError as error:
         faults.exit_with(2, f"error: {error}")

@@ -53,7 +53,7 @@ def random_dag(
     edge_probability: float = 0.3,
     colocated: float = 0.0,
 ) -> OpGraph:
-    """A random graph whose numbering is no topological order, with outputs read several times.
+    """A random graph whose numbering is not a topological order, with outputs read several times.
 
     Args:
       rng: consumed.

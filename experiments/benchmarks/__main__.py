@@ -32,7 +32,7 @@ def main(argv: list[str]) -> None:
     try:
         if name not in BENCHMARKS or (values and name not in _WITH_ARGUMENTS):
             text = " ".join([name, *values])
-            raise UserError(f"given {text!r}; give one of: {', '.join(BENCHMARKS)}")
+            raise UserError(f"given {text!r}; pass one of: {', '.join(BENCHMARKS)}")
         BENCHMARKS[name](*values)
     except UserError as error:
         faults.exit_with(2, f"error: {error}")

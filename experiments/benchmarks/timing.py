@@ -1,4 +1,4 @@
-"""Timing, and processes of their own, for the benchmarks."""
+"""Timing and separate processes for the benchmarks."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def median_ms(function: Callable[[], Any], repeats: int = 100) -> float:
 
 
 def run_module(module: str, argument: str, environment: Mapping[str, str] | None = None) -> Any:
-    """Runs a module in a process of its own and returns the last line it prints, parsed as JSON.
+    """Runs a module in a separate process and returns the last line it prints, parsed as JSON.
 
     `environment` has variables to set in addition to this process's.
     """

@@ -40,7 +40,7 @@ def run(*paths: str) -> None:
       UserError: not one path, or one of the two files cannot be read.
     """
     if len(paths) != 1:
-        raise UserError("unseen takes one policy; give the policy.msgpack of a --task=pretrain")
+        raise UserError("unseen takes one policy; pass the policy.msgpack of a --task=pretrain")
     cells = measure(paths[0])
     table = grids.new_table(
         f"makespan over that of a whole search ({_SEARCH})",

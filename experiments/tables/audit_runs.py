@@ -52,7 +52,7 @@ METHODS = (
 _UNTRAINED = "hsdag:variant=untrained"
 _NO_BUDGET = 10**12  # evaluations
 _FIRST = 64  # evaluations, for which a learned method compiles all of its programs
-_STEP = 1e-4  # relative: a smaller improvement is no point of its own
+_STEP = 1e-4  # relative: a smaller improvement is not a separate point
 # Of searches that show how long compilation takes. The time decides which fast methods contribute
 # starts, and so whether a start is proven optimal or chains are compiled.
 _LIMITS_S = 20.0, 5.0

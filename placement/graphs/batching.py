@@ -76,8 +76,8 @@ def to_graphs_tuple(
     num_edges = bucket(len(pairs)) if num_edges is None else num_edges
     if num_nodes <= num_ops or num_edges <= len(pairs):
         raise ValueError(
-            f"padding to {num_nodes} nodes and {num_edges} edges leaves no space beside the "
-            f"graph's {num_ops} nodes and {len(pairs)} edges; give at least one more of each"
+            f"padding to {num_nodes} nodes and {num_edges} edges leaves no space next to the "
+            f"graph's {num_ops} nodes and {len(pairs)} edges; pass at least one more of each"
         )
     nodes = {
         "features": pad(features.astype(np.float32), num_nodes, 0.0),

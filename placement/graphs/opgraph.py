@@ -102,7 +102,7 @@ def _convert(field: str, values: Any) -> Any:
         array = np.array(original, np.int64 if field.endswith("_bytes") else np.int32)
     if not np.array_equal(array, original):
         wrong = original[array != original].flat[0]
-        raise InvalidGraphError(f"{field} holds {wrong}; give whole numbers that fit {array.dtype}")
+        raise InvalidGraphError(f"{field} holds {wrong}; pass whole numbers that fit {array.dtype}")
     return array
 
 
@@ -115,11 +115,11 @@ def validate(graph: OpGraph) -> None:
     """
     prefix = f"graph {graph.name!r}"
     if not graph.op_names:
-        raise InvalidGraphError(f"{prefix} has no operations; give at least one")
+        raise InvalidGraphError(f"{prefix} has no operations; pass at least one")
     for field in (*_EDGE_FIELDS, *_COPY_FIELDS, *_OP_FIELDS):
         shape = getattr(graph, field).shape
         if len(shape) != 1:
-            raise InvalidGraphError(f"{prefix}: {field} has shape {shape}; give a flat array")
+            raise InvalidGraphError(f"{prefix}: {field} has shape {shape}; pass a flat array")
     member_types = ("member_types",) if graph.member_types else ()
     for reference, fields in (
         ("op_names", ("op_types", "output_shapes", *_OP_FIELDS)),
@@ -148,7 +148,7 @@ def validate(graph: OpGraph) -> None:
         wrong = np.flatnonzero((values < 0) | (values >= graph.num_ops))
         if len(wrong):
             raise InvalidGraphError(
-                f"{prefix}: {field}[{wrong[0]}] is {values[wrong[0]]}, which is no operation; "
+                f"{prefix}: {field}[{wrong[0]}] is {values[wrong[0]]}, which is not an operation; "
                 f"indices go from 0 to {graph.num_ops - 1}: correct or drop the edge"
             )
     loops = np.unique(graph.senders[graph.senders == graph.receivers])

@@ -2,7 +2,7 @@
 
 The paper is arXiv 2505.23131. An episode has a step for every operation. SEL selects one of the
 operations whose inputs are placed, PLC selects its device, and the complete placement is evaluated.
-Both policies have a message-passing network of their own, which runs once for an episode:
+Both policies have separate message-passing networks, each of which runs once for an episode:
 
     x_v     features of operations: mean time, bottom level, top level, delays of its inputs and of
             its outputs (`Tables.op_features`)
@@ -84,7 +84,7 @@ _RELATIVE_TIE = 1e-5  # numbers closer than that are equal for the expert
 
 
 class Tables(NamedTuple):
-    """Arrays of a problem that the policies read beside its costs: N operations, padded."""
+    """Arrays of a problem that the policies read next to its costs: N operations, padded."""
 
     is_op: Array  # bool [N]: False for padding
     leader: Array  # int32 [N]: the first of the operation's co-located ones

@@ -12,7 +12,7 @@ so that a node meets the neighbours of its operation where they are now:
 
     x       = features of nodes (`node_features`) and edges (`edge_features`)
     y       <- MLP(x) + relu(G mean over senders of relu(F[y, x of the edge]))      along the edges
-    z       the same against the edges, with F and G of its own and the same MLP
+    z       the same against the edges, with separate F and G and the same MLP
     move    ~ softmax over all nodes of MLP[y, z], except those that are masked
 
 Pivots are masked, as moves that change nothing, and so are the nodes of the operation that the step
@@ -35,7 +35,7 @@ code (uidmice/placement-rl). Departures from the paper and this code:
   operations that were on the critical paths of earlier placements of that graph.
 - The start-time potential counts as in their code, but a source has it like other operations.
 - The masks hold in all moves. Their code stops to update them in the second half of an episode.
-- Devices that cannot run an operation are no nodes.
+- Devices that cannot run an operation are not nodes.
 - Rewards are in units of the fastest single device's latency. Theirs are in units of a lower bound
   of the latency in the paper, and in units of time in the code.
 - The gradient is the mean over the steps, not the sum, and its norm is at most 1.
@@ -75,7 +75,7 @@ _MAX_AT_ONCE = 16  # steps that are scored at once
 
 
 class Tables(NamedTuple):
-    """Arrays of a problem that the policy reads beside its costs: N operations, padded."""
+    """Arrays of a problem that the policy reads next to its costs: N operations, padded."""
 
     is_op: Array  # bool [N]: False for padding
     leader: Array  # int32 [N]: the first of the operation's co-located ones

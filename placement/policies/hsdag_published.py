@@ -39,7 +39,7 @@ here. `faults=0` corrects them all, and an option such as `faults=0,levels=32` b
 
 A sixth fault does not apply here: their code confuses two orders of operations, so that most
 operations get another's device. Here a placement is one array, from the draw to the evaluation. The
-fault of their recurrent baseline is no part of this method.
+fault of their recurrent baseline is not a part of this method.
 
 `variant=paper` has the paper's features. It parses one level, because the paper does not say how
 often parsing repeats. A group is weighed by the edges that were kept, not by all edges inside it
@@ -227,7 +227,7 @@ def parse_level(
 
     Args:
       apply: the layers.
-      y: float32 [n, H], features of the nodes; the first `num_nodes` rows are no padding.
+      y: float32 [n, H], features of the nodes; the first `num_nodes` rows are real.
       edges: [e], distinct, in the order of their ends, the smaller end first.
       num_nodes: int32 [].
       pool_inside: see `pooling` in `make`.

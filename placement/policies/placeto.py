@@ -6,7 +6,7 @@ resulting placement, which is evaluated and rewarded (in the paper by the decrea
 
     x       = MLP(features under the current placement)
     y       <- x + relu(G mean over u -> v of relu(F y_u))      forward, `rounds` times from y = x
-    z       <- x + relu(G' mean over v -> w of relu(F' z_w))    backward, with weights of its own
+    z       <- x + relu(G' mean over v -> w of relu(F' z_w))    backward, with separate weights
     e       = [y, z]
     pool    = mean of relu(F'' e)                               three of them, with weights each
     device  ~ softmax(MLP[e of the current operation,
@@ -90,7 +90,7 @@ _NONE, _SELF, _ANCESTOR, _DESCENDANT, _PARALLEL = range(5)
 
 
 class Tables(NamedTuple):
-    """Arrays of a problem that the policy reads beside its costs: N operations, padded; T steps."""
+    """Arrays that the policy reads next to a problem's costs: N operations, padded; T steps."""
 
     order: Array  # int32 [T]: the operation that each step visits
     visit: Array  # int32 [N]: the step that places the operation: its own, or its leader's

@@ -37,8 +37,8 @@ No parameter depends on the number of devices, and operations have no names or t
 that was trained on some graphs and devices places others. `graph.globals` must be
 `cost_features.cost_feature_view(problem, ...)`.
 
-A device without memory for v is no candidate, unless no device has memory for it. Every co-located
-operation draws a device; in the evaluated placement all follow the first of them.
+A device without memory for v is not a candidate, unless no device has memory for it. Every
+co-located operation draws a device; in the evaluated placement all follow the first of them.
 """
 
 from collections.abc import Callable

@@ -100,7 +100,7 @@ class Settings:
         if self.hidden_size < 2 or self.hidden_size % 2:
             raise UserError(
                 f"hidden_size={self.hidden_size} cannot be halved for the encoder's two "
-                "directions; give an even number"
+                "directions; pass an even number"
             )
 
 

@@ -69,4 +69,4 @@ def build(text: str, *, weights: bool = True) -> ov.Model:
     except UserError as error:
         raise UserError(f"graph {text!r}: {error}") from error
     except MemoryError as error:
-        raise UserError(f"graph {text!r} does not fit in memory; give smaller sizes") from error
+        raise UserError(f"graph {text!r} does not fit in memory; pass smaller sizes") from error

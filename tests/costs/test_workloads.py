@@ -192,19 +192,19 @@ _NUMBER = "give a number from 0 to 1e+18"
     [
         (
             [1, 2],
-            "workload 'w' is [1, 2]; give a JSON object with the field nodes, a list of objects",
+            "workload 'w' is [1, 2]; pass a JSON object with the field nodes, a list of objects",
         ),
-        (_set("edges", "none"), "workload 'w': edges is 'none'; give a list of objects"),
-        (_set("maxFPGAs", -1), "workload 'w': maxFPGAs is -1; give a whole number from 0 on"),
-        (_set("maxCPUs", 1.5), "workload 'w': maxCPUs is 1.5; give a whole number from 0 on"),
+        (_set("edges", "none"), "workload 'w': edges is 'none'; pass a list of objects"),
+        (_set("maxFPGAs", -1), "workload 'w': maxFPGAs is -1; pass a whole number from 0 on"),
+        (_set("maxCPUs", 1.5), "workload 'w': maxCPUs is 1.5; pass a whole number from 0 on"),
         (_set("maxSizePerFPGA", ...), f"workload 'w' has no maxSizePerFPGA; {_NUMBER}"),
-        (_set("nodes.1.id", "2"), "workload 'w', nodes[1]: id is '2'; give a whole number"),
+        (_set("nodes.1.id", "2"), "workload 'w', nodes[1]: id is '2'; pass a whole number"),
         (
             _set("nodes.2.id", 1),
             "workload 'w', nodes[2]: id is 1, as is that of nodes[0]; ids must be unique: renumber "
             "one of them",
         ),
-        (_set("nodes.1.name", 5), "workload 'w', nodes[1]: name is 5; give a string"),
+        (_set("nodes.1.name", 5), "workload 'w', nodes[1]: name is 5; pass a string"),
         (
             _set("nodes.0.cpuLatency", -0.5),
             f"workload 'w', nodes[0]: cpuLatency is -0.5; {_NUMBER}",
@@ -219,16 +219,16 @@ _NUMBER = "give a number from 0 to 1e+18"
         ),
         (
             _set("nodes.0.supportedOnFpga", "yes"),
-            "workload 'w', nodes[0]: supportedOnFpga is 'yes'; give true, false, 0 or 1",
+            "workload 'w', nodes[0]: supportedOnFpga is 'yes'; pass true, false, 0 or 1",
         ),
         (
             _set("nodes.0.colorClass", 1.5),
-            "workload 'w', nodes[0]: colorClass is 1.5; give a whole number",
+            "workload 'w', nodes[0]: colorClass is 1.5; pass a whole number",
         ),
         (
             _set("edges.1.sourceId", 99),
-            "workload 'w', edges[1]: sourceId is 99, which is no node's id; give the id of a node "
-            "or drop the edge",
+            "workload 'w', edges[1]: sourceId is 99, which is not a node's id; pass the id of a "
+            "node or drop the edge",
         ),
         (_set("edges.0.cost", ...), f"workload 'w', edges[0] has no cost; {_NUMBER}"),
         (
@@ -252,7 +252,7 @@ def test_malformed_files_are_refused(data, message):
 def test_wrong_parts_are_refused(objective, parts):
     _assert_one_line(
         _refusal(_read, _chain(), objective, parts=parts),
-        f"workload 'w': parts is {parts} with objective '{objective}'; give 1, or 1 and more with "
+        f"workload 'w': parts is {parts} with objective '{objective}'; pass 1, or 1 and more with "
         "objective 'subgraph'",
     )
 

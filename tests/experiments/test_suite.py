@@ -66,12 +66,12 @@ def test_other_objectives_are_left_out(one_problem, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "give one of: list"),
+        ((), "pass one of: list"),
         (("solve",), "solve METHOD"),
         (("solve", "helt"), "did you mean 'heft'"),
         (("bound", "5", "helt"), "did you mean 'heft'"),
         (("list", "final"), "unknown split"),
-        (("check", "a.npz"), "give one of: list"),
+        (("check", "a.npz"), "pass one of: list"),
         (("bound", "soon"), "as the seconds of a search"),
     ],
 )

@@ -70,6 +70,6 @@ def test_pairs_of_neighbours():
 
 @pytest.mark.parametrize("sizes", [{"num_nodes": 4}, {"num_edges": 4}, {"num_nodes": 2}])
 def test_small_sizes_are_refused(sizes):
-    with pytest.raises(ValueError, match="4 nodes and 4 edges; give at least one more") as error:
+    with pytest.raises(ValueError, match="4 nodes and 4 edges; pass at least one more") as error:
         _to_tuple(helpers.diamond(), **sizes)
     assert "\n" not in str(error.value)

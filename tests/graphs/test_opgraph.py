@@ -53,7 +53,7 @@ def test_arrays_are_read_only():
         ({"op_names": []}, "'g' has no operations"),
         ({"op_types": ["Relu"]}, "op_types has 1 entries, but op_names has 3"),
         ({"receivers": [1]}, "receivers has 1 entries, but senders has 2"),
-        ({"senders": [[0, 1], [0, 1]]}, r"senders has shape \(2, 2\); give a flat array"),
+        ({"senders": [[0, 1], [0, 1]]}, r"senders has shape \(2, 2\); pass a flat array"),
         ({"op_names": ["a", "b", "a"]}, "several operations are named 'a'; .* rename"),
         ({"receivers": [1, 3]}, r"receivers\[1\] is 3, .* from 0 to 2"),
         ({"senders": [-1, 1]}, r"senders\[0\] is -1, .* from 0 to 2"),
@@ -66,7 +66,7 @@ def test_arrays_are_read_only():
             {"senders": [0, 0], "tensors": [5, 5]},
             r"edges 0 and 1 carry tensor 5 with different sizes \(4 and 8\)",
         ),
-        ({"edge_bytes": [4, 8.5]}, "edge_bytes holds 8.5; give whole numbers"),
+        ({"edge_bytes": [4, 8.5]}, "edge_bytes holds 8.5; pass whole numbers"),
         ({"senders": np.array([0, 2**32 + 1])}, "senders holds 4294967297; .* fit int32"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What is known of moves, beside plain sums over operations and edges."""
+"""Features of moves, compared with plain sums over operations and edges."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""Ranks of operations, by hand and beside a plain reference."""
+"""Ranks of operations, by hand and compared with a plain reference."""
 
 import hypothesis
 import hypothesis.strategies as st
