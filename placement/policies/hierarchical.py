@@ -88,7 +88,6 @@ def make(
       UserError: the grouping is unknown, or a hyper-parameter is out of range.
     """
     arguments.check_choice("grouping", grouping, GROUPINGS)
-    arguments.check_range("num_groups", num_groups, 0)
     arguments.check_range("slices", slices, 0)
     num_groups = num_groups or min(_MAX_GROUPS, _GROUPS_PER_DEVICE * num_devices)
     settings = seq2seq.Settings(num_devices, hidden_size, aligned, stay)

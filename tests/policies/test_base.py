@@ -196,7 +196,6 @@ def test_constants_of_papers(method):
     ("method", "message"),
     [
         ("hierarchical:grouping=fixed", "unknown grouping 'fixed'; valid: learned, random"),
-        ("hierarchical:num_groups=-1", "at least 1, or 0 for the least of 256 and 20 a device"),
         ("hierarchical:hidden_size=3", "hidden_size=3 cannot be halved"),
         ("colocrl:hidden_size=7", "hidden_size=7 cannot be halved"),
         ("giph:start=slowest", "unknown start 'slowest'; valid: fastest, random"),
