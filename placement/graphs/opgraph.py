@@ -133,7 +133,7 @@ def validate(graph: OpGraph) -> None:
             if length != expected:
                 raise InvalidGraphError(
                     f"{prefix}: {field} has {length} entries, but {reference} has {expected}; "
-                    f"give one entry in {field} for each in {reference}"
+                    f"pass one entry in {field} for each in {reference}"
                 )
 
     if len(set(graph.op_names)) < graph.num_ops:

@@ -292,7 +292,7 @@ def check_heads(network: str, hidden: int, heads: int) -> None:
     if hidden % heads:
         raise UserError(
             f"{network} cannot share hidden={hidden} among heads={heads}; "
-            f"give a hidden size that is a multiple of heads, such as {-(-hidden // heads) * heads}"
+            f"pass a hidden size that is a multiple of heads, such as {-(-hidden // heads) * heads}"
         )
 
 

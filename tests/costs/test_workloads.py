@@ -184,7 +184,7 @@ def test_tensors_of_one_source():
     assert workload.costs.transfer_fixed_s.tolist() == [1, 2, 1]
 
 
-_NUMBER = "give a number from 0 to 1e+18"
+_NUMBER = "pass a number from 0 to 1e+18"
 
 
 @pytest.mark.parametrize(

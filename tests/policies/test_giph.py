@@ -160,7 +160,7 @@ def test_parameters_fit_any_problem():
     assert sum(leaf.size for leaf in jax.tree.leaves(params)) == 582
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_learning_joins_a_chain():
     """Computing takes 6 in all, a transfer at least 100; 12 moves have to be made."""
     graph = helpers.chain(6)
