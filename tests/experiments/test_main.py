@@ -310,7 +310,7 @@ WORKLOAD = {
     [
         ('{"nodes": ' + "[" * 100_000, "nested too deeply"),
         (json.dumps(WORKLOAD | {"maxFPGAs": 10**7}), "has 10000001 devices"),
-        (json.dumps(WORKLOAD | {"maxCPUs": 10**9}), "give at most 1024 in all"),
+        (json.dumps(WORKLOAD | {"maxCPUs": 10**9}), "pass at most 1024 in all"),
     ],
 )
 def test_large_workloads_are_refused(text, message, tmp_path: Path) -> None:
