@@ -95,7 +95,7 @@ def from_json(data: Any, *, name: str, objective: str, parts: int = 1) -> Worklo
     place = f"workload {name!r}"
     if parts < 1 or (parts > 1 and objective != "subgraph"):
         raise ValueError(
-            f"{place}: parts is {parts} with objective {objective!r}; give 1, or 1 and more with "
+            f"{place}: parts is {parts} with objective {objective!r}; pass 1, or 1 and more with "
             "objective 'subgraph'"
         )
     nodes = _read_nodes(data, place)
@@ -107,7 +107,7 @@ def from_json(data: Any, *, name: str, objective: str, parts: int = 1) -> Worklo
     if num_devices > MAX_DEVICES:
         raise ValueError(
             f"{place} has {num_devices} devices: maxFPGAs is {num_accelerators}, of {parts} parts "
-            f"each, and maxCPUs {num_hosts}; give at most {MAX_DEVICES} in all"
+            f"each, and maxCPUs {num_hosts}; pass at most {MAX_DEVICES} in all"
         )
     if not num_devices:
         raise ValueError(f"{place} has no device: maxFPGAs and maxCPUs are 0; raise one of them")
@@ -180,8 +180,8 @@ def _read_edges(data: Any, place: str, index_by_id: dict[int, int]) -> list[_Edg
         for field, node_id in ends.items():
             if node_id not in index_by_id:
                 raise ValueError(
-                    f"{edge_place}: {field} is {node_id}, which is no node's id; give the id of a "
-                    "node or drop the edge"
+                    f"{edge_place}: {field} is {node_id}, which is not a node's id; pass the id of "
+                    "a node or drop the edge"
                 )
         edge = _Edge(
             source=index_by_id[ends["sourceId"]],
@@ -267,14 +267,14 @@ def _read(
     """
     if not isinstance(record, dict):
         raise ValueError(
-            f"{place} is {reprlib.repr(record)}; give a JSON object with the field {field}, "
+            f"{place} is {reprlib.repr(record)}; pass a JSON object with the field {field}, "
             f"{field_type.valid}"
         )
     value = record.get(field)
     if value is None and default is not _REQUIRED:
         return default
     if value is None:
-        raise ValueError(f"{place} has no {field}; give {field_type.valid}")
+        raise ValueError(f"{place} has no {field}; pass {field_type.valid}")
     if not field_type.accepts(value):
-        raise ValueError(f"{place}: {field} is {reprlib.repr(value)}; give {field_type.valid}")
+        raise ValueError(f"{place}: {field} is {reprlib.repr(value)}; pass {field_type.valid}")
     return value

@@ -110,14 +110,14 @@ def test_batch_scales_work(text):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("bert:hidden=100", "hidden=100 among heads=12; give .* multiple of heads, such as 108"),
-        ("bert:heads=7", "hidden=768 among heads=7; give .* such as 770"),
+        ("bert:hidden=100", "hidden=100 among heads=12; pass .* multiple of heads, such as 108"),
+        ("bert:heads=7", "hidden=768 among heads=7; pass .* such as 770"),
         ("inception_v3:size=74", "size=74 is out of range; set at least 75"),
         ("inception_v3:width=3", "width=3 is out of range; set at least 4"),
         ("resnet:width=1", "width=1 is out of range; set at least 2"),
         ("resnet:depth=20", "unknown depth '20'.* 18, 34, 50, 101, 152"),
         ("two_stream:depth=51", "unknown depth '51'.* 18, 34, 50, 101, 152"),
-        ("rnnlm:hidden=1000000000000", "does not fit in memory; give smaller sizes"),
+        ("rnnlm:hidden=1000000000000", "does not fit in memory; pass smaller sizes"),
     ],
 )
 def test_impossible_sizes_are_refused(text, said):
