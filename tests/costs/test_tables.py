@@ -72,7 +72,7 @@ def test_unsupported_operations_are_infinite():
 
 
 def test_no_kernels_is_refused():
-    with pytest.raises(UserError, match=r"reports no time.*--config\.devices"):
+    with pytest.raises(UserError, match=r"reports no time.*leave it out of devices"):
         _model(helpers.chain(2), _profile([], latency_s=1.0))
 
 
