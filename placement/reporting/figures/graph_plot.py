@@ -88,11 +88,8 @@ def placement(details: Details) -> "Figure":
             details.devices, counts, load_s / (load_s.sum() or 1.0), strict=True
         )
     ]
-    legend_step = max(plots.text_width(text, _TEXT_SIZE) for text in legend) + 36  # with the key
-    legend_columns = max(1, int((_WIDTH - 2 * _MARGIN) / legend_step))
     title_height, subtitle_height, legend_height = _HEADER_LINES
-    header = title_height + subtitle_height + _BETWEEN_ROWS
-    header += legend_height * math.ceil(len(legend) / legend_columns)
+    header = title_height + subtitle_height + _BETWEEN_ROWS + legend_height * num_devices
     for count in _BLOCK_COUNTS:
         parts = blocks.blocks(details, count)
         num_blocks = int(parts.max()) + 1
@@ -123,10 +120,9 @@ def placement(details: Details) -> "Figure":
     y = -title_height - subtitle_height
     axes.text(_MARGIN, y, subtitle, fontsize=_TEXT_SIZE)
     for number, text in enumerate(legend):
-        x = _MARGIN + number % legend_columns * legend_step
-        key_y = y - legend_height * (1 + number // legend_columns)
-        axes.add_patch(Rectangle((x, key_y - 1), 16, 8, **plots.device_style(number)))
-        axes.text(x + 21, key_y, text, fontsize=_TEXT_SIZE)
+        key_y = y - legend_height * (1 + number)
+        axes.add_patch(Rectangle((_MARGIN, key_y - 1), 16, 8, **plots.device_style(number)))
+        axes.text(_MARGIN + 21, key_y, text, fontsize=_TEXT_SIZE)
 
     crosses = device[senders] != device[receivers]
     within: Any = {"color": plots.GREY, "linewidth": 0.7, "zorder": 1}
@@ -165,18 +161,13 @@ def placement(details: Details) -> "Figure":
             zorder=5,
         )
 
-    # Mark the end of each row and the start of the next.
-    small: Any = {"fontsize": plots.SMALLEST, "color": plots.GREY, "va": "top"}
-    left, right = page.ends
-    for row in range(1, len(page.starts)):
-        for x, marked_row in ((right, row - 1), (left, row)):
+    for row in range(1, len(page.starts)):  # mark the end of each row and the start of the next
+        for x, marked_row in ((page.ends[1], row - 1), (page.ends[0], row)):
             bottom = page.position(0, page.low[marked_row] - 0.5, marked_row)[1]
             top = page.position(0, page.high[marked_row] + 0.5, marked_row)[1]
             axes.plot([x, x], [bottom, top], color=plots.GREY, linewidth=0.8, linestyle=":")
-            if x == right:
-                axes.text(right, bottom - 4, f"row {row + 1} ▸", ha="right", **small)
-            else:
-                axes.text(left, top + 10, f"▸ row {row + 1}", **small)
+        text = f"▸ row {row + 1}"
+        axes.text(page.ends[0], top + 4, text, fontsize=plots.SMALLEST, color=plots.GREY)
     return figure
 
 

@@ -30,14 +30,6 @@ class _Ratio(NamedTuple):
     high: float
     kind: str  # a key of `_KINDS`
 
-    @property
-    def text(self) -> str:
-        """The mean with its interval; the figure is short of room for a unit."""
-        if not math.isfinite(self.mean):
-            return units.NONE
-        interval = "" if math.isnan(self.low) else f" [{self.low:.3f}, {self.high:.3f}]"
-        return f"{self.mean:.3f}{interval}"
-
 
 def methods(rows: Iterable[summaries.Row]) -> "Figure":
     """Draws latencies over that of the best single device, one panel for each graph.
@@ -95,8 +87,10 @@ def _draw_panel(axes: Any, ratios: Sequence[_Ratio], bound: float) -> None:
         if ratio.mean <= high and not math.isnan(ratio.low):
             axes.plot([ratio.low, ratio.high], [place, place], color="black", linewidth=1, zorder=2)
         axes.plot(min(ratio.mean, high), place, **style, zorder=3)
+        text = f"{ratio.mean:.3f}" if math.isfinite(ratio.mean) else units.NONE
+        text += "" if math.isnan(ratio.low) else f" [{ratio.low:.3f}, {ratio.high:.3f}]"
         axes.annotate(
-            ratio.text,
+            text,
             (1.02, place),
             xycoords=("axes fraction", "data"),
             va="center",

@@ -116,28 +116,18 @@ def data(aggregates: Aggregates) -> dict[str, Any]:
 
 
 def markdown(aggregates: Aggregates) -> str:
-    """Writes a Markdown section: the room of each graph, then methods over all runs."""
+    """Writes a Markdown section: which graphs have room, and the methods over all runs."""
     rooms = aggregates.rooms
-    header = ("graph", comparison.SINGLE, "best known", "room", "found by")
-    table = grids.Grid(header, (False, True, True, True, False))
-    for graph, room in rooms.items():
-        unit = units.latency_unit((room.best_s, room.single_s))
-        texts = (f"{room.ratio:.3f}", room.method)
-        texts = texts if math.isfinite(room.best_s) else (units.NONE, units.NONE)
-        table.add_row(
-            f"{graph}, {unit.name}", unit.write(room.single_s), unit.write(room.best_s), *texts
-        )
     solved = {graph: room for graph, room in rooms.items() if math.isfinite(room.best_s)}
     flat = [graph for graph, room in solved.items() if room.ratio > WITH_ROOM]
     text = (
-        "Room: the best known latency, of any method and seed, over that of the best single "
-        f"device; a graph has room where it is at most {WITH_ROOM}: "
-        f"{len(solved) - len(flat)} of {len(rooms)}."
+        "A graph has room where its best known latency, of any method and seed, is at most "
+        f"{WITH_ROOM} of that of the best single device: {len(solved) - len(flat)} of {len(rooms)}."
     )
     text += f" Without room: {grids.listed(flat)}." if flat else ""
     unsolved = [graph for graph in rooms if graph not in solved]
     text += f" Nothing runs on: {grids.listed(unsolved)}." if unsolved else ""
-    parts = ["### How much room the graphs have", table.markdown(), text]
+    parts = ["### Methods over all runs", text]
     if not aggregates.graphs:
         return "\n\n".join(parts)
     rivals = tuple(aggregates.improvement)
@@ -152,7 +142,7 @@ def markdown(aggregates: Aggregates) -> str:
             text = "" if interval is None else interval.write(2)
             row.append(grids.bold(text) if interval and interval.low > 0.5 else text)
         table.add_row(method, *row)
-    parts += ["### Methods over all runs", table.markdown(), _LEGEND]
+    parts += [table.markdown(), _LEGEND]
     if aggregates.left_out:
         parts.append(
             f"Left out, without a run on some of them: {grids.listed(aggregates.left_out)}."
