@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
     from placement.pipeline.python_api import Comparison, InputShapes, Placed
     from placement.policies.base import Recipe
-    from placement.runtime.deployment.artifact import Network
+    from placement.runtime.deployment.network import Network
     from placement.runtime.models.from_python import Converted
     from placement.types import CostModel, OpGraph, Problem, Solution, Status
 
@@ -58,7 +58,6 @@ def register(name: str, recipe: "Recipe") -> None:
 
 def load(
     path: Any,  # str or os.PathLike
-    devices: dict[str, str] | None = None,
     *,
     concurrent: bool | None = None,
 ) -> "Network":
@@ -68,7 +67,7 @@ def load(
     """
     from placement.runtime.deployment import artifact
 
-    return artifact.load(path, devices, concurrent=concurrent)
+    return artifact.load(path, concurrent=concurrent)
 
 
 def graph_from(model: Any, example_inputs: Any = None, *, input_shapes: str = "") -> "Converted":

@@ -83,7 +83,7 @@ def write(workdir: Path, explained: details.Details | None, target: target_lib.T
     if target.net.model is not None:
         names = (target.names[device] for device in explained.op_placement)
         affinity = dict(zip(explained.graph.op_names, names, strict=True))
-        files.write_bytes(workdir / NETRON, netron.annotated_xml(target.net.model, affinity))
+        files.write_bytes(workdir / NETRON, netron.annotate(target.net.model, affinity))
 
 
 def _measured(

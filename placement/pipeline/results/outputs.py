@@ -1,5 +1,6 @@
 """The result files of a run. A run directory only ever gets better results."""
 
+import dataclasses
 import math
 from pathlib import Path
 from typing import Any
@@ -93,13 +94,13 @@ def write(directory: Path, contents: dict[str, Any]) -> None:
 def origin(target: target_lib.Target, objective: str, seed: int) -> dict[str, Any]:
     """Returns the origin of a placement, which its file has so that it can be repeated."""
     graph = target.net.graph
-    properties = {device.name: dict(device.properties) for device in target.present}
+    present = {device.name: dataclasses.asdict(device) for device in target.present}
     content: dict[str, Any] = {
         "graph": {"name": graph.name, "num_ops": graph.num_ops, "num_edges": graph.num_edges},
         "objective": objective,
         "seed": seed,
         "devices": {
-            name: {"label": label, "properties": properties.get(name, {})}
+            name: present.get(name, {"label": label})
             for name, label in zip(target.names, target.labels, strict=True)
         },
     }

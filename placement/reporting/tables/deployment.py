@@ -1,12 +1,12 @@
 """The measurements and the decision of a deployment, as a table and as deploy.md.
 
-The record is the content of deploy.json.
+The record is the content of the manifest.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from placement.reporting import printable, units
+from placement.reporting import printable, summaries, units
 from placement.reporting.tables import grids, results
 
 Record = Mapping[str, Any]
@@ -25,23 +25,25 @@ def grid(record: Record) -> grids.Grid:
         (False, True, True, True, False),
     )
     for row in record["rows"]:
-        error = units.NONE
+        measured_s, interval = row["measured_s"], row["versus_interval"]
+        latency = ratio = error = units.NONE
+        if measured_s is not None:
+            ms = [f"{1e3 * measured_s[key]:.4g}" for key in ("median", "low", "high")]
+            latency = f"{ms[0]} [{ms[1]}, {ms[2]}]"
+        if interval is not None:
+            median = row["versus_best_single_device"]
+            ratio = f"{median:.3f} [{interval[0]:.3f}, {interval[1]:.3f}]"
         if units.number(row["output_error"]) is not None:
             error = f"{row['output_error']:.2g} [{row['tolerance']:g}]"
-        cells = [
-            row["name"],
-            _interval(row["measured_s"], lambda seconds: f"{1e3 * seconds:.4g}"),
-            _interval(row["ratio"], lambda ratio: f"{ratio:.3f}"),
-            error,
-            row["status"],
-        ]
-        table.add_row(*(map(grids.bold, cells) if row["name"] == record["deployed"] else cells))
+        label = summaries.label(row)
+        cells = [label, latency, ratio, error, row["status"]]
+        table.add_row(*(map(grids.bold, cells) if label == record["deployed"] else cells))
     return table
 
 
-def markdown(record: Record) -> str:
-    """Returns the text of deploy.md."""
-    record = printable.markdown(record) | {"usage": record["usage"]}
+def markdown(record: Record, folder: str) -> str:
+    """Returns the text of deploy.md, for a record that is deployed in a folder."""
+    record = printable.markdown(record)
     parts = [
         f"# Deployment of {record['graph']}",
         grids.bold(record["decision"]),
@@ -52,15 +54,12 @@ def markdown(record: Record) -> str:
     ]
     if record["divisions"]:
         parts += ["## Operations kept off a device", results.divisions(record["divisions"])]
-    checks = [f"- {name}: {result}" for name, result in record["checks"].items()]
-    files = [f"- `{name}`: {description}" for name, description in record["files"].items()]
-    parts += ["## Checked on this machine", "\n".join(checks), "## Files", "\n".join(files)]
-    parts += ["## To run it", f"```python\n{record['usage']}\n```"]
+    parts += [
+        "## Checked on this machine",
+        "\n".join(f"- {name}: {result}" for name, result in record["checks"].items()),
+        "## To run it",
+        "```python\nimport placement\n\n"
+        f"with placement.load({folder!r}) as net:\n"
+        "    outputs = net.infer(inputs)  # a list of arrays, or a dict of them by name\n```",
+    ]
     return "\n\n".join(parts) + "\n"
-
-
-def _interval(interval: Record | None, write: Callable[[float], str]) -> str:
-    if interval is None:
-        return units.NONE
-    median, low, high = (write(interval[key]) for key in ("median", "low", "high"))
-    return f"{median} [{low}, {high}]"

@@ -1,22 +1,21 @@
-"""Measures a placement against every single device on the target, and decides which one to deploy.
+"""Measures a placement against every single device on the target.
 
 Rounds are interleaved and ratios are paired, as `placement.runtime.measurement.request` explains.
-`placement.reporting.verdict` chooses the row to use.
+`placement.reporting.verdict` chooses the row to deploy.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from placement.errors import UserError
 from placement.runtime import devices
-from placement.runtime.deployment import preflight
-from placement.runtime.deployment.description import CONCURRENT, HETERO, SINGLE
-from placement.runtime.deployment.preflight import PlacementFile
+from placement.runtime.deployment.manifest import CONCURRENT, HETERO, SINGLE
+from placement.runtime.deployment.preflight import PlacementFile, describe_excess
 from placement.runtime.devices import Device
 from placement.runtime.measurement import baseline
 from placement.runtime.measurement.measurer import Measurer
-from placement.runtime.measurement.request import Candidate, Failure, Interval, Measurement
+from placement.runtime.measurement.request import Candidate, Failure, Interval
 
 REFERENCE = "reference"  # the form of a row about a device that was not offered to the placement
 MIN_ROUNDS = 10
@@ -25,35 +24,31 @@ MIN_ROUNDS = 10
 class Row(NamedTuple):
     """The measurement of one way to run the model."""
 
-    name: str  # 'single:CPU', 'placement', 'placement, concurrent' or a reference's label
+    name: str  # 'single:CPU', 'placement', 'placement, concurrent' or 'reference:' and a label
     form: str  # 'single', 'hetero', 'concurrent' or 'reference'
-    latency: Interval | None  # seconds; None for a failure
-    ratio: Interval | None  # to the best single device, paired; None if every single device failed
-    output_error: float | None
-    tolerance: float | None
     status: str  # 'ok', or the failure
-    device: Device | None = None  # of a reference
+    latency: Interval | None = None  # seconds; None for a failure
+    ratio: Interval | None = None  # to the best single device, paired; None without a right one
+    output_error: float | None = None
+    tolerance: float | None = None
+    device: Device | None = None  # that runs the whole model; None for the placement
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the row as `summary.json` has it, with its form."""
+        return {
+            "method": self.name,
+            "form": self.form,
+            "measured_s": self.latency and self.latency._asdict(),
+            "versus_best_single_device": self.ratio and self.ratio.median,
+            "versus_interval": self.ratio and (self.ratio.low, self.ratio.high),
+            "reference": self.form == REFERENCE,
+            "output_error": self.output_error,
+            "tolerance": self.tolerance,
+            "status": self.status,
+        }
 
 
-class Decision(NamedTuple):
-    """The form to deploy."""
-
-    form: str
-    single_device: (
-        str | None
-    )  # the device if OpenVINO alone runs one; None if it runs form 'hetero'
-    is_fallback: bool  # whether a single device replaces the placement
-    reason: str
-    reference: Device | None = None  # the device `alone` if the placement does not use it
-
-
-def measure(
-    placed: PlacementFile,
-    measurer: Measurer,
-    *,
-    seconds: float,
-    say: Callable[[str], None] = lambda _: None,
-) -> list[Row]:
+def measure(placed: PlacementFile, measurer: Measurer, *, seconds: float) -> list[Row]:
     """Measures every single device, the forms of the placement, and the reference devices.
 
     A device with too little memory for the whole model is not measured alone.
@@ -62,7 +57,6 @@ def measure(
       placed: the placement.
       measurer: measures the placed model on all devices that could be used.
       seconds: time for timing; compiling is not included.
-      say: receives a note about the current step.
 
     Returns:
       Rows: single devices, the best first, then the placement's forms, then references.
@@ -70,123 +64,64 @@ def measure(
     Raises:
       UserError: the placement fails or computes wrong outputs.
     """
+    rows, candidates, too_large = [], [], []
+    for device in measurer.devices:
+        row = Row(f"single:{device.name}", SINGLE, "ok", device=device)
+        if excess := describe_excess(placed, device, whole_model=True):
+            too_large.append(row._replace(status=f"out of memory: {excess}"))
+        else:
+            rows.append(row)
+            candidates.append(Candidate(None, (device,)))
+    num_singles = len(rows)
     used = tuple(device for device in measurer.devices if device.name in placed.used_devices)
-    # The form that the placement was made for comes last.
-    forms: dict[str, tuple[str, Candidate]] = {}
     if len(used) > 1:
-        forms["placement"] = HETERO, Candidate(placed.affinity, used)
-        if placed.segments:
-            concurrent = Candidate(placed.affinity, used, placed.segments)
-            forms["placement, concurrent"] = CONCURRENT, concurrent
-    references = devices.list_references(measurer.devices)
-    excess = {d: preflight.describe_excess(placed, d, whole_model=True) for d in measurer.devices}
-    large_enough = [device for device in measurer.devices if not excess[device]]
-    say("the placement and the single devices")
+        rows.append(Row("placement", HETERO, "ok"))
+        candidates.append(Candidate(placed.affinity, used))
+        if placed.segments:  # the form that the placement was made for comes last
+            rows.append(Row("placement, concurrent", CONCURRENT, "ok"))
+            candidates.append(Candidate(placed.affinity, used, placed.segments))
+    num_own = len(rows)
+    for device in devices.list_references(measurer.devices):
+        rows.append(Row(f"reference:{device.label}", REFERENCE, "ok", device=device))
+        candidates.append(Candidate(None, (device,)))
     measured = baseline.measure(
         measurer,
-        [Candidate(None, (device,)) for device in large_enough],
-        [
-            *(candidate for _, candidate in forms.values()),
-            *(Candidate(None, (device,)) for device in references),
-        ],
+        candidates[:num_singles],
+        candidates[num_singles:],
         min_rounds=MIN_ROUNDS,
         seconds=seconds,
     )
-
-    def row(name: str, form: str, outcome: Measurement | Failure) -> Row:
+    outcomes = [*measured.singles, *measured.candidates]
+    for i, outcome in enumerate(outcomes):
         if isinstance(outcome, Failure):
-            return Row(name, form, None, None, None, None, f"{outcome.stage}: {outcome.cause}")
-        ratio = None if math.isnan(outcome.ratio.median) else outcome.ratio
-        errors = outcome.output_error, outcome.tolerance
-        return Row(name, form, outcome.latency, ratio, *errors, "ok")
-
-    singles = sorted(
-        zip(large_enough, measured.singles, strict=True),
-        key=lambda single: baseline.ratio_or_latency(single[1]),
-    )
-    rows = [row(f"single:{device.name}", SINGLE, outcome) for device, outcome in singles]
-    for device, cause in excess.items():
-        if cause:
-            status = f"out of memory: {cause}"
-            rows.append(Row(f"single:{device.name}", SINGLE, None, None, None, None, status))
-    form_outcomes = measured.candidates[: len(forms)]
-    for (name, (form, _)), outcome in zip(forms.items(), form_outcomes, strict=True):
-        rows.append(row(name, form, outcome))
-    if forms and rows[-1].latency is None:
-        raise _refusal(placed, f"{rows[-1].name}: {rows[-1].status}")
-    for device, outcome in zip(references, measured.candidates[len(forms) :], strict=True):
-        rows.append(row(device.label, REFERENCE, outcome)._replace(device=device))
-    return rows
+            rows[i] = rows[i]._replace(status=f"{outcome.stage}: {outcome.cause}")
+        else:
+            ratio = None if math.isnan(outcome.ratio.median) else outcome.ratio
+            errors = {"output_error": outcome.output_error, "tolerance": outcome.tolerance}
+            rows[i] = rows[i]._replace(latency=outcome.latency, ratio=ratio, **errors)
+    if num_own > num_singles and rows[num_own - 1].latency is None:
+        raise _refuse(placed, rows[num_own - 1])
+    best_first = sorted(range(num_singles), key=lambda i: baseline.ratio_or_latency(outcomes[i]))
+    return [*(rows[i] for i in best_first), *too_large, *rows[num_singles:]]
 
 
-def deployable_rows(placed: PlacementFile, rows: Sequence[Row]) -> list[Row]:
-    """Returns the rows with right outputs, without a concurrent form that cannot be deployed.
+def list_deployable(placed: PlacementFile, rows: Sequence[Row]) -> list[Row]:
+    """Returns the rows with right outputs.
 
-    A concurrent form is written together with a form that OpenVINO runs alone. If no single device
-    is right, that must be another row; see `_serial_rows`.
+    The concurrent form is deployed together with HETERO, which therefore has to be right, too.
 
     Raises:
       UserError: there is no such row.
     """
-    right = [row for row in rows if row.latency]
-    if not any(row.form == SINGLE for row in right) and not _serial_rows(placed, right):
-        right = [row for row in right if row.form != CONCURRENT]
+    is_hetero_right = any(row.form == HETERO and row.latency for row in rows)
+    right = [row for row in rows if row.latency and (row.form != CONCURRENT or is_hetero_right)]
     if not right:
-        raise _refusal(placed, rows[0].status)
+        raise _refuse(placed, rows[0])
     return right
 
 
-def preferred_row(placed: PlacementFile) -> str:
-    """Returns the row that equals a placement on one device, by name; '' for other placements."""
-    return f"single:{next(iter(placed.used_devices))}" if len(placed.used_devices) == 1 else ""
-
-
-def decide(placed: PlacementFile, rows: Sequence[Row], winner: str, reason: str) -> Decision:
-    """Returns the form to deploy for the winning row.
-
-    Args:
-      placed: the placement.
-      rows: from `measure`.
-      winner: the name of the row, one of `deployable_rows`.
-      reason: the reason for it, for readers of the deployed files.
-    """
-    row = next(row for row in rows if row.name == winner)
-    if row.form == REFERENCE:
-        assert row.device is not None
-        return Decision(SINGLE, row.device.name, True, reason, row.device)
-    if row.form == SINGLE:
-        device_name = row.name.removeprefix("single:")
-        return Decision(SINGLE, device_name, winner != preferred_row(placed), reason)
-    if row.form == HETERO:
-        return Decision(HETERO, None, False, reason)
-    best_single = next((row for row in rows if row.form == SINGLE and row.latency), None)
-    if best_single is None:
-        serial = _serial_rows(placed, rows)[0]
-        name = serial.device.name if serial.device else None
-        return Decision(CONCURRENT, name, False, reason, serial.device)
-    hetero_is_faster = any(r.form == HETERO and r.ratio and r.ratio.high < 1 for r in rows)
-    device_name = best_single.name.removeprefix("single:")
-    return Decision(CONCURRENT, None if hetero_is_faster else device_name, False, reason)
-
-
-def _serial_rows(placed: PlacementFile, rows: Sequence[Row]) -> list[Row]:
-    """Returns the rows that OpenVINO can run alone if no single device is right, fastest first.
-
-    A reference that is a device of the placement in another precision is not among them, because
-    one file cannot hold a device in two precisions.
-    """
-    timed = [
-        (row.latency.median, row)
-        for row in rows
-        if row.latency
-        and row.form in (HETERO, REFERENCE)
-        and (row.device is None or row.device.name not in placed.used_devices)
-    ]
-    return [row for _, row in sorted(timed, key=lambda pair: pair[0])]
-
-
-def _refusal(placed: PlacementFile, cause: str) -> UserError:
+def _refuse(placed: PlacementFile, row: Row) -> UserError:
     return UserError(
-        f"the placement (found by {placed.method}) cannot be deployed here: {cause}; "
-        "place the model on this machine with the same settings"
+        f"the placement (found by {placed.method}) cannot be deployed here: {row.name}: "
+        f"{row.status}; place the model on this machine with the same settings"
     )

@@ -5,10 +5,10 @@
 //   export LD_LIBRARY_PATH=$OPENVINO/libs
 //   ./loader FOLDER OUTPUTS [INPUT ...]
 //
-// FOLDER holds model.xml, model.bin and affinities.json. Each INPUT is the raw content of one input,
-// in the order of the model; without any, all inputs are zero. The raw content of output i is
-// written to OUTPUTS/output_i.bin. The digest in model.xml is not checked, and the properties in it
-// are passed on to OpenVINO: run only folders that you trust.
+// FOLDER holds placement.json, which names the model. Each INPUT is the raw content of one input, in
+// the order of the model; without any, all inputs are zero. The raw content of output i is written to
+// OUTPUTS/output_i.bin. The digests in placement.json are not checked, and the properties in it are
+// passed on to OpenVINO: run only folders that you trust.
 
 #include <algorithm>
 #include <cctype>
@@ -145,23 +145,18 @@ private:
 
 // Compiles the model of a deployed folder, each operation for its device.
 ov::CompiledModel load(ov::Core& core, const std::string& folder) {
-    const auto model = core.read_model(folder + "/model.xml");
-    const auto read = [&](const std::string& key) {
-        return model->get_rt_info<std::string>("placement", key);
-    };
+    const auto manifest = Json::parse(read_file(folder + "/placement.json")).as<ov::AnyMap>();
+    const auto model = core.read_model(folder + "/" + manifest.at("model").as<std::string>());
     // Several devices made of one CPU are registered under their names.
-    const ov::Any names = Json::parse(read("register"));
-    for (const auto& name : names.as<std::vector<ov::Any>>())
+    for (const auto& name : manifest.at("register").as<std::vector<ov::Any>>())
         core.register_plugin("openvino_intel_cpu_plugin", name.as<std::string>());
-    const std::string device = read("device");
+    const auto device = manifest.at("device").as<std::string>();
     if (device.rfind("HETERO:", 0) == 0) {
-        const auto affinities =
-            Json::parse(read_file(folder + "/affinities.json")).as<ov::AnyMap>();
+        const auto& affinity = manifest.at("affinity").as<ov::AnyMap>();
         for (const auto& op : model->get_ops())
-            op->get_rt_info()["affinity"] =
-                affinities.at(op->get_friendly_name()).as<std::string>();
+            op->get_rt_info()["affinity"] = affinity.at(op->get_friendly_name()).as<std::string>();
     }
-    return core.compile_model(model, device, Json::parse(read("config")).as<ov::AnyMap>());
+    return core.compile_model(model, device, manifest.at("config").as<ov::AnyMap>());
 }
 
 }  // namespace

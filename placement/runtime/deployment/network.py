@@ -1,22 +1,106 @@
-"""A deployed model that is ready to run."""
+"""A deployed model that is ready to run, also from many threads.
 
-import concurrent.futures
+After an exception, a compiled model of OpenVINO may answer wrongly from then on, also the requests
+that run at that moment. So an answer counts only when all inferences that overlapped with it have
+ended without an exception. Otherwise they are all repeated, one after another, on a model that is
+compiled anew, and the result of that is the answer. `ov.AsyncInferQueue` does not say which of its
+requests failed, so a pool of threads runs OpenVINO's requests.
+"""
+
 import contextlib
+import dataclasses
+import functools
+import queue
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeAlias
 
 import numpy as np
 import openvino as ov
 
 from placement.errors import UserError
-from placement.runtime.deployment import service
-from placement.runtime.deployment.shapes import ShapeCheck, Shapes, Variants, check
+from placement.runtime.errors import summarise_error
+from placement.runtime.execution.executor import Executor, InferRequest
 from placement.runtime.execution.workers import Workers
-from placement.runtime.models import colocation
+from placement.runtime.models import colocation, outputs
 from placement.runtime.models.fingerprint import quote_names
+from placement.runtime.models.frontend import input_names
 from placement.runtime.models.inputs import convert
+
+REQUESTS_PER_DEVICE = 2  # so that one is ready when the other has ended
+_WAITING_PER_REQUEST = 2  # limit on the requests that wait, for each that runs
+_MAX_SHAPES = 8  # compiled at the same time, in addition to the placed ones
+_POLL_S = 0.1  # a caller that waits for a full queue checks this often whether it was closed
+
+Inputs: TypeAlias = Sequence[np.ndarray] | Mapping[str, np.ndarray]
+Outputs: TypeAlias = list[np.ndarray]
+Request: TypeAlias = ov.InferRequest | Executor | InferRequest  # for one thread at a time
+Shapes: TypeAlias = tuple[tuple[int, ...], ...]  # of each input, in order
+
+
+def infer(request: Request, tensors: Sequence[ov.Tensor]) -> Outputs:
+    """Runs one inference on inputs in order; returns copies of the outputs."""
+    for index, tensor in enumerate(tensors):
+        request.set_input_tensor(index, tensor)
+    request.infer()
+    return [outputs.read(tensor) for tensor in request.output_tensors]
+
+
+@dataclasses.dataclass
+class Compiled:
+    """A compiled model, the request that `infer` runs, and those that `submit` runs."""
+
+    request: Request
+    num_requests: int  # of `submit`
+    create_requests: Callable[[], Iterable[Request]]  # creates them
+    model: ov.CompiledModel | None = None  # None if there are several
+
+    @classmethod
+    def of_model(cls, compiled: ov.CompiledModel) -> "Compiled":
+        """Returns a model that OpenVINO alone runs, with as many requests as it asks for."""
+        optimal_count = compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")
+        count, create = max(REQUESTS_PER_DEVICE, optimal_count), compiled.create_infer_request
+        return cls(create(), count, lambda: [create() for _ in range(count)], compiled)
+
+    @functools.cached_property
+    def idle_requests(self) -> queue.SimpleQueue[Request]:
+        """The requests of `submit` that run nothing; made at first use to save memory."""
+        idle_requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
+        for request in self.create_requests():
+            idle_requests.put(request)
+        return idle_requests
+
+
+class _Job:
+    """An inference from its start until its answer is known to be right."""
+
+    def __init__(self, run: Callable[[], Outputs]):
+        self.future: Future[Outputs] = Future()
+        self.outputs: Outputs = []
+        self.failure: BaseException | None = None
+        self.number = 0  # in the order of their starts
+        self.num_overlapping = 0  # jobs with lower numbers may have run at the same time
+        self._run = run
+
+    def run(self) -> None:
+        """Runs the inference and keeps its outputs or its failure."""
+        self.failure = None
+        try:
+            self.outputs = self._run()
+        except RuntimeError as error:
+            self.failure = RuntimeError(f"the inference failed: {summarise_error(error)}")
+            self.failure.__cause__ = error
+        except BaseException as error:  # raised where the caller waits
+            self.failure = error
+
+    def deliver(self) -> None:
+        """Gives the answer to those who wait for it, whose callbacks may take long."""
+        if self.failure is None:
+            self.future.set_result(self.outputs)
+        else:
+            self.future.set_exception(self.failure)
 
 
 class Network(contextlib.AbstractContextManager["Network"]):
@@ -30,57 +114,55 @@ class Network(contextlib.AbstractContextManager["Network"]):
     def __init__(
         self,
         model: ov.Model,
-        compile_model: Callable[[], service.Compiled],
+        compile_model: Callable[[Shapes], Compiled],
         *,
         form: str,
+        shapes: Sequence[ov.PartialShape],
         workers: Workers | None = None,
-        variants: Variants | None = None,
     ):
         """Compiles the model; users call `placement.load` instead.
 
         Args:
           model: defines the inputs and outputs.
-          compile_model: compiles it, now and after every inference that fails.
-          form: see `placement.runtime.deployment.artifact`.
+          compile_model: compiles it for the shapes of its inputs, at their first use and after
+            every inference that fails.
+          form: see `placement.runtime.deployment.manifest`.
+          shapes: the shapes that each input accepts.
           workers: the executor's threads. They end when this network is closed or collected.
-          variants: runs the model with other shapes; None accepts only those of `model`.
         """
         self.form = form
-        # The names of each input, the one to show first.
-        self.names = [
-            list(dict.fromkeys([*sorted(port.get_names()), port.get_node().get_friendly_name()]))
-            for port in model.inputs
-        ]
-        self._model = model
-        self._variants = variants
-
-        def compile_all() -> service.Compiled:
-            if variants is not None:
-                variants.clear()
-            return compile_model()
-
-        self._engine = service.Engine(compile_all)
-        # The request that holds the state of a stateful model; None after an inference that failed.
-        self._last_runner: service.Runner | None = self._engine.compiled().runner
+        self._inputs, self._allowed_shapes = model.inputs, shapes
+        self._names = [input_names(port.get_node()) for port in model.inputs]
         self._placed_shapes: Shapes = tuple(tuple(port.get_shape()) for port in model.inputs)
+        self._is_stateful = colocation.is_stateful(model)
+        self._compile_model = compile_model
+        self._compiled: dict[Shapes, Compiled] = {}
+        self._compile_lock, self._infer_lock = threading.RLock(), threading.Lock()
+        placed = self._compile(self._placed_shapes)
+        # The request that holds the state of a stateful model; None after an inference that failed.
+        self._last_request: Request | None = placed.request
+        # The fields below are those of the jobs, and `_condition` guards them.
+        self._condition = threading.Condition()
+        self._num_started = 0
+        self._running: set[int] = set()  # numbers of jobs
+        self._ended: list[_Job] = []  # wait for overlapping jobs to end
+        self._has_failed = False  # a job has failed while others run
+        self._pool = ThreadPoolExecutor(placed.num_requests, "placement")
+        self._slots = threading.BoundedSemaphore((1 + _WAITING_PER_REQUEST) * placed.num_requests)
+        self._is_closed = False
         self._workers = workers
         if workers is not None:  # no join here: a finalizer may run on one of these threads
             weakref.finalize(self, workers.stop)
-        self._service: service.Service | None = None
-        self._log = service.LatencyLog()
-        self._is_stateful = colocation.is_stateful(model)
-        self._infer_lock, self._service_lock = threading.Lock(), threading.Lock()
-        self._is_closed = False
-
-    @property
-    def compiled(self) -> ov.CompiledModel | None:
-        """The compiled model; None in the concurrent form, which has several."""
-        return self._engine.compiled().model
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def infer(self, inputs: Sequence[np.ndarray] | Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    @property
+    def compiled(self) -> ov.CompiledModel | None:
+        """The compiled model; None in the concurrent form, which has several."""
+        return self._compile(self._placed_shapes).model
+
+    def infer(self, inputs: Inputs) -> Outputs:
         """Returns the model's outputs, in order.
 
         If the model has a state and the shapes change, the state moves to the model that is
@@ -95,40 +177,35 @@ class Network(contextlib.AbstractContextManager["Network"]):
             state and the inference before failed.
           RuntimeError: the inference failed. The next one runs on a newly compiled model.
         """
-        begin_s = time.perf_counter()
-        tensors = self._tensors(inputs)
+        tensors = self._make_tensors(inputs)
         shapes = tuple(tuple(tensor.shape) for tensor in tensors)
 
-        def run(compiled: service.Compiled) -> service.Outputs:
-            runner = compiled.runner
-            if self._variants is not None and shapes != self._placed_shapes:
-                runner = self._variants.runner(shapes)
-            if self._is_stateful and runner is not self._last_runner:
-                assert self._last_runner is not None
-                service.copy_state(self._last_runner, runner)
-                self._last_runner = runner
-            return service.run(runner, tensors)
+        def run() -> Outputs:
+            request, last_request = self._compile(shapes).request, self._last_request
+            if self._is_stateful and request is not last_request:
+                assert last_request is not None
+                states = {variable.name: variable.state for variable in last_request.query_state()}
+                for variable in request.query_state():
+                    variable.state = states[variable.name]
+            self._last_request = request
+            return infer(request, tensors)
 
+        job = _Job(run)
         with self._infer_lock:
             self._check_open()
-            if self._is_stateful and self._last_runner is None:
+            if self._is_stateful and self._last_request is None:
                 raise UserError(
                     "the last inference failed and lost the state of the model; call reset_state"
                 )
-            if self._variants is not None and shapes != self._placed_shapes:
-                self._variants.runner(shapes)  # raises errors that are not those of an inference
-            job, known_jobs = self._engine.run(run)
+            self._compile(shapes)  # raises errors that are not those of an inference
+            known_jobs = self._run(job)
             if job.failure is not None:
-                self._last_runner = None
+                self._last_request = None
         for known_job in known_jobs:
             known_job.deliver()
-        outputs = job.result()
-        self._log.add(time.perf_counter() - begin_s)
-        return outputs
+        return job.future.result()
 
-    def submit(
-        self, inputs: Sequence[np.ndarray] | Mapping[str, np.ndarray]
-    ) -> concurrent.futures.Future[list[np.ndarray]]:
+    def submit(self, inputs: Inputs) -> Future[Outputs]:
         """Queues an inference, several of which run at once; the future has what `infer` returns.
 
         The call blocks while the queue is full. A caller that is faster than the devices is thus
@@ -145,24 +222,39 @@ class Network(contextlib.AbstractContextManager["Network"]):
                 "the model keeps a state from one inference to the next, which simultaneous "
                 "requests would mix; call infer instead, one request after another"
             )
-        tensors = self._tensors(inputs)
+        tensors = self._make_tensors(inputs)
         if tuple(tuple(tensor.shape) for tensor in tensors) != self._placed_shapes:
             shapes = ", ".join(str(list(shape)) for shape in self._placed_shapes)
             raise UserError(
                 f"submit serves only the shapes that were placed, {shapes}; call infer instead"
             )
+
+        def infer_on_idle_request() -> Outputs:
+            with self._compile_lock:
+                idle_requests = self._compile(self._placed_shapes).idle_requests
+            request = idle_requests.get()
+            try:
+                return infer(request, tensors)
+            finally:
+                idle_requests.put(request)
+
+        def run() -> None:
+            if job.future.set_running_or_notify_cancel():
+                for known_job in self._run(job):
+                    known_job.deliver()
+
+        job = _Job(infer_on_idle_request)
         self._check_open()
-
-        def run(future: service.Future) -> None:
-            _, known_jobs = self._engine.run(lambda model: model.run_idle(tensors), future)
-            for known_job in known_jobs:
-                known_job.deliver()
-
-        return self._open_service().submit(run, self._check_open)
-
-    def latencies(self) -> service.Latencies:
-        """Returns the latencies of the last requests, from the call to their outputs."""
-        return self._log.read()
+        while not self._slots.acquire(timeout=_POLL_S):
+            self._check_open()
+        job.future.add_done_callback(lambda _: self._slots.release())
+        try:
+            self._pool.submit(run)
+        except RuntimeError:  # closed meanwhile
+            job.future.cancel()
+            self._check_open()
+            raise
+        return job.future
 
     def reset_state(self) -> None:
         """Sets every variable of the model to its initial value.
@@ -172,75 +264,87 @@ class Network(contextlib.AbstractContextManager["Network"]):
         """
         with self._infer_lock:
             self._check_open()
-            self._last_runner = self._engine.compiled().runner
-            self._last_runner.reset_state()
-
-    def check_other_shapes(self) -> list[ShapeCheck]:
-        """Compares outputs for two shapes near the placed ones with those of the plain f32 CPU."""
-        if self._variants is None:
-            return []
-        reset_state = self.reset_state if self._is_stateful else None
-        return check(self._variants, self._placed_shapes, self.infer, reset_state=reset_state)
+            self._last_request = self._compile(self._placed_shapes).request
+            self._last_request.reset_state()
 
     def close(self) -> None:
         """Ends all threads after the running inference and all submitted ones.
 
-        Calls of `infer` that wait for their turn raise a UserError.
-
-        Raises:
-          UserError: a callback of a request calls this; closing would wait for its own thread.
+        Calls of `infer` that wait for their turn raise a UserError. Callbacks of requests must not
+        close the network, which would wait for their own thread.
         """
-        if self._service is not None and self._service.is_own_thread():
-            raise UserError(
-                "a network cannot be closed in the callback of one of its requests; close it in "
-                "another thread"
-            )
         self._is_closed = True
-        with self._service_lock:
-            if self._service is not None:
-                self._service.close()
+        self._pool.shutdown()
         with self._infer_lock:
             if self._workers is not None:
                 self._workers.close()
                 self._workers = None
 
-    def _tensors(self, inputs: Sequence[np.ndarray] | Mapping[str, np.ndarray]) -> list[ov.Tensor]:
+    def _compile(self, shapes: Shapes) -> Compiled:
+        """Returns the model compiled for these shapes; drops the oldest if there are too many."""
+        with self._compile_lock:
+            if shapes not in self._compiled:
+                self._compiled[shapes] = self._compile_model(shapes)
+                others = [other for other in self._compiled if other != self._placed_shapes]
+                if len(others) > _MAX_SHAPES:
+                    del self._compiled[others[0]]
+            return self._compiled[shapes]
+
+    def _run(self, job: _Job) -> list[_Job]:
+        """Runs a job, and returns all jobs whose answers are known now, to be delivered."""
+        with self._condition:
+            self._condition.wait_for(lambda: not self._has_failed)
+            job.number = self._num_started
+            self._num_started += 1
+            self._running.add(job.number)
+        job.run()
+        with self._condition:
+            self._running.remove(job.number)
+            job.num_overlapping = self._num_started
+            self._ended.append(job)
+            self._has_failed |= job.failure is not None
+            if self._has_failed and self._running:
+                return []
+            if self._has_failed:
+                self._compiled.clear()
+                # A single job is the one that failed, and nothing else can be the reason.
+                for spoilt_job in self._ended if len(self._ended) > 1 else ():
+                    spoilt_job.run()
+                    if spoilt_job.failure is not None:
+                        self._compiled.clear()
+                self._has_failed = False
+                self._condition.notify_all()
+            oldest = min(self._running, default=self._num_started)
+            known_jobs = [ended for ended in self._ended if ended.num_overlapping <= oldest]
+            self._ended = [ended for ended in self._ended if ended.num_overlapping > oldest]
+            return known_jobs
+
+    def _make_tensors(self, inputs: Inputs) -> list[ov.Tensor]:
         """Returns the inputs in order, checked and converted to the model's types."""
-        shown = ", ".join(repr(aliases[0]) for aliases in self.names)
+        shown = ", ".join(repr(names[0]) for names in self._names)
+        expected = f"pass a list or a dict with an array for each of {shown}"
         if isinstance(inputs, Mapping):
-            given_names = [[name for name in names if name in inputs] for names in self.names]
-            known_names = {name for names in self.names for name in names}
-            if unknown_names := [name for name in inputs if name not in known_names]:
+            index = {name: i for i, names in enumerate(self._names) for name in names}
+            if unknown_names := [name for name in inputs if name not in index]:
                 raise UserError(
                     f"the model has no input {quote_names(unknown_names)}; its inputs are {shown}"
                 )
-            for names, given in zip(self.names, given_names, strict=True):
-                if len(given) > 1:
-                    raise UserError(f"{quote_names(given)} are the same input; pass one of them")
-                if not given:
-                    raise UserError(
-                        f"input {names[0]!r} is missing; pass an array for each of {shown}"
-                    )
-            arrays = [inputs[name] for (name,) in given_names]
+            given = {index[name]: value for name, value in inputs.items()}
+            missing_names = [names[0] for i, names in enumerate(self._names) if i not in given]
+            if missing_names or len(given) < len(inputs):
+                problem = f"lack {quote_names(missing_names)}" if missing_names else "repeat one"
+                raise UserError(f"the inputs {problem}; {expected}")
+            arrays = [given[i] for i in range(len(self._names))]
         else:
-            is_single = isinstance(inputs, str | bytes) or getattr(inputs, "ndim", 1) == 0
-            if is_single or not isinstance(inputs, Iterable):
-                raise UserError(
-                    f"the inputs are an object of type {type(inputs).__name__}; pass a list or a "
-                    f"dict with an array for each of {shown}"
-                )
-            arrays = list(inputs)
-            if len(arrays) != len(self.names):
-                raise UserError(
-                    f"{len(arrays)} inputs are passed; the model has {len(self.names)}: {shown}"
-                )
+            try:
+                arrays = list(inputs)
+            except TypeError as error:
+                raise UserError(f"the inputs are a {type(inputs).__name__}; {expected}") from error
+            if len(arrays) != len(self._names):
+                raise UserError(f"{len(arrays)} inputs are passed; {expected}")
         tensors = []
-        if self._variants is None:
-            allowed_shapes = [port.get_partial_shape() for port in self._model.inputs]
-        else:
-            allowed_shapes = self._variants.partial_shapes
         for value, port, allowed, names in zip(
-            arrays, self._model.inputs, allowed_shapes, self.names, strict=True
+            arrays, self._inputs, self._allowed_shapes, self._names, strict=True
         ):
             array = convert(value, port.get_element_type(), f"input {names[0]!r}")
             if not allowed.compatible(ov.PartialShape(list(array.shape))):
@@ -248,14 +352,6 @@ class Network(contextlib.AbstractContextManager["Network"]):
                 raise UserError(f"input {names[0]!r} has shape {list(array.shape)}; pass {valid}")
             tensors.append(ov.Tensor(array))
         return tensors
-
-    def _open_service(self) -> service.Service:
-        """Returns the service; the first call creates it."""
-        with self._service_lock:
-            self._check_open()
-            if self._service is None:
-                self._service = service.Service(self._engine.compiled().num_requests, self._log)
-            return self._service
 
     def _check_open(self) -> None:
         if self._is_closed:

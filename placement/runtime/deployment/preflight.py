@@ -1,15 +1,14 @@
-"""Checks of a placement on the target machine, before it is measured there.
+"""Checks of a placement on the target machine, before it is measured there and after it is written.
 
-The checks are: the devices are present, the model is the one that was placed, and every device
-supports its operations. A failed check is refused in one line. Then
-`placement.runtime.deployment.decision` measures. Finally the written folder is loaded again as its
-users will load it (`compare_outputs`).
+The first checks are: the devices are present and have enough memory, the model is the one that was
+placed, and every device supports its operations. A failed check is refused in one line. The last
+one loads the written folder as its users will load it (`verify`).
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,26 +17,26 @@ import openvino as ov
 from placement import files
 from placement.errors import UserError
 from placement.runtime import devices
-from placement.runtime.deployment import artifact, service
-from placement.runtime.deployment.network import Network
+from placement.runtime.deployment import artifact as artifact_lib
+from placement.runtime.deployment import manifest
+from placement.runtime.deployment.artifact import Artifact
+from placement.runtime.deployment.network import Outputs, infer
 from placement.runtime.devices import Device
 from placement.runtime.execution import hetero
 from placement.runtime.execution.split import Segment
-from placement.runtime.models import fingerprint, operations, outputs, support
+from placement.runtime.models import fingerprint, frontend, outputs
 from placement.runtime.models.fingerprint import quote_names
+from placement.runtime.models.inputs import Inputs
 
 _SCHEMA = {
     "method": str,
     "placement": {str: str},
     "segments": files.OptionalField(([[object]], None)),
-    "order": files.OptionalField([str]),  # of all operations; segments are in this order
     "provenance": {
-        "devices": {str: {"label": str, "properties": {str: object}}},
+        "devices": {str: {"label": str}},
         "graph": {"name": str},
-        "memory": files.OptionalField(
-            {str: {"placement_bytes": float, "model_bytes": float, "capacity_bytes": files.NUMBER}}
-        ),
-        "model": files.OptionalField(({"ops": {str: str}, "weights": {str: object}}, None)),
+        "memory": files.OptionalField({str: {"placement_bytes": float, "model_bytes": float}}),
+        "model": files.OptionalField({"ops": {str: str}, "weights": {str: object}}),
     },
 }
 
@@ -48,14 +47,10 @@ class PlacementFile(NamedTuple):
     method: str
     affinity: Mapping[str, str]
     segments: tuple[Segment, ...]  # empty if the placement has no concurrent form
-    devices: tuple[str, ...]  # the devices that the method could choose from
-    host: str  # the host devices among them as `devices.resolve` takes them; '' if there are none
+    devices: tuple[Device, ...]  # that the method could choose from; empty if none was present
     graph: str  # its name
-    model: fingerprint.Fingerprint | None  # None in a file of an earlier version
-    f32: frozenset[str] = frozenset()  # devices that computed in f32, whatever they choose
-    # By device: the memory that the placement needs on it, that the whole model needs there, and
-    # that it had. Empty in a file of an earlier version.
-    memory: Mapping[str, Mapping[str, float | None]] = MappingProxyType({})
+    model: fingerprint.Fingerprint  # empty if the graph is not that of a model
+    memory: Mapping[str, Mapping[str, float]]  # that placement and model need on each device
 
     @property
     def used_devices(self) -> frozenset[str]:
@@ -75,27 +70,16 @@ def read(path: Path) -> PlacementFile:
         )
 
     def parse(data: Mapping[str, Any]) -> PlacementFile:
-        if sorted(data.get("order", data["placement"])) != sorted(data["placement"]):
-            raise ValueError("its order does not have every operation of the placement once")
         provenance = data["provenance"]
-        precisions = {  # '' for a device that was described, not present
-            name: record["properties"].get("INFERENCE_PRECISION_HINT", "")
-            for name, record in provenance["devices"].items()
-        }
-        labels = {name: record["label"] for name, record in provenance["devices"].items()}
-        host_precisions = [precisions[name] for name in labels if "[host" in labels[name]]
-        host = f"host:{','.join(host_precisions)}" if host_precisions else ""
-        if any(f"[{devices.PRECISIONS}," in label for label in labels.values()):
-            host = devices.PRECISIONS
+        records = provenance["devices"].values()
+        is_present = all("properties" in record for record in records)
         return PlacementFile(
             data["method"],
             data["placement"],
             tuple(Segment(device, tuple(ops)) for device, ops in data.get("segments") or ()),
-            tuple(provenance["devices"]),
-            host,
+            manifest.make_devices(records) if is_present else (),
             provenance["graph"]["name"],
-            provenance.get("model"),
-            frozenset(name for name, precision in precisions.items() if precision == "f32"),
+            provenance.get("model", {"ops": {}, "weights": {}}),
             provenance.get("memory", {}),
         )
 
@@ -104,54 +88,34 @@ def read(path: Path) -> PlacementFile:
 
 
 def find_devices(placed: PlacementFile, spec: str) -> tuple[Device, ...]:
-    """Returns the devices to measure on.
+    """Returns the devices to measure on: those that the placement could choose from, if present.
 
-    A device that had to compute in f32 for right outputs does so here, too.
+    They have the precisions and limits of memory that they had.
 
     Args:
       placed: the placement.
-      spec: see `devices.resolve`; but 'auto' selects the devices that the placement could choose
-        from and that are present, with the limits of memory that they had.
+      spec: as for `devices.resolve`, for a placement on devices that were not present.
 
     Raises:
-      UserError: a device that the placement uses is not among them.
+      UserError: a device that the placement uses is not present.
     """
     present = ov.Core().available_devices
-    if spec == "auto":
-        host_devices = devices.resolve(placed.host) if placed.host else ()
-        host = {device.name: device for device in host_devices}
-        names = [name for name in placed.devices if name in present or name in host]
-        resolved = [host[n] if n in host else devices.resolve(n)[0] for n in names]
-        selected = tuple(_with_recorded_capacity(placed, device) for device in resolved)
-        problem = f"not present: here are {', '.join([*present, *host])}"
-    else:
-        selected = devices.resolve(spec)
-        listed = ", ".join(device.name for device in selected)
-        problem = f"not among devices={spec!r}: {listed}"
-    # Names of host devices contain their precision, such as 'CPU_BF16', so these are matched with
-    # the devices of the placement by position.
-    is_host = all(device.host for device in selected) and len(selected) == len(placed.devices)
-    placed_names = placed.devices if is_host else tuple(device.name for device in selected)
-    f32_names = [
-        device.name
-        for device, placed_name in zip(selected, placed_names, strict=True)
-        if placed_name in placed.f32 and device.precision != "f32"
-    ]
-    selected = devices.replace_with_f32(selected, f32_names)
-    absent = sorted(placed.used_devices - {device.name for device in selected})
-    if absent:
+    selected = [] if placed.devices else [*devices.resolve(spec)]
+    for device in placed.devices:
+        if device.host:
+            selected.append(device)
+        elif device.name in present:
+            (here,) = devices.resolve(device.name)  # with the threads of this machine
+            if device.precision == "f32":
+                (here,) = devices.replace_with_f32([here], [here.name] * (here.precision != "f32"))
+            selected.append(dataclasses.replace(here, capacity_bytes=device.capacity_bytes))
+    if absent := sorted(placed.used_devices - {device.name for device in selected}):
+        listed = ", ".join(dict.fromkeys([*(device.name for device in selected), *present]))
         raise UserError(
-            f"the placement uses {quote_names(absent)}, {problem}; place the model on devices of "
-            "this machine"
+            f"the placement uses {quote_names(absent)}, not present: here are {listed}; place the "
+            "model on devices of this machine"
         )
-    return selected
-
-
-def _with_recorded_capacity(placed: PlacementFile, device: Device) -> Device:
-    capacity_bytes = placed.memory.get(device.name, {}).get("capacity_bytes")
-    if capacity_bytes is None:
-        return device
-    return dataclasses.replace(device, capacity_bytes=int(capacity_bytes))
+    return artifact_lib.adapt_to_process(selected)
 
 
 def describe_excess(placed: PlacementFile, device: Device, *, whole_model: bool) -> str:
@@ -159,28 +123,39 @@ def describe_excess(placed: PlacementFile, device: Device, *, whole_model: bool)
 
     Args:
       placed: the placement.
-      device: its name is that of the placement.
+      device: a device of the placement.
       whole_model: whether the device is to run everything, or what the placement gives it.
     """
-    if device.capacity_bytes is None:
+    if device.capacity_bytes is None or device.name not in placed.memory:
         return ""
-    needs = placed.memory.get(device.name)
-    if needs is None:
-        return f"has {device.capacity_bytes} bytes, and placement.json does not say what it needs"
-    needed_bytes = needs["model_bytes" if whole_model else "placement_bytes"]
-    assert needed_bytes is not None
-    if needed_bytes <= device.capacity_bytes:
-        return ""
-    return f"needs {needed_bytes / 1e6:.1f} MB of {device.capacity_bytes / 1e6:.1f} MB"
+    needs = placed.memory[device.name]["model_bytes" if whole_model else "placement_bytes"]
+    is_enough = needs <= device.capacity_bytes
+    return (
+        "" if is_enough else f"needs {needs / 1e6:.1f} MB of {device.capacity_bytes / 1e6:.1f} MB"
+    )
 
 
-def check_memory(placed: PlacementFile, used_devices: Sequence[Device]) -> None:
-    """Refuses a placement that needs more memory than a device has.
+def check(placed: PlacementFile, model: ov.Model, name: str, used: Sequence[Device]) -> None:
+    """Refuses a model that is not the one that was placed, and devices with too little memory.
+
+    Args:
+      placed: the placement.
+      model: the model to deploy.
+      name: its name, for messages.
+      used: the devices that the placement uses.
 
     Raises:
-      UserError: it does.
+      UserError: the model or a device does not fit.
     """
-    for device in used_devices:
+    differences = fingerprint.describe_differences(
+        placed.model, fingerprint.compute_fingerprint(model)
+    )
+    if differences:
+        raise UserError(
+            f"the model {name!r} is not the one that was placed ({placed.graph!r}): "
+            f"{'; '.join(differences)}; pass that one, or place this one"
+        )
+    for device in used:
         if excess := describe_excess(placed, device, whole_model=False):
             raise UserError(
                 f"the placement is out of memory: {device.name} {excess}; place the model on these "
@@ -188,103 +163,89 @@ def check_memory(placed: PlacementFile, used_devices: Sequence[Device]) -> None:
             )
 
 
-def check_model(placed: PlacementFile, model: ov.Model, name: str) -> None:
-    """Refuses a model that is not the one that was placed, and states the differences.
+def verify(folder: Path, artifact: Artifact, inputs: Inputs) -> dict[str, str]:
+    """Runs a written folder as its users will, and compares outputs with the plain f32 CPU's.
 
-    Raises:
-      UserError: it is another model.
-    """
-    if placed.model is not None:
-        differences = fingerprint.describe_differences(
-            placed.model, fingerprint.compute_fingerprint(model)
-        )
-    else:
-        constant = operations.constant_names(model)
-        ops = {op.get_friendly_name(): op.get_type_name() for op in model.get_ordered_ops()}
-        # A placement need not name the devices of constants and Results.
-        optional = [name for name, kind in ops.items() if name in constant or kind == "Result"]
-        differences = fingerprint.describe_name_differences([*placed.affinity, *optional], ops)
-    if differences:
-        raise UserError(
-            f"the model {name!r} is not the one that was placed ({placed.graph!r}): "
-            f"{'; '.join(differences)}; deploy that one, or place this one"
-        )
-
-
-def check_support(
-    core: Any, model: ov.Model, affinity: hetero.Affinity, used_devices: Sequence[Device]
-) -> None:
-    """Refuses operations that their device does not support.
-
-    Args:
-      core: an `ov.Core` that knows the devices.
-      model: the model that was placed.
-      affinity: the placement.
-      used_devices: the devices of the placement.
-
-    Raises:
-      UserError: a device does not support an operation that is placed on it.
-    """
-    constant = operations.constant_names(model)
-    for device in used_devices:
-        supported = core.query_model(model, device.name, dict(device.properties))
-        unsupported = [
-            op
-            for op in model.get_ordered_ops()
-            if affinity.get(op.get_friendly_name()) == device.name
-            and op.get_friendly_name() not in constant
-            and op.get_type_name() not in ("Parameter", "Result")
-            and op.get_friendly_name() not in supported
-        ]
-        if unsupported:
-            names = [f"{op.get_friendly_name()} ({op.get_type_name()})" for op in unsupported]
-            first_name = unsupported[0].get_friendly_name()
-            (first,) = support.explain(core, model, device.name, [first_name])
-            raise UserError(
-                f"{device.label} does not support {quote_names(names)} of the placement "
-                f"({first_name} with {first.inputs}: {first.reason}); place the model on this "
-                "machine"
-            )
-
-
-def compare_outputs(
-    folder: Path, model: ov.Model, samples: Sequence[Sequence[np.ndarray]]
-) -> dict[str, outputs.Comparison]:
-    """Runs a written folder as its users will, and compares outputs with the reference device's.
+    Each sample is inferred twice: a state that is not carried over shows in the second time. A
+    model with dynamic inputs runs a last sample of another shape, with the state of the others.
 
     Args:
       folder: written by `artifact.save`.
-      model: the model that was deployed.
-      samples: the inputs to compare outputs for, an array for each of the model's inputs.
+      artifact: the content of the folder.
+      inputs: the inputs to compare outputs for.
 
     Returns:
-      The comparison of 'load', and of 'import' if there is a blob.
+      The results of the checks by name, for people.
 
     Raises:
-      UserError: the folder cannot be loaded, or all outputs of the reference device are NaN.
+      UserError: the folder cannot be loaded, its outputs are wrong, or all outputs of the reference
+        device are NaN.
     """
-
-    def infer_all(network: Network) -> list[np.ndarray]:
-        """Infers each sample twice: a state that is not carried over shows in the second time."""
-        return [a for arrays in samples for _ in range(2) for a in network.infer(list(arrays))]
-
-    def compile_reference() -> service.Compiled:
-        reference_device = devices.reference_device()
-        compiled = hetero.compile_placement(ov.Core(), model, None, [reference_device])
-        return service.wrap(compiled)
-
-    reference = infer_all(Network(model, compile_reference, form=artifact.SINGLE))
-    nonempty = [array for array in reference if array.size]
+    samples = [sample for sample in inputs.samples for _ in range(2)]
+    expected = _infer_plain(artifact.model, samples)
+    nonempty = [array for array in expected if array.size]
     if nonempty and all(array.dtype.kind == "f" and np.isnan(array).all() for array in nonempty):
         raise UserError(
-            "all outputs of the model are NaN, so they cannot be checked; use a model without NaN "
+            "all outputs of the model are NaN, so they cannot be checked; pass a model without NaN "
             "in its weights, or inputs that it was made for: inputs='FILE.npz'"
         )
-    with artifact.load(folder) as network:
-        comparisons = {"load": outputs.compare(reference, infer_all(network))}
-    if (folder / artifact.BLOB_FILE).exists():
-        network = Network(
-            model, lambda: service.wrap(artifact.import_blob(folder)), form="imported"
+    checks, other = {}, None
+    if artifact.dynamic is not None:
+        checks["another shape"] = "none found next to the placed one that the model accepts"
+        with contextlib.suppress(UserError, RuntimeError):
+            drawn = _draw_other_shape(artifact)
+            expected = _infer_plain(artifact.dynamic, [*samples, drawn])
+            other = drawn
+    quantised = outputs.is_quantised(artifact.model)
+    tolerance = outputs.tolerance(artifact.devices, quantised=quantised, max_error=inputs.max_error)
+    for concurrent in (None, False) if artifact.form == manifest.CONCURRENT else (None,):
+        with artifact_lib.load(folder, concurrent=concurrent) as network:
+            computed = [array for sample in samples for array in network.infer(sample)]
+            if other is not None:
+                shapes = ", ".join(str(list(array.shape)) for array in other)
+                try:
+                    computed += network.infer(other)
+                    checks["another shape"] = f"{shapes} has right outputs, too"
+                except UserError as error:  # the model has other operations for this shape
+                    checks["another shape"] = f"{shapes} is refused: {error}"
+        comparison = outputs.compare(expected[: len(computed)], computed)
+        if not comparison.error <= tolerance:  # also refuses a NaN
+            raise UserError(
+                f"the deployed model computes wrong outputs in form {network.form!r} "
+                f"({comparison.error:.3g} of their spread, over {tolerance:g}); nothing was written"
+            )
+        checks[f"outputs in form {network.form!r}"] = (
+            f"off by {comparison.error:.2g} of their spread, up to {tolerance:g} allowed"
         )
-        comparisons["import"] = outputs.compare(reference, infer_all(network))
-    return comparisons
+        if comparison.nan_share:
+            checks["NaN"] = (
+                f"{comparison.nan_share:.3g} of the output values are NaN, as on the reference "
+                "device; nothing else is known of them"
+            )
+    return checks
+
+
+def _infer_plain(model: ov.Model, samples: Sequence[Sequence[np.ndarray]]) -> Outputs:
+    """Returns the outputs of the reference device for all samples, one after another."""
+    compiled = hetero.compile_placement(ov.Core(), model, None, [devices.reference_device()])
+    request = compiled.create_infer_request()
+    return [a for sample in samples for a in infer(request, [ov.Tensor(x) for x in sample])]
+
+
+def _draw_other_shape(artifact: Artifact) -> list[np.ndarray]:
+    """Draws inputs whose first dynamic dimensions are one larger than placed, or one smaller.
+
+    Raises:
+      UserError: the model does not accept them.
+    """
+    shapes = []
+    for placed, port in zip(artifact.model.inputs, artifact.dynamic.inputs, strict=True):
+        shape = [*placed.get_shape()]
+        for axis, dimension in enumerate(port.partial_shape):
+            if dimension.is_dynamic:
+                shape[axis] += -1 if shape[axis] == dimension.get_max_length() else 1
+                break
+        shapes.append(tuple(shape))
+    return frontend.example_inputs(
+        artifact_lib.make_static(artifact.dynamic, tuple(shapes)), seed=0
+    )
