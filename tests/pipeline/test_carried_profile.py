@@ -32,4 +32,4 @@ def test_a_placement_from_a_carried_profile_is_deployed_where_the_devices_are(tm
     shutil.copy(tmp_path / "desk/placement.json", tmp_path / "target/placement.json")
     code, _, err = run(tmp_path / "target", "--task=deploy", graph, *on, *quick)
     assert code == 0, err
-    assert (tmp_path / "target/deploy/model.xml").exists()
+    assert (tmp_path / "target/deploy/placement.json").exists()

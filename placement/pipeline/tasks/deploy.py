@@ -137,11 +137,11 @@ def _write(
     runs.write_text(new / PAGE, page)
     content["files"][PAGE] = manifest.compute_digest(new / PAGE)
     runs.write_json(new / manifest.FILE, content | record)
-    names = set(content["files"])
+    names = sorted(content["files"])
     final.mkdir(exist_ok=True)
     _refuse_foreign(final, names)
     # After a kill from here on, these files are known to be ours.
-    runs.write_json(new / _MOVED, sorted(names | _list_own_files(final)))
+    runs.write_json(new / _MOVED, sorted({*names, *_list_own_files(final)}))
     for name in (*names, manifest.FILE):
         os.replace(new / name, final / name)
 

@@ -1,8 +1,9 @@
 """`--task=deploy` on the real CPU plug-in: the command, and the deployed form."""
 
+import dataclasses
+import errno
 import json
 import os
-import re
 import subprocess
 import sys
 import time
@@ -15,27 +16,23 @@ from openvino import opset13 as ops
 
 import placement
 from configs import smoke
-from placement import files
 from placement.errors import UserError
 from placement.pipeline.settings import Settings
 from placement.pipeline.tasks import deploy as task
 from placement.reporting import runs
-from placement.runtime import devices
-from placement.runtime.deployment import artifact as artifact_lib
-from placement.runtime.deployment import decision, description
+from placement.runtime.deployment import artifact, decision, manifest
+from placement.runtime.deployment.manifest import CONCURRENT, HETERO, SINGLE
 from placement.runtime.execution import hetero
 from placement.runtime.measurement.request import Interval
 from placement.runtime.models import fingerprint, frontend
 from tests.experiments.command import run
 from tests.runtime import small
-from tests.runtime.deployment import test_shapes, test_stateful_shapes
+from tests.runtime.deployment import test_network
+from tests.runtime.deployment.folders import HOST, INPUT, A, B
 
-HOST = devices.resolve("host")
-A, B = (device.name for device in HOST)
 SEGMENTS = [[A, ["x", "top"]], [B, ["left"]], [A, ["right", "bottom"]]]
 # The limit cuts the profile short, of which these tests need nothing.
 _QUICK = ("--config.method=random", "--config.budget=4", "--config.time_limit_s=0.1")
-INPUT = np.random.default_rng(1).standard_normal((4, 8)).astype(np.float32)
 
 
 def config(graph: Path, **changes) -> Settings:
@@ -43,99 +40,81 @@ def config(graph: Path, **changes) -> Settings:
     return Settings.from_mapping(dict(smoke.get_config()) | values)
 
 
-def prepared(workdir: Path, model: ov.Model, *, segments=(), **others: str) -> Path:
+def prepare(workdir: Path, model: ov.Model, *, segments=(), **others: str) -> Path:
     """Writes a model, and a placement of it as --task=place would; returns the model's file."""
     file = workdir / "model.xml"
     ov.save_model(model, file, compress_to_fp16=False)
     read = frontend.prepare(frontend.load(str(file)))
     provenance = {
         "graph": {"name": "model"},
-        "devices": {d.name: {"label": d.label, "properties": dict(d.properties)} for d in HOST},
+        "devices": {device.name: dataclasses.asdict(device) for device in HOST},
         "model": fingerprint.compute_fingerprint(read),
     }
     data = {"method": "by hand", "placement": small.everywhere(read, A, **others)}
-    data |= {"provenance": provenance} | ({"segments": segments} if segments else {})
+    data |= {"provenance": provenance, "segments": list(segments)}
     runs.write_json(workdir / "placement.json", data)
     return file
 
 
-def test_a_placement_is_deployed_from_the_command_line(tmp_path: Path) -> None:
+def read_manifest(folder: Path) -> dict:
+    return json.loads((folder / manifest.FILE).read_text())
+
+
+def list_models(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("model-*"))
+
+
+def test_placement_is_deployed_by_command(tmp_path: Path) -> None:
     file = tmp_path / "chain.xml"
     ov.save_model(small.convolutions(), file, compress_to_fp16=False)
     flags = [f"--config.graph={file}", "--config.measure_s=0.1"]
-    options = [*_QUICK, "--config.devices=host"]
-    code, _, err = run(tmp_path / "run", *flags, *options)
+    code, _, err = run(tmp_path / "run", *flags, *_QUICK, "--config.devices=host")
     assert code == 0, err
     code, out, err = run(tmp_path / "run", "--task=deploy", *flags)
     assert code == 0, err
     folder = tmp_path / "run" / "deploy"
-    assert {path.name for path in folder.iterdir()} == {
-        *("model.xml", "model.bin", "compiled.blob", "compiled.json", "deploy.json", "deploy.md"),
-        *("affinities.json", "loader.cpp"),
-    }
-    record = json.loads((folder / "deploy.json").read_text())
-    assert record["checks"]["model"] == "the one that was placed"
+    content = read_manifest(folder)
+    assert {path.name for path in folder.iterdir()} == {*content["files"], "placement.json"}
+    assert {"affinities.json", "loader.cpp", "deploy.md", content["model"]} < {*content["files"]}
+    assert content["checks"]["model"] == "the one that was placed"
     assert f"placement.load('{folder}')" in out
     with placement.load(folder) as net:
-        assert net.form == record["form"]
+        assert net.form == content["form"]
 
     ov.save_model(small.convolutions(length=5, size=12), file, compress_to_fp16=False)
-    before = (folder / "deploy.json").read_bytes()
     code, out, err = run(tmp_path / "run", "--task=deploy", *flags)
     assert (code, out) == (2, "")
     assert len(err.strip().splitlines()) == 1
     assert "it has new 'weights_4', 'conv_4', 'relu_4'; 'x' was Parameter f32[1,16,14,14]" in err
-    assert (folder / "deploy.json").read_bytes() == before
+    assert read_manifest(folder) == content
 
 
-def test_a_model_with_a_scalar_input_is_placed_and_deployed(tmp_path: Path) -> None:
-    """Deploying measures the placement in both forms, 'concurrent' and 'hetero'."""
-    file = tmp_path / "scaled.xml"
-    ov.save_model(small.scaled(), file, compress_to_fp16=False)
-    options = ["--config.backend=concurrent", "--config.objective=makespan", *_QUICK]
-    for task_ in ("place", "deploy"):
-        code, _, err = run(
-            tmp_path / "run",
-            f"--task={task_}",
-            f"--config.graph={file}",
-            "--config.devices=host",
-            "--config.measure_s=0.1",
-            *(options if task_ == "place" else ()),
-        )
-        assert code == 0, err
-    with placement.load(tmp_path / "run" / "deploy") as net:
-        scaled, squared = net.infer({"x": np.ones(4, np.float32), "scale": 3.0})
-    np.testing.assert_array_equal(scaled, np.full(4, 3))
-    assert (squared.shape, float(squared)) == ((), 9.0)
-
-
-def judged(monkeypatch, **ratios: float) -> None:
+@pytest.fixture
+def judge(monkeypatch):
     """Gives the forms these ratios to the best single device, and drops other rows."""
     measure = decision.measure
 
-    def flattering(*args, **kwargs):
-        rows = measure(*args, **kwargs)
-        known = [row for row in rows if row.form in ("single", *ratios)]
-        return [
-            row._replace(ratio=Interval(ratios[row.form], *2 * (ratios[row.form],), 20))
-            if row.form in ratios
-            else row
-            for row in known
-        ]
+    def judge(**ratios: float) -> None:
+        def measure_flattering(*args, **kwargs):
+            rows = measure(*args, **kwargs)
+            intervals = {form: Interval(*[ratio] * 3, 20) for form, ratio in ratios.items()}
+            return [
+                row._replace(ratio=intervals.get(row.form, row.ratio))
+                for row in rows
+                if row.form in (SINGLE, *ratios)
+            ]
 
-    monkeypatch.setattr(decision, "measure", flattering)
+        monkeypatch.setattr(decision, "measure", measure_flattering)
+
+    return judge
 
 
-def test_a_slower_placement_is_not_deployed_and_the_output_says_so(
-    tmp_path: Path, monkeypatch, capsys
-) -> None:
-    judged(monkeypatch, hetero=3.0, concurrent=2.0)
-    file = prepared(tmp_path, small.diamond(), segments=SEGMENTS, left=B)
+def test_a_slower_placement_falls_back(tmp_path, judge, capsys) -> None:
+    judge(hetero=3.0, concurrent=2.0)
+    file = prepare(tmp_path, small.diamond(), segments=SEGMENTS, left=B)
     record = task.run(config(file), tmp_path)
-    assert record["fallback"]
-    assert record["form"] == artifact_lib.SINGLE
-    rows = {row["name"]: row for row in record["rows"]}
-    assert record["deployed"] == record["rows"][0]["name"]
+    rows = {row["method"]: row for row in record["rows"]}
+    assert record["deployed"] == record["rows"][0]["method"]
     assert rows["placement, concurrent"]["output_error"] <= 0.1
     out = capsys.readouterr().out
     device = record["deployed"].removeprefix("single:")
@@ -143,65 +122,69 @@ def test_a_slower_placement_is_not_deployed_and_the_output_says_so(
     assert ". The placement, concurrent takes " in out
     assert f"deployed instead of the placement: single:{device}" in out
     folder = tmp_path / "deploy"
-    saved = json.loads((folder / "deploy.json").read_text())
-    assert saved["fallback"] is True
+    content = read_manifest(folder)
+    assert (content["fallback"], content["form"]) == (True, SINGLE)
     assert f"**Use {device} alone: " in (folder / "deploy.md").read_text()
-    model = ov.Core().read_model(folder / "model.xml")
-    assert model.get_rt_info(["placement", "fallback"]).astype(str) == "yes"
     with placement.load(folder) as net:
         assert net.compiled.get_property("EXECUTION_DEVICES") == [device]
-    with pytest.raises(UserError, match="no concurrent form: it was deployed on the verdict 'Use "):
+        assert "HETERO_NUMBER_OF_SUBMODELS" not in net.compiled.get_property("SUPPORTED_PROPERTIES")
+    with pytest.raises(UserError, match="deployed in form 'single' and has no concurrent form"):
         placement.load(folder, concurrent=True)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        *(".lock", "deploy", "model.bin", "model.xml", "placement.json")
-    ]
+    names = [*(".lock", "deploy", "model.bin", "model.xml", "placement.json")]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
 
 
-@pytest.mark.parametrize("form", [artifact_lib.HETERO, artifact_lib.CONCURRENT])
-def test_a_faster_placement_is_deployed_in_its_faster_form(tmp_path, monkeypatch, form) -> None:
+@pytest.mark.parametrize("form", [HETERO, CONCURRENT])
+def test_the_faster_form_is_deployed(tmp_path, judge, form) -> None:
     """No placement is faster here, so the ratio of one form is set."""
-    judged(monkeypatch, **{"hetero": 1.0, "concurrent": 1.0} | {form: 0.5})
-    file = prepared(tmp_path, small.diamond(), segments=SEGMENTS, left=B)
+    judge(**{"hetero": 1.0, "concurrent": 1.0} | {form: 0.5})
+    file = prepare(tmp_path, small.diamond(), segments=SEGMENTS, left=B)
     record = task.run(config(file), tmp_path)
-    assert (record["form"], record["fallback"]) == (form, False)
-    core = devices.open_core(devices.resolve("host"))
+    assert not record["fallback"]
+    core = artifact.devices_lib.open_core(HOST)
     affinity = small.everywhere(small.diamond(), A, left=B)
-    compiled = hetero.compile_placement(core, small.diamond(), affinity, devices.resolve("host"))
-    right = compiled(INPUT)[0]
+    expected = hetero.compile_placement(core, small.diamond(), affinity, HOST)(INPUT)[0]
+    for concurrent in (None, False):
+        with placement.load(tmp_path / "deploy", concurrent=concurrent) as net:
+            assert net.form == (form if concurrent is None else HETERO)
+            if net.form == HETERO:
+                assert net.compiled.get_property("HETERO_NUMBER_OF_SUBMODELS") == 3
+                assert set(net.compiled.get_property("EXECUTION_DEVICES")) == {A, B}
+            (output,) = net.infer({"x": INPUT})
+        np.testing.assert_allclose(output, expected, atol=0.02 * np.ptp(expected))
+
+
+@pytest.mark.parametrize("case", ["is faster", "alone is right"])
+def test_the_whole_cpu_may_be_deployed(tmp_path, judge, monkeypatch, case) -> None:
+    if case == "is faster":
+        judge(hetero=0.9, reference=0.5)
+    else:
+        measure = decision.measure
+
+        def measure_failing(*args, **kwargs):
+            broken = {"latency": None, "status": "infer: it broke"}
+            rows = [row._replace(ratio=None) for row in measure(*args, **kwargs)]
+            return [r if r.form == decision.REFERENCE else r._replace(**broken) for r in rows]
+
+        monkeypatch.setattr(decision, "measure", measure_failing)
+    record = task.run(config(prepare(tmp_path, small.diamond(), left=B)), tmp_path)
+    assert record["fallback"]
+    assert record["deployed"].startswith("CPU [")
+    assert ("infer: it broke" in record["decision"]) == (case == "alone is right")
     with placement.load(tmp_path / "deploy") as net:
-        assert net.form == form
-        (output,) = net.infer({"x": INPUT})
-    np.testing.assert_allclose(output, right, atol=0.02 * np.ptp(right))
-    imported = json.loads((tmp_path / "deploy" / "compiled.json").read_text())
-    alone = artifact_lib.HETERO if form == artifact_lib.HETERO else artifact_lib.SINGLE
-    assert imported["form"] == alone
-    assert record["checks"].keys() >= {"outputs after load", "outputs after import"}
-
-
-def test_a_model_with_an_infinite_mask_is_deployed(tmp_path: Path) -> None:
-    source = ops.parameter([4, 8], np.float32, name="x")
-    mask = np.where(np.tri(4, 8) > 0, 0, -np.inf).astype(np.float32)
-    masked = ops.softmax(ops.add(source, ops.constant(mask)), 1)
-    model = ov.Model([ops.result(masked)], [source], "masked")
-    np.savez(tmp_path / "real.npz", x=np.stack([INPUT, 2 * INPUT]))
-    given = config(prepared(tmp_path, model), inputs=str(tmp_path / "real.npz"))
-    record = task.run(given, tmp_path)
-    assert record["checks"]["model"] == "the one that was placed"
-    assert f"- inputs: 2 of {given.inputs}" in (tmp_path / "deploy" / "deploy.md").read_text()
+        assert net.compiled.get_property("EXECUTION_DEVICES") == ["CPU"]
 
 
 @pytest.mark.skipif("BF16" not in B, reason="needs a processor that computes in bf16")
 @pytest.mark.parametrize("devices_given", ["host", "CPU"])
-def test_a_model_that_bf16_gets_wrong_is_placed_and_deployed_in_f32(tmp_path, devices_given):
+def test_a_model_wrong_in_bf16_runs_in_f32(tmp_path, devices_given):
     file = tmp_path / "rounded.xml"
     ov.save_model(small.rounded(), file, compress_to_fp16=False)
     flags = [f"--config.graph={file}", "--config.measure_s=0.1"]
-    on = f"--config.devices={devices_given}"
-    options = _QUICK
-    code, out, err = run(tmp_path / "run", *flags, on, *options)
+    code, out, err = run(tmp_path / "run", *flags, f"--config.devices={devices_given}", *_QUICK)
     assert code == 0, err
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    single = [r for r in summary["rows"] if r["method"].startswith("single:")]
+    single = [row for row in summary["rows"] if row["method"].startswith("single:")]
     if devices_given == "CPU":
         assert "it computes in f32 instead" in out + err
         assert "f32 as bf16 is wrong" in summary["devices"][-1]
@@ -210,87 +193,26 @@ def test_a_model_that_bf16_gets_wrong_is_placed_and_deployed_in_f32(tmp_path, de
         assert "The error comes from near and 1 more" in out
         assert [bool(row["measured_s"]) for row in single] == [True, False]
         assert "outputs differ by 0.25" in single[1]["status"]
-    for given in ([], [on]):
-        code, out, err = run(tmp_path / "run", "--task=deploy", *flags, *given)
-        assert code == 0, err
-        with placement.load(tmp_path / "run" / "deploy") as net:
-            (found,) = net.infer([np.full((64, 64), 0.3, np.float32)])
-        np.testing.assert_allclose(found, 0.3, atol=1e-3)
+    code, out, err = run(tmp_path / "run", "--task=deploy", *flags)
+    assert code == 0, err
+    with placement.load(tmp_path / "run" / "deploy") as net:
+        (found,) = net.infer([np.full((64, 64), 0.3, np.float32)])
+    np.testing.assert_allclose(found, 0.3, atol=1e-3)
 
 
-def test_if_no_single_device_is_right_the_whole_cpu_may_be_deployed(tmp_path, monkeypatch):
-    """No device is wrong here, so the rows of the single devices are set to failures."""
-    measure = decision.measure
-
-    def failing(*args, **kwargs):
-        broken = {"latency": None, "ratio": None, "status": "infer: it broke"}
-        rows = [row._replace(ratio=None) for row in measure(*args, **kwargs)]
-        return [r._replace(**broken) if r.form != decision.REFERENCE else r for r in rows]
-
-    monkeypatch.setattr(decision, "measure", failing)
-    record = task.run(config(prepared(tmp_path, small.diamond(), left=B)), tmp_path)
-    assert (record["form"], record["fallback"]) == (artifact_lib.SINGLE, True)
-    assert record["deployed"].startswith("CPU [")
-    assert "infer: it broke" in record["decision"]
-    with placement.load(tmp_path / "deploy") as net:
-        assert net.compiled.get_property("EXECUTION_DEVICES") == ["CPU"]
-
-
-def test_the_whole_cpu_is_deployed_if_it_is_faster_than_the_placement(
-    tmp_path: Path, monkeypatch, capsys
-) -> None:
-    judged(monkeypatch, hetero=0.9, reference=0.5)
-    record = task.run(config(prepared(tmp_path, small.diamond(), left=B)), tmp_path)
-    assert (record["form"], record["fallback"]) == (artifact_lib.SINGLE, True)
-    assert record["deployed"].startswith("CPU [")
-    out = capsys.readouterr().out
-    assert f"Use {record['deployed']}: " in out
-    assert f"deployed instead of the placement: {record['deployed']}" in out
-    with placement.load(tmp_path / "deploy") as net:
-        assert net.compiled.get_property("EXECUTION_DEVICES") == ["CPU"]
-
-
-def changed(tmp_path: Path, **others) -> None:
-    file = tmp_path / "placement.json"
-    data = json.loads(file.read_text())
-    file.write_text(json.dumps(data | others))
-
-
-def test_a_placement_that_does_not_fit_is_refused_before_measuring(tmp_path: Path) -> None:
-    file = prepared(tmp_path, small.diamond(), left=B)
-    elsewhere = tmp_path / "elsewhere"
+def test_a_placement_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    file = prepare(tmp_path, small.diamond(), left=B)
     with pytest.raises(UserError, match=r"no placement.json in .*elsewhere"):
-        task.run(config(file), elsewhere)
-    with pytest.raises(UserError, match="not among devices='CPU'"):
-        task.run(config(file, devices="CPU"), tmp_path)
-    with pytest.raises(UserError, match="not a model that a device could run"):
+        task.run(config(file), tmp_path / "elsewhere")
+    with pytest.raises(UserError, match="is not a model that a device could run"):
         task.run(config(Path("synthetic:ops=9"), devices="roofline:cpu,gpu"), tmp_path)
-    affinity = small.everywhere(small.diamond(), "GPU.5")
-    changed(tmp_path, placement=affinity)
+    data = json.loads((tmp_path / "placement.json").read_text())
+    data["placement"] = small.everywhere(small.diamond(), "GPU.5")
+    (tmp_path / "placement.json").write_text(json.dumps(data))
     with pytest.raises(UserError, match=r"uses 'GPU\.5', not present") as caught:
         task.run(config(file), tmp_path)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "deploy").exists()
-
-
-def test_a_written_model_with_wrong_outputs_is_removed(tmp_path, monkeypatch) -> None:
-    file = prepared(tmp_path, small.diamond(), left=B)
-    task.run(config(file), tmp_path)
-    before = (tmp_path / "deploy" / "deploy.json").read_bytes()
-    save = artifact_lib.save
-
-    def other_weights(artifact, folder):
-        why = save(artifact, folder)
-        weights = folder / "model.bin"
-        weights.write_bytes(bytes(len(weights.read_bytes())))
-        description.seal(folder / "model.xml")
-        return why
-
-    monkeypatch.setattr(artifact_lib, "save", other_weights)
-    with pytest.raises(UserError, match="wrong outputs after load"):
-        task.run(config(file), tmp_path)
-    assert (tmp_path / "deploy" / "deploy.json").read_bytes() == before
-    assert not list(tmp_path.glob(".deploy*"))
 
 
 def unmeasured() -> None:
@@ -298,77 +220,145 @@ def unmeasured() -> None:
 
     def rows(*_, **__):
         latency, ratio = Interval(1e-3, 1e-3, 1e-3, 20), Interval(1.0, 1.0, 1.0, 20)
-        return [decision.Row(f"single:{A}", artifact_lib.SINGLE, latency, ratio, 0.0, 1e-3, "ok")]
+        return [
+            decision.Row(f"single:{A}", SINGLE, "ok", latency, ratio, 0.0, 1e-3, device=HOST[0])
+        ]
 
     decision.measure = rows
 
 
-def killed_before_the_exchange() -> None:
+@pytest.fixture
+def quick(monkeypatch):
+    """Skips measuring."""
+    monkeypatch.setattr(decision, "measure", None)
     unmeasured()
-    files.exchange_paths = lambda *_: os._exit(9)
 
 
-def killed_after_the_exchange() -> None:
-    unmeasured()
-    exchange = files.exchange_paths
-    files.exchange_paths = lambda *paths: exchange(*paths) and os._exit(9)
+def kill_after(num_moves: int):
+    """Returns a function that lets a process end after it has moved so many files to `deploy`."""
+
+    def kill() -> None:
+        unmeasured()
+        replace, count = os.replace, 0
+
+        def replace_or_end(source, target):
+            nonlocal count
+            if Path(target).parent.name == "deploy":
+                count += 1
+                if count > num_moves:
+                    os._exit(9)
+            replace(source, target)
+            if num_moves == 6 == count:  # the manifest has moved
+                os._exit(9)
+
+        os.replace = replace_or_end
+
+    return kill
 
 
-def killed_between_files() -> None:
-    """Simulates a kill on a file system without exchange: model.xml is gone, two files are new."""
-    unmeasured()
-    files.exchange_paths = lambda *_: False
-    replace = os.replace
-    count = 0
-
-    def replaced(source, target):
-        nonlocal count
-        count += Path(target).parent.name == "deploy"
-        if count > 2:
-            os._exit(9)
-        replace(source, target)
-
-    os.replace = replaced
-
-
-@pytest.mark.parametrize(
-    "kill", [killed_before_the_exchange, killed_after_the_exchange, killed_between_files]
-)
-def test_after_a_kill_the_next_deployment_is_complete_and_keeps_the_users_files(tmp_path, kill):
-    flags = ("--task=deploy", f"--config.graph={prepared(tmp_path, small.diamond())}")
-    folder, notes = tmp_path / "deploy", tmp_path / "deploy" / "notes"
-    notes.mkdir(parents=True)
-    (notes / "mine.txt").write_text("mine")
+@pytest.mark.parametrize("num_moves", [0, 1, 3, 5, 6])
+def test_a_kill_leaves_a_valid_folder(tmp_path, num_moves):
+    folder = tmp_path / "deploy"
+    flags = ("--task=deploy", f"--config.graph={prepare(tmp_path, small.diamond())}")
+    assert run(tmp_path, *flags, broken=kill_after(num_moves))[0] == 9
+    assert (folder / "placement.json").exists() == (num_moves == 6)
     assert run(tmp_path, *flags, broken=unmeasured)[0] == 0
-    assert run(tmp_path, *flags, broken=kill)[0] == 9
-    if kill is not killed_between_files:
-        placement.load(folder).close()
+    (folder / "notes").mkdir()
+    (folder / "notes" / "mine.txt").write_text("mine")
+    models = list_models(folder)
+    prepare(tmp_path, small.shared_constant())
+    assert run(tmp_path, *flags, broken=kill_after(num_moves))[0] == 9
+    model = small.shared_constant() if num_moves == 6 else small.diamond()
+    expected = small.reference(model)([INPUT])[0]
+    with placement.load(folder) as net:
+        np.testing.assert_allclose(net.infer([INPUT])[0], expected, atol=1e-3 * np.ptp(expected))
     code, _, err = run(tmp_path, *flags, broken=unmeasured)
     assert code == 0, err
     placement.load(folder).close()
-    assert (notes / "mine.txt").read_text() == "mine"
+    assert len(list_models(folder)) == 2
+    assert not {*models} & {*list_models(folder)}
+    assert (folder / "notes" / "mine.txt").read_text() == "mine"
     assert not list(tmp_path.glob(".deploy*"))
 
 
-def test_a_folder_of_other_files_is_refused_before_measuring(tmp_path):
-    file, folder = prepared(tmp_path, small.diamond()), tmp_path / "deploy"
+def test_foreign_files_are_kept(tmp_path, quick):
+    file, folder = prepare(tmp_path, small.diamond()), tmp_path / "deploy"
+    settings, elsewhere = config(file), tmp_path / "elsewhere"
+
+    def refused(message: str) -> None:
+        with pytest.raises(UserError, match=message) as caught:
+            task.run(settings, tmp_path)
+        assert "\n" not in str(caught.value)
+
     folder.write_text("mine")
-    with pytest.raises(UserError, match="is a file; move it"):
-        task.run(config(file), tmp_path)
+    refused("is a file; move it")
     assert folder.read_text() == "mine"
     folder.unlink()
-    folder.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(UserError, match="is a symbolic link"):
-        task.run(config(file), tmp_path)
-    folder.unlink()
+    for name in ("deploy", ".deploy.new"):
+        elsewhere.mkdir()
+        (tmp_path / name).symlink_to(elsewhere)
+        refused("is a symbolic link")
+        assert not [*elsewhere.iterdir()]
+        (tmp_path / name).unlink()
+        elsewhere.rmdir()
     folder.mkdir()
-    for path in (file, file.with_suffix(".bin")):
-        (folder / path.name).write_bytes(path.read_bytes())
-    with pytest.raises(UserError, match=r"has 'model\.bin', 'model\.xml' but no deploy\.json"):
-        task.run(config(file), tmp_path)
+    for name in ("affinities.json", "deploy.md", "loader.cpp", "placement.json"):
+        (folder / name).write_text("mine")
+        refused(f"{name}'.* move ")
+        assert (folder / name).read_text() == "mine"
+        (folder / name).unlink()
+        (folder / name).symlink_to(os.devnull)
+        refused(name)
+        assert (folder / name).is_symlink()
+        (folder / name).unlink()
+    task.run(settings, tmp_path)
+    # Neither a link in place of a file of ours, nor an own name that the manifest lacks.
+    models = list_models(folder)
+    (folder / "model-0123456789abcdef.bin").write_text("mine")
+    (folder / models[0]).unlink()
+    (folder / models[0]).symlink_to(os.devnull)
+    refused(f"has '{models[0]}', which this program did not write")
+    assert (folder / models[0]).is_symlink()
+    (folder / models[0]).unlink()
+    task.run(settings, tmp_path)
+    assert (folder / "model-0123456789abcdef.bin").read_text() == "mine"
+    refused_graph = config(folder / models[1])
     with pytest.raises(UserError, match="which this task writes"):
-        task.run(config(folder / "model.xml"), tmp_path)
-    assert (folder / "model.xml").read_bytes() == file.read_bytes()
+        task.run(refused_graph, tmp_path)
+    assert os.path.exists(os.devnull)
+
+
+def test_a_full_disk_is_one_line(tmp_path, quick, monkeypatch):
+    file = prepare(tmp_path, small.diamond())
+    task.run(config(file), tmp_path)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "deploy").iterdir()}
+
+    def fail(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(ov, "save_model", fail)
+    with pytest.raises(OSError, match=r"cannot write the model, \d+ MiB are free: .*No space") as e:
+        task.run(config(file), tmp_path)
+    assert "\n" not in str(e.value)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "deploy").iterdir()} == before
+    assert not list(tmp_path.glob(".deploy*"))
+
+
+def test_wrong_outputs_are_not_deployed(tmp_path, quick, monkeypatch) -> None:
+    file = prepare(tmp_path, small.diamond(), left=B)
+    task.run(config(file), tmp_path)
+    before = read_manifest(tmp_path / "deploy")
+    save = artifact.save
+    monkeypatch.setattr(
+        artifact, "save", lambda made, folder: save(made._replace(model=scaled), folder)
+    )
+    scaled = frontend.prepare(frontend.load(str(file)))
+    (result,) = scaled.get_results()
+    result.input(0).replace_source_output(ops.negative(result.input_value(0)).output(0))
+    with pytest.raises(UserError, match="wrong outputs in form 'single'"):
+        task.run(config(file), tmp_path)
+    assert read_manifest(tmp_path / "deploy") == before
+    assert not list(tmp_path.glob(".deploy*"))
 
 
 READER = """
@@ -385,22 +375,16 @@ print(count)
 """
 
 
-@pytest.mark.parametrize("exchanged", [True, False])
-def test_a_reader_is_served_while_another_process_deploys(tmp_path, monkeypatch, exchanged):
-    monkeypatch.setattr(decision, "measure", None)
-    unmeasured()
-    if not exchanged:
-        monkeypatch.setattr(files, "exchange_paths", lambda *_: False)
-    file = prepared(tmp_path, small.diamond())
-    task.run(config(file), tmp_path)
+def test_readers_are_served_while_deploying(tmp_path, quick):
+    task.run(config(prepare(tmp_path, small.diamond())), tmp_path)
     ready, done = tmp_path / "ready", tmp_path / "done"
     command = [sys.executable, "-c", READER, *map(str, (tmp_path / "deploy", ready, done))]
     reader = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         while not ready.exists() and reader.poll() is None:
             time.sleep(0.05)
-        for _ in range(3):
-            task.run(config(file), tmp_path)
+        for model in (small.shared_constant(), small.diamond(), small.shared_constant()):
+            task.run(config(prepare(tmp_path, model)), tmp_path)
         done.touch()
         out, err = reader.communicate(timeout=600)
     finally:
@@ -411,13 +395,11 @@ def test_a_reader_is_served_while_another_process_deploys(tmp_path, monkeypatch,
 
 
 @pytest.mark.parametrize("share", [1.0, 0.25])
-def test_nan_outputs_are_not_called_right(tmp_path, monkeypatch, capsys, share):
-    monkeypatch.setattr(decision, "measure", None)
-    unmeasured()
+def test_nan_outputs_are_not_called_right(tmp_path, quick, capsys, share):
     weights = np.where(np.arange(8) < 8 * share, np.nan, 1).astype(np.float32)
     source = ops.parameter([4, 8], np.float32, name="x")
     scaled = ops.multiply(source, ops.constant(weights), name="scaled")
-    file = prepared(tmp_path, ov.Model([ops.result(scaled)], [source], "scaled"))
+    file = prepare(tmp_path, ov.Model([ops.result(scaled)], [source], "scaled"))
     if share == 1:
         with pytest.raises(UserError, match="all outputs of the model are NaN"):
             task.run(config(file), tmp_path)
@@ -430,45 +412,26 @@ def test_nan_outputs_are_not_called_right(tmp_path, monkeypatch, capsys, share):
     assert f"- NaN: {message}" in (tmp_path / "deploy" / "deploy.md").read_text()
 
 
-def test_a_dynamic_model_is_placed_and_deployed(tmp_path: Path) -> None:
-    file = tmp_path / "dynamic.xml"
-    ov.save_model(test_shapes.dynamic(), file, compress_to_fp16=False)
-    flags = [f"--config.graph={file}", "--config.measure_s=0.2", "--config.input_shapes=x:4,8"]
+@pytest.mark.parametrize("kind", ["dynamic", "decoder"])
+def test_dynamic_models_are_placed_and_deployed(tmp_path: Path, kind) -> None:
+    file, shapes = tmp_path / "dynamic.xml", "x:4,8"
+    ov.save_model(test_network.dynamic(), file, compress_to_fp16=False)
+    if kind == "decoder":
+        file, shapes = test_network.DECODER, "ids:1,8"
+    flags = [f"--config.graph={file}", "--config.measure_s=0.1", f"--config.input_shapes={shapes}"]
     code, _, err = run(tmp_path / "run", *flags, *_QUICK, "--config.devices=host")
     assert code == 0, err
     code, _, err = run(tmp_path / "run", "--task=deploy", *flags)
     assert code == 0, err
-    text = (tmp_path / "run/deploy/deploy.md").read_text()
-    assert re.search(r"- other shapes: \[8, 8\] off by \S+; \[5, 8\] off by \S+\n", text)
-    assert "the model with its dynamic inputs" in text
-    x = np.random.default_rng(0).standard_normal((16, 8)).astype(np.float32)
-    with placement.load(tmp_path / "run/deploy") as network:
-        assert network.infer([np.ones((9, 8), np.float32)])[0].shape == (9, 2, 4)
-        (y,) = network.infer([x])
-    np.testing.assert_allclose(y, test_shapes.plain(x), atol=0.1 * test_shapes.plain(x).std())
-
-
-def test_a_decoder_is_placed_and_deployed(tmp_path: Path) -> None:
-    graph = f"--config.graph={test_stateful_shapes.DECODER}"
-    flags = [graph, "--config.measure_s=0.1", "--config.input_shapes=ids:1,8"]
-    code, _, err = run(tmp_path / "run", *flags, *_QUICK, "--config.devices=host")
-    assert code == 0, err
-    code, _, err = run(tmp_path / "run", "--task=deploy", *flags)
-    assert code == 0, err
-    text = (tmp_path / "run/deploy/deploy.md").read_text()
-    assert re.search(r"- other shapes: \[1, 16\] off by \S+; \[1, 9\] off by", text)
-    prompt, generate = test_stateful_shapes.PROMPT, test_stateful_shapes.generate
-    with placement.load(tmp_path / "run/deploy") as network:
-        tokens = generate(network, prompt, 30)
-    assert tokens == generate(test_stateful_shapes.plain(), prompt, 30)
-    assert len(set(tokens)) > 15
-
-
-def test_a_model_with_a_state_is_not_placed_for_a_stream(tmp_path: Path) -> None:
-    graph = "--config.graph=decoder:layers=1,hidden=32,heads=2,vocabulary=200,context=64"
-    flags = [graph, "--config.input_shapes=ids:1,8", *_QUICK]
-    stream = ["--config.backend=concurrent", "--config.objective=max_load"]
-    code, _, err = run(tmp_path / "run", *flags, *stream, "--config.devices=host")
-    assert code == 2
-    assert "keeps a state from one inference to the next" in err
-    assert "set objective='serial' or 'makespan'" in err
+    page = (tmp_path / "run/deploy/deploy.md").read_text()
+    with placement.load(tmp_path / "run/deploy") as net:
+        if kind == "dynamic":
+            assert "- another shape: [5, 8] has right outputs, too\n" in page
+            x = np.random.default_rng(0).standard_normal((16, 8)).astype(np.float32)
+            expected = test_network.infer_plain(x)
+            np.testing.assert_allclose(net.infer([x])[0], expected, atol=0.1 * expected.std())
+        else:
+            assert "- another shape: [1, 9] has right outputs, too\n" in page
+            prompt = np.random.default_rng(3).integers(0, 200, (1, 8))
+            expected = test_network.generate(test_network.plain_decoder(), prompt, 20)
+            assert test_network.generate(net, prompt, 20) == expected

@@ -6,51 +6,44 @@ import openvino as ov
 import pytest
 
 from placement.errors import UserError
-from placement.runtime import devices
-from placement.runtime.deployment import artifact, decision, preflight
+from placement.runtime.deployment import decision, preflight
+from placement.runtime.deployment.decision import REFERENCE, Row
+from placement.runtime.deployment.manifest import CONCURRENT, HETERO, SINGLE
 from placement.runtime.execution.split import Segment
 from placement.runtime.measurement import local
+from placement.runtime.measurement.request import Interval
 from tests.runtime import small
+from tests.runtime.deployment.folders import HOST, A, B
 
 pytestmark = pytest.mark.alone
 
-HOST = devices.resolve("host")
-A, B = (device.name for device in HOST)
 HAS_BF16 = "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 
 
-def placed(model: ov.Model, segments=(), **others: str) -> preflight.PlacementFile:
+def make_placed(model: ov.Model, segments=(), **others: str) -> preflight.PlacementFile:
     affinity = small.everywhere(model, A, **others)
-    return preflight.PlacementFile("by hand", affinity, segments, (A, B), "", "model", None)
+    return preflight.PlacementFile("by hand", affinity, segments, HOST, "model", {}, {})
 
 
-@pytest.fixture(scope="module")
-def model() -> ov.Model:
-    return small.diamond()
-
-
-@pytest.fixture(scope="module")
-def measurer(model):
-    with local.LocalMeasurer(model, HOST) as opened:
-        yield opened
-
-
-def test_a_placement_that_cuts_a_small_model_falls_back(measurer, model):
+def test_all_forms_are_measured():
+    model = small.diamond()
     segments = Segment(A, ("top",)), Segment(B, ("left",)), Segment(A, ("right", "bottom"))
-    cut = placed(model, segments, left=B)
-    rows = decision.measure(cut, measurer, seconds=0.0)
+    with local.LocalMeasurer(model, HOST) as measurer:
+        rows = decision.measure(make_placed(model, segments, left=B), measurer, seconds=0.0)
+        misfit = make_placed(model, segments[:2], left=B)
+        with pytest.raises(UserError, match="concurrent: compile: no segment has op") as caught:
+            decision.measure(misfit, measurer, seconds=0.0)
+    assert "\n" not in str(caught.value)
     assert {row.name for row in rows[:2]} == {f"single:{A}", f"single:{B}"}
-    assert [row.form for row in rows[2:4]] == [artifact.HETERO, artifact.CONCURRENT]
-    assert {row.form for row in rows[4:]} == {decision.REFERENCE}
+    assert [row.form for row in rows[2:4]] == [HETERO, CONCURRENT]
+    assert {row.form for row in rows[4:]} == {REFERENCE}
     for row in rows:
         assert row.status == "ok"
         assert row.output_error <= row.tolerance
         assert row.latency.n >= decision.MIN_ROUNDS
+        assert (row.device is None) == (row.form in (HETERO, CONCURRENT))
     assert rows[0].ratio.median == 1
     assert all(row.ratio.low > 1 for row in rows[2:4])  # three submodels for one
-    found = decision.decide(cut, decision.deployable_rows(cut, rows), rows[0].name, "why")
-    assert found.is_fallback
-    assert f"single:{found.single_device}" == rows[0].name
 
 
 @pytest.mark.skipif(not HAS_BF16, reason="needs a processor that computes in bf16")
@@ -60,20 +53,25 @@ def test_wrong_outputs_are_refused(concurrent):
     model = small.convolutions(length=2)
     properties = {**HOST[1].properties, "INFERENCE_PRECISION_HINT": "bf16"}
     liar = dataclasses.replace(HOST[1], precision="f32", properties=properties)
-    segments = (
-        (Segment(A, ("conv_0", "relu_0")), Segment(B, ("conv_1", "relu_1"))) if concurrent else ()
-    )
-    candidate = placed(model, segments, conv_1=B, relu_1=B)
+    segments = Segment(A, ("conv_0", "relu_0")), Segment(B, ("conv_1", "relu_1"))
+    placed = make_placed(model, segments if concurrent else (), conv_1=B, relu_1=B)
     with (
-        local.LocalMeasurer(model, (HOST[0], liar)) as opened,
+        local.LocalMeasurer(model, (HOST[0], liar)) as measurer,
         pytest.raises(UserError, match=r"outputs differ by 0\.0.* over 0\.001") as caught,
     ):
-        decision.measure(candidate, opened, seconds=0.0)
+        decision.measure(placed, measurer, seconds=0.0)
     assert ("placement, concurrent: wrong output" in str(caught.value)) == concurrent
 
 
-def test_segments_that_do_not_fit_are_refused(measurer, model):
-    candidate = placed(model, (Segment(A, ("top",)), Segment(B, ("left",))), left=B)
-    with pytest.raises(UserError, match="compile: the segments do not have each") as caught:
-        decision.measure(candidate, measurer, seconds=0.0)
-    assert "\n" not in str(caught.value)
+def test_only_right_rows_are_deployable():
+    placed = make_placed(small.diamond(), left=B)
+    broken = [Row(f"single:{name}", SINGLE, "infer: it broke") for name in (A, B)]
+    hetero = Row("placement", HETERO, "ok", Interval(1.0, 1.0, 1.0, 20))
+    concurrent = hetero._replace(name="placement, concurrent", form=CONCURRENT)
+    assert decision.list_deployable(placed, [*broken, hetero]) == [hetero]
+    rows = [*broken, hetero, concurrent]
+    assert decision.list_deployable(placed, rows) == [hetero, concurrent]
+    # OpenVINO alone runs the concurrent form by HETERO, which has to be right.
+    rows = [*broken, hetero._replace(latency=None, status="infer: it broke, too"), concurrent]
+    with pytest.raises(UserError, match=r"cannot be deployed here: .*it broke"):
+        decision.list_deployable(placed, rows)

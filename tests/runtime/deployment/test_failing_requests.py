@@ -13,16 +13,13 @@ from openvino import opset13 as ops
 import placement
 from placement.errors import UserError
 from placement.runtime import devices
-from placement.runtime.deployment import artifact as artifact_lib
-from placement.runtime.deployment.artifact import CONCURRENT, HETERO, SINGLE
-from placement.runtime.execution.split import Segment
+from placement.runtime.deployment.manifest import CONCURRENT, HETERO, SINGLE
 from placement.runtime.models import frontend, operations
 from tests.runtime import small
+from tests.runtime.deployment.folders import FORMS, HOST, save
 from tests.runtime.deployment.test_loader import compiled, loader, run  # noqa: F401
 
 ROOT = Path(__file__).parents[3]
-HOST = devices.resolve("host")
-A, B = (device.name for device in HOST)
 X = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
 WEIGHTS = (np.random.default_rng(1).standard_normal((6, 6)) / 3).astype(np.float32)
 
@@ -76,24 +73,15 @@ MODELS = (reshape, rows, branch)
 def _save(folder: Path, model: ov.Model, form: str, cpus=HOST) -> None:
     """Deploys a model whose first half is on one device, and the second on another."""
     model = frontend.prepare(model)
-    one, other = (device.name for device in cpus)
     constants = operations.constant_names(model)
     names = [op.get_friendly_name() for op in model.get_ordered_ops()]
     names = [name for name in names if name not in constants]
     middle = next(i for i, name in enumerate(names) if "ReduceSum" in name or name == "doubled")
-    segments = (Segment(one, tuple(names[:middle])), Segment(other, tuple(names[middle:])))
-    affinity = small.everywhere(model, one, **dict.fromkeys(names[middle:], other))
-    alone = other if form == SINGLE else None
-    artifact_lib.save(
-        artifact_lib.Artifact(
-            model, affinity, segments if form == CONCURRENT else (), cpus, form, alone, "a test", {}
-        ),
-        folder,
-    )
+    save(folder, model, form, cpus=cpus, **dict.fromkeys(names[middle:], cpus[-1].name))
 
 
 @pytest.mark.parametrize("make", MODELS)
-@pytest.mark.parametrize("form", [SINGLE, HETERO, CONCURRENT])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("bound", [True, False])
 def test_failing_request_raises(make, form, bound, tmp_path, monkeypatch):
     model, good, bad = make()
@@ -112,7 +100,7 @@ def test_failing_request_raises(make, form, bound, tmp_path, monkeypatch):
             np.testing.assert_allclose(net.infer(other)[0], expected[1], rtol=0.02)
 
 
-@pytest.mark.parametrize("form", [SINGLE, HETERO, CONCURRENT])
+@pytest.mark.parametrize("form", FORMS)
 def test_submitted_requests_fail_alone(form, tmp_path):
     model, good, bad = rows()
     inputs = [[np.float32(i % 7) * X, *(bad if i % 5 == 3 else good)[1:]] for i in range(40)]
@@ -170,17 +158,10 @@ def test_loader_refuses_strings(loader, tmp_path):  # noqa: F811
     source = ops.parameter([1], ov.Type.string, name="text")
     number = ops.parameter([1], np.float32, name="x")
     model = ov.Model([ops.result(source), ops.result(ops.exp(number))], [source, number], "text")
-    _save_alone(tmp_path, model)
+    save(tmp_path, model, SINGLE)
     failed = run(loader, tmp_path, tmp_path / "out")
     assert failed.returncode == 1
     assert "tensors of strings" in failed.stderr
-
-
-def _save_alone(folder: Path, model: ov.Model) -> None:
-    affinity = small.everywhere(model, A)
-    artifact_lib.save(
-        artifact_lib.Artifact(model, affinity, (), HOST, SINGLE, A, "a test", {}), folder
-    )
 
 
 ONE_CORE = """
@@ -202,18 +183,10 @@ for form in (None, False):
 
 @pytest.mark.parametrize("cpus", ["host", "CPU"])
 def test_one_core_reports_failing_request(cpus, tmp_path):
-    model = rows()[0]
-    if cpus == "CPU":
-        (cpu,) = devices.resolve("CPU")
-        artifact = artifact_lib.Artifact(
-            model, small.everywhere(model, "CPU"), (), (cpu,), SINGLE, "CPU", "a test", {}
-        )
-        artifact_lib.save(artifact, tmp_path)
-    else:
-        _save(tmp_path, model, CONCURRENT)
-    script = ONE_CORE if cpus == "host" else ONE_CORE.replace("(None, False)", "(None,)")
+    form = CONCURRENT if cpus == "host" else SINGLE
+    _save(tmp_path, rows()[0], form, devices.resolve(cpus))
     subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)],
+        [sys.executable, "-c", ONE_CORE, str(tmp_path)],
         check=True,
         cwd=ROOT,
         preexec_fn=lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}),

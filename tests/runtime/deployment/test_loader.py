@@ -12,8 +12,9 @@ import pytest
 from openvino import opset13 as ops
 
 from placement.runtime.deployment import artifact
+from placement.runtime.deployment.manifest import HETERO, SINGLE
 from tests.runtime import small
-from tests.runtime.deployment.test_deploy import HOST, A, B, saved
+from tests.runtime.deployment.folders import FORMS, HOST, A, B, save
 
 OPENVINO = Path(ov.__file__).parent
 SOURCE = Path(artifact.__file__).with_name("loader.cpp")
@@ -41,18 +42,10 @@ def run(program: Path, folder: Path, outputs: Path, *inputs: np.ndarray) -> subp
     )
 
 
-def test_the_package_has_the_headers_and_one_library():
-    assert (OPENVINO / "include/openvino/openvino.hpp").is_file()
-    assert len([*(OPENVINO / "libs").glob("libopenvino.so.*")]) == 1
-
-
 @compiled
-@pytest.mark.parametrize("form", [artifact.HETERO, artifact.CONCURRENT, artifact.SINGLE])
-def test_its_outputs_are_those_of_python(loader, form, tmp_path):
-    folder = tmp_path / "deploy"
-    folder.mkdir()
-    alone = B if form == artifact.SINGLE else None
-    saved(folder, small.diamond(), form=form, alone=alone, left=B)
+@pytest.mark.parametrize("form", FORMS)
+def test_outputs_equal_those_of_python(loader, form, tmp_path):
+    folder = save(tmp_path / "deploy", small.diamond(), form, left=B)
     x = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
     done = run(loader, folder, tmp_path / "out", x)
     assert done.returncode == 0, done.stderr
@@ -64,14 +57,12 @@ def test_its_outputs_are_those_of_python(loader, form, tmp_path):
 
 
 @compiled
-def test_it_reads_any_name(loader, tmp_path):
+def test_loader_reads_any_name(loader, tmp_path):
     source = ops.parameter([2], np.float32, name='a "quoted"\n\\ name')
     first = ops.relu(source, name="\N{GREEK SMALL LETTER PI} \N{GRINNING FACE}")
     second = ops.exp(first, name="second")
     model = ov.Model([ops.result(second, name="y")], [source], "names")
-    folder = tmp_path / "deploy"
-    folder.mkdir()
-    saved(folder, model, form=artifact.HETERO, second=B)
+    folder = save(tmp_path / "deploy", model, HETERO, second=B)
     done = run(loader, folder, tmp_path / "out", np.array([-1, 1], np.float32))
     assert done.returncode == 0, done.stderr
     computed = np.fromfile(tmp_path / "out/output_0.bin", np.float32)
@@ -79,22 +70,24 @@ def test_it_reads_any_name(loader, tmp_path):
 
 
 @compiled
-def test_its_mistakes_are_one_line(loader, tmp_path):
-    saved(tmp_path, small.diamond(), form=artifact.HETERO, left=B)
+def test_mistakes_are_one_line(loader, tmp_path):
+    save(tmp_path, small.diamond(), HETERO, left=B)
     done = run(loader, tmp_path, tmp_path / "out", np.zeros(3, np.float32))
     assert done.returncode == 1
     assert done.stderr.endswith("input_0.bin has not the size of the input\n")
-    (tmp_path / "affinities.json").unlink()
+    (tmp_path / "placement.json").unlink()
     done = run(loader, tmp_path, tmp_path / "out")
-    assert done.stderr == f"error: cannot read {tmp_path}/affinities.json\n"
+    assert done.stderr == f"error: cannot read {tmp_path}/placement.json\n"
 
 
-def test_affinities_name_the_device_of_every_operation(tmp_path):
-    for form, alone in ((artifact.HETERO, None), (artifact.SINGLE, A)):
-        saved(tmp_path, small.diamond(), form=form, alone=alone, left=B)
-        affinities = json.loads((tmp_path / "affinities.json").read_text())
-        model = ov.Core().read_model(tmp_path / "model.xml")
+def test_affinities_name_every_operation(tmp_path):
+    for form in (HETERO, SINGLE):
+        folder = save(tmp_path / form, small.diamond(), form, left=B)
+        affinities = json.loads((folder / "affinities.json").read_text())
+        (file,) = folder.glob("model-*.xml")
+        model = ov.Core().read_model(file)
         assert set(affinities) == {op.get_friendly_name() for op in model.get_ops()}
-        assert affinities["left"] == (A if alone else B)
+        assert affinities["left"] == B
+        assert affinities["right"] == (A if form == HETERO else B)
         assert set(affinities.values()) <= {device.name for device in HOST}
-    assert (tmp_path / "loader.cpp").read_bytes() == SOURCE.read_bytes()
+    assert (folder / "loader.cpp").read_bytes() == SOURCE.read_bytes()

@@ -1,64 +1,51 @@
+"""Checks of a placement before it is measured, and of the folder that is written."""
+
 import dataclasses
 import json
 
 import numpy as np
 import openvino as ov
 import pytest
+from openvino import opset13 as ops
 
 from placement.errors import UserError
 from placement.runtime import devices
-from placement.runtime.deployment import artifact as artifact_lib
-from placement.runtime.deployment import decision, preflight
-from placement.runtime.deployment.decision import REFERENCE, Row
+from placement.runtime.deployment import preflight
+from placement.runtime.deployment.manifest import CONCURRENT, HETERO
 from placement.runtime.execution.split import Segment
-from placement.runtime.measurement.request import Interval
 from placement.runtime.models import fingerprint
+from placement.runtime.models.inputs import Inputs
 from tests.runtime import small
+from tests.runtime.deployment import test_network
+from tests.runtime.deployment.folders import HOST, A, B, make, save
 
-HOST = devices.resolve("host")
-A, B = (device.name for device in HOST)
-
-
-def placed(**kwargs) -> preflight.PlacementFile:
-    given = {"method": "m", "affinity": {"a": A, "b": B}, "segments": (), "devices": (A, B)}
-    rest = {"host": "host:f32,bf16" if "BF16" in B else "host:f32,f32", "graph": "g", "model": None}
-    return preflight.PlacementFile(**(given | rest | kwargs))
+SAMPLES = Inputs(tuple([np.full((4, 8), value, np.float32)] for value in (1, 2)), "two", "")
 
 
-def told(*made: devices.Device) -> dict:
-    return {d.name: {"label": d.label, "properties": dict(d.properties)} for d in made}
+def write(file, *, used=HOST, affinity=None, **others):
+    """Writes a placement.json, and returns what is read from it."""
+    provenance = {
+        "graph": {"name": "g"},
+        "devices": {device.name: dataclasses.asdict(device) for device in used},
+        **{key: others.pop(key) for key in ("model", "memory") if key in others},
+    }
+    affinity = affinity or {"a": used[0].name, "b": used[-1].name}
+    content = {"method": "m", "placement": affinity, "provenance": provenance}
+    file.write_text(json.dumps(content | others))
+    return preflight.read(file)
 
 
-def test_a_placement_is_read_with_or_without_segments_and_model(tmp_path):
-    file = tmp_path / "placement.json"
-    provenance = {"graph": {"name": "g"}, "devices": told(*HOST)}
-    data = {"method": "m", "placement": {"a": A, "b": B}, "provenance": provenance}
-    file.write_text(json.dumps(data))
-    f32 = frozenset(device.name for device in HOST if device.precision == "f32")
-    assert preflight.read(file) == placed(f32=f32)
+def test_placement_file_is_read(tmp_path):
+    placed = write(tmp_path / "placement.json")
+    assert (placed.segments, placed.devices, placed.graph) == ((), HOST, "g")
     model = fingerprint.compute_fingerprint(small.diamond())
-    segments = [[A, ["a"]], [B, ["b"]]]
-    file.write_text(
-        json.dumps(data | {"segments": segments, "provenance": provenance | {"model": model}})
-    )
-    read = preflight.read(file)
-    assert read.segments == (Segment(A, ("a",)), Segment(B, ("b",)))
-    assert read.model == model
-
-
-def test_host_devices_are_found_as_they_were_when_placed_on(tmp_path):
-    """By default there are others, of other names."""
-    alike = devices.resolve("host:f32,f32")
-    names = [device.name for device in alike]
-    provenance = {"graph": {"name": "g"}, "devices": told(*alike)}
-    data = {"method": "m", "placement": {"a": names[1]}, "provenance": provenance}
-    file = tmp_path / "placement.json"
-    file.write_text(json.dumps(data))
-    assert preflight.find_devices(preflight.read(file), "auto") == alike
+    placed = write(tmp_path / "placement.json", segments=[[A, ["a"]], [B, ["b"]]], model=model)
+    assert placed.segments == (Segment(A, ("a",)), Segment(B, ("b",)))
+    assert placed.model == model
 
 
 @pytest.mark.parametrize("content", [None, "{", '{"method": "m"}', "[]"])
-def test_what_is_no_placement_is_refused_in_one_line(tmp_path, content):
+def test_other_files_are_refused(tmp_path, content):
     file = tmp_path / "placement.json"
     if content is not None:
         file.write_text(content)
@@ -67,187 +54,99 @@ def test_what_is_no_placement_is_refused_in_one_line(tmp_path, content):
     assert "\n" not in str(caught.value)
 
 
-def test_an_order_has_every_operation_of_the_placement_once(tmp_path):
+def test_devices_are_those_placed_on(tmp_path):
     file = tmp_path / "placement.json"
-    content = {"method": "search", "placement": {"a": A, "b": B}, "order": ["b", "a"]}
-    content["provenance"] = {
-        "devices": {name: {"label": name, "properties": {}} for name in (A, B)},
-        "graph": {"name": "two"},
-    }
-    file.write_text(json.dumps(content))
-    assert preflight.read(file).affinity == content["placement"]
-    for order in (["a"], ["a", "a"], ["a", "c"]):
-        file.write_text(json.dumps(content | {"order": order}))
-        with pytest.raises(UserError, match="its order does not have every operation") as caught:
-            preflight.read(file)
-        assert "\n" not in str(caught.value)
-
-
-def test_devices_are_those_placed_on_unless_others_are_given():
-    assert preflight.find_devices(placed(), "auto") == HOST
-    assert preflight.find_devices(placed(), "host") == HOST
-    idle = placed(devices=(A, B, "GPU.7"))  # nothing is placed on it
+    (cpu,) = devices.resolve("CPU")
+    for used in (
+        HOST,
+        devices.resolve("host:f32,f32"),
+        (cpu,),
+        devices.replace_with_f32(HOST, [B]),
+    ):
+        placed = write(file, used=used)
+        assert preflight.find_devices(placed, "auto") == used
+    f32 = devices.replace_with_f32([cpu], ["CPU"])
+    limited = tuple(dataclasses.replace(d, precision="f32", capacity_bytes=9) for d in f32)
+    (found,) = preflight.find_devices(write(file, used=limited), "auto")
+    assert (found.precision, found.capacity_bytes) == ("f32", 9)
+    assert found.properties["INFERENCE_PRECISION_HINT"] == "f32"
+    gpu = dataclasses.replace(cpu, name="GPU.7")
+    idle = write(file, used=(*HOST, gpu), affinity={"a": A})
     assert preflight.find_devices(idle, "auto") == HOST
-    (cpu,) = preflight.find_devices(placed(affinity={"a": "CPU"}, devices=("CPU",)), "auto")
-    assert cpu.name == "CPU"
-    with pytest.raises(UserError, match=r"'GPU.7', not present: here are .*CPU"):
-        preflight.find_devices(placed(affinity={"a": "GPU.7"}, devices=("GPU.7",)), "auto")
-    with pytest.raises(UserError, match="not among devices='CPU': CPU;"):
-        preflight.find_devices(placed(), "CPU")
+    with pytest.raises(UserError, match=r"'GPU.7', not present: here are .*CPU") as caught:
+        preflight.find_devices(write(file, used=(*HOST, gpu)), "auto")
+    assert "\n" not in str(caught.value)
+    # Costs from another machine name devices without their properties.
+    content = json.loads(file.read_text())
+    content["provenance"]["devices"] = {device.name: {"label": "there"} for device in HOST}
+    content["placement"] = {"a": A}
+    file.write_text(json.dumps(content))
+    assert preflight.find_devices(preflight.read(file), "host") == HOST
 
 
-def test_devices_that_had_to_compute_in_f32_do_so_again():
-    """Whatever they choose: host devices are others by name then."""
-    fallen = devices.replace_with_f32(devices.resolve("host"), [B])
-    names = tuple(device.name for device in fallen)
-    spec = f"host:{','.join(['f32'] * len(fallen))}"
-    on = placed(affinity={"a": names[1]}, devices=names, host=spec, f32=frozenset(names))
-    for given in ("auto", "host", spec):
-        found = preflight.find_devices(on, given)
-        assert [(d.name, d.precision) for d in found] == [(name, "f32") for name in names]
-    cpu = placed(affinity={"a": "CPU"}, devices=("CPU",), host="", f32=frozenset({"CPU"}))
-    for given in ("auto", "CPU"):
-        (found,) = preflight.find_devices(cpu, given)
-        assert found.properties["INFERENCE_PRECISION_HINT"] == found.precision == "f32"
-
-
-def test_without_its_content_a_model_is_known_by_names():
+def test_other_models_are_refused(tmp_path):
     model = small.diamond()
-    same = placed(affinity=small.everywhere(model, A))
-    preflight.check_model(same, model, "diamond")
-    affinity = small.everywhere(model, A, gone=B)
-    del affinity["left"]
-    with pytest.raises(UserError, match="lacks 'gone'; it has new 'left'") as caught:
-        preflight.check_model(placed(affinity=affinity), model, "diamond")
-    assert "'diamond'" in str(caught.value)
+    placed = write(tmp_path / "placement.json", model=fingerprint.compute_fingerprint(model))
+    preflight.check(placed, model, "diamond", HOST)
+    with pytest.raises(
+        UserError, match=r"the model 'two' is not the one that was placed .*'second'"
+    ):
+        preflight.check(placed, small.shared_constant(), "two", HOST)
 
 
-class Supporting:
-    """A core whose devices support all but one operation."""
-
-    def __init__(self, without: str):
-        self._without = without
-
-    def query_model(self, model, device, properties):
-        ops = (op.get_friendly_name() for op in model.get_ops())
-        return {name: device for name in ops if name != self._without}
-
-    def compile_model(self, model, device):
-        raise RuntimeError("Exception from src/core.cpp:1:\nno such kernel")
-
-
-def test_an_operation_that_its_device_does_not_support_is_named():
+def test_too_little_memory_is_refused(tmp_path):
     model = small.diamond()
-    affinity = small.everywhere(model, A, left=B)
-    preflight.check_support(devices.open_core(HOST), model, affinity, HOST)
-    preflight.check_support(Supporting("m_left"), model, affinity, HOST)
-    with pytest.raises(UserError, match=r"does not support 'left \(MatMul\)'") as caught:
-        preflight.check_support(Supporting("left"), model, affinity, HOST)
-    assert HOST[1].label in str(caught.value)
-    assert "(left with f32[4,8], f32[8,8]: no such kernel)" in str(caught.value)
-
-
-def row(name: str, form: str, ratio: float | None, spread: float = 0.02) -> Row:
-    if ratio is None:
-        return Row(name, form, None, None, None, None, "infer: it broke")
-    within = Interval(ratio, ratio - spread, ratio + spread, 20)
-    return Row(name, form, within, within, 0.0, 0.1, "ok")
-
-
-def rows(hetero: float | None = None, concurrent: float | None = None) -> list[Row]:
-    single = [
-        row(f"single:{B}", artifact_lib.SINGLE, 1.0, 0.0),
-        row(f"single:{A}", artifact_lib.SINGLE, 2.0),
-    ]
-    forms = [row("placement", artifact_lib.HETERO, hetero)]
-    forms.append(row("placement, concurrent", artifact_lib.CONCURRENT, concurrent))
-    return single + forms + [row("CPU", REFERENCE, 0.1)]
-
-
-@pytest.mark.parametrize(
-    ("hetero", "concurrent", "winner", "alone"),
-    [
-        (0.9, None, "placement", None),
-        (1.5, None, f"single:{B}", B),
-        (0.9, 0.8, "placement, concurrent", None),
-        (1.2, 0.9, "placement, concurrent", B),  # OpenVINO alone is better off with one device
-        (None, 0.9, "placement, concurrent", B),
-    ],
-)
-def test_the_row_to_use_is_written_with_what_openvino_runs_alone(hetero, concurrent, winner, alone):
-    measured = rows(hetero, concurrent)
-    assert winner in [row.name for row in decision.deployable_rows(placed(), measured)]
-    found = decision.decide(placed(), measured, winner, "why")
-    form = next(row.form for row in measured if row.name == winner)
-    fallback = form == artifact_lib.SINGLE
-    assert found == (form, alone, fallback, "why", None)
-
-
-def test_a_device_outside_the_placement_may_be_written():
-    cpu = devices.reference_device()
-    measured = [*rows(0.9)[:-1], row(cpu.label, REFERENCE, 0.5)._replace(device=cpu)]
-    found = decision.decide(placed(), measured, cpu.label, "why")
-    assert found == (artifact_lib.SINGLE, "CPU", True, "why", cpu)
-
-
-def test_a_placement_on_one_device_is_no_fallback_to_it():
-    on_b = placed(affinity={"a": B})
-    assert (decision.preferred_row(on_b), decision.preferred_row(placed())) == (f"single:{B}", "")
-    assert not decision.decide(on_b, rows()[:2], f"single:{B}", "why").is_fallback
-    assert decision.decide(on_b, rows()[:2], f"single:{A}", "why").is_fallback
-
-
-def test_where_no_single_device_works_a_placement_may_be_written():
-    broken = [row(f"single:{name}", artifact_lib.SINGLE, None) for name in (A, B)]
-    works = row("placement", artifact_lib.HETERO, 1.0)._replace(ratio=None)
-    assert decision.deployable_rows(placed(), [*broken, works]) == [works]
-    found = decision.decide(placed(), [*broken, works], "placement", "why")
-    assert (found.form, found.single_device, found.is_fallback) == (
-        artifact_lib.HETERO,
-        None,
-        False,
+    placed = write(
+        tmp_path / "placement.json",
+        model=fingerprint.compute_fingerprint(model),
+        memory={A: {"placement_bytes": 1e6, "model_bytes": 3e6}},
     )
-    with pytest.raises(UserError, match="it broke"):
-        decision.deployable_rows(placed(), [*broken, row("placement", artifact_lib.HETERO, None)])
+    device = dataclasses.replace(HOST[0], capacity_bytes=2_000_000)
+    preflight.check(placed, model, "diamond", [device])
+    needs = preflight.describe_excess(placed, device, whole_model=True)
+    assert needs == "needs 3.0 MB of 2.0 MB"
+    small_device = dataclasses.replace(device, capacity_bytes=500_000)
+    with pytest.raises(UserError, match=r"out of memory: .* needs 1\.0 MB of 0\.5 MB"):
+        preflight.check(placed, model, "diamond", [small_device])
 
 
-def test_a_concurrent_form_needs_another_that_openvino_runs_alone():
-    cpu = devices.reference_device()
-
-    def written(hetero, on=cpu):
-        timed = [row("placement", artifact_lib.HETERO, hetero)]
-        timed.append(row("placement, concurrent", artifact_lib.CONCURRENT, 0.1))
-        timed.append(row(on.label, REFERENCE, 0.2)._replace(device=on))
-        measured = [row(f"single:{name}", artifact_lib.SINGLE, None) for name in (A, B)] + timed
-        assert "placement, concurrent" in [
-            r.name for r in decision.deployable_rows(placed(), measured)
-        ]
-        return decision.decide(placed(), measured, "placement, concurrent", "why").single_device
-
-    assert written(0.3) == "CPU"
-    assert written(0.15) is None  # HETERO is faster than the CPU
-    assert written(None) == "CPU"
-    # In another precision than the placement's device of that name: not both in one file.
-    same = dataclasses.replace(cpu, name=A)
-    measured = [*rows(None, 0.1)[2:-1], row(same.label, REFERENCE, 0.2)._replace(device=same)]
-    broken = [row(f"single:{name}", artifact_lib.SINGLE, None) for name in (A, B)]
-    kept = decision.deployable_rows(placed(), broken + measured)
-    assert [row.name for row in kept] == [same.label]
+def test_written_folders_are_verified(tmp_path):
+    for form, names in ((HETERO, [HETERO]), (CONCURRENT, [CONCURRENT, HETERO])):
+        artifact = make(small.diamond(), form, left=B)
+        folder = save(tmp_path / form, small.diamond(), form, left=B)
+        checks = preflight.verify(folder, artifact, SAMPLES)
+        assert [*checks] == [f"outputs in form {name!r}" for name in names]
+        negated = small.diamond()
+        (result,) = negated.get_results()
+        result.input(0).replace_source_output(ops.negative(result.input_value(0)).output(0))
+        with pytest.raises(UserError, match=f"wrong outputs in form '{form}'"):
+            preflight.verify(folder, artifact._replace(model=negated), SAMPLES)
 
 
-def test_outputs_of_what_was_written_are_compared(tmp_path):
-    model = small.diamond()
-    artifact = artifact_lib.Artifact(
-        model, small.everywhere(model, A, left=B), (), HOST, artifact_lib.HETERO, None, "", {}
-    )
-    artifact_lib.save(artifact, tmp_path)
-    samples = [[np.full((4, 8), value, np.float32)] for value in (1, 2)]
-    compared = preflight.compare_outputs(tmp_path, model, samples)
-    assert compared.keys() == {"load", "import"}
-    assert all(0 <= comparison.error < 0.05 for comparison in compared.values())
-    negated = small.diamond()
-    ((result,),) = [[op] for op in negated.get_results()]
-    negative = ov.opset13.negative(result.input_value(0), name="negative")
-    result.input(0).replace_source_output(negative.output(0))
-    compared = preflight.compare_outputs(tmp_path, negated, samples)
-    assert all(comparison.error > 0.5 for comparison in compared.values())
+def test_another_shape_is_verified(tmp_path):
+    model = test_network.dynamic()
+    folder = test_network.save_dynamic(tmp_path / "right", HETERO, model)
+    placed = test_network.dynamic()
+    placed.reshape([4, 8])
+    artifact = make(placed, HETERO, dynamic=model, right=B)
+    checks = preflight.verify(folder, artifact, SAMPLES)
+    assert checks["another shape"] == "[5, 8] has right outputs, too"
+    doubled = test_network.dynamic()
+    (result,) = doubled.get_results()
+    double = ops.add(result.input_value(0), result.input_value(0), name="double")
+    result.input(0).replace_source_output(double.output(0))
+    with pytest.raises(UserError, match="wrong outputs in form 'hetero'"):
+        preflight.verify(folder, artifact._replace(dynamic=doubled), SAMPLES)
+
+
+def test_a_lost_state_is_noticed(tmp_path):
+    folder = save(tmp_path, small.counter(), HETERO)
+    ones = Inputs(([np.ones(4, np.float32)],), "ones", "")
+    checks = preflight.verify(folder, make(small.counter(), HETERO), ones)
+    assert checks["outputs in form 'hetero'"].startswith("off by 0 ")
+    source = ops.parameter([4], np.float32, name="x")
+    stateless = ov.Model([ops.result(ops.relu(source), name="y")], [source], "stateless")
+    with pytest.raises(UserError, match="wrong outputs"):
+        preflight.verify(
+            save(tmp_path / "other", stateless, HETERO), make(small.counter(), HETERO), ones
+        )

@@ -1,0 +1,160 @@
+"""What is believed of a deployed folder."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import placement
+from placement.errors import UserError
+from placement.runtime import devices
+from placement.runtime.deployment import manifest
+from placement.runtime.deployment.manifest import CONCURRENT, SINGLE
+from tests.runtime import small
+from tests.runtime.deployment.folders import HOST, INPUT, A, B, make, save
+
+ROOT = Path(__file__).parents[3]
+CASES = 60
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """The diamond with 'left' on the other device, in both forms."""
+    return save(tmp_path_factory.mktemp("deploy"), small.diamond(), CONCURRENT, left=B)
+
+
+def edit(folder: Path, to: Path, old: str, new: str) -> Path:
+    """Returns a copy of the folder whose manifest has another text."""
+    shutil.copytree(folder, to, dirs_exist_ok=True)
+    text = (to / manifest.FILE).read_text()
+    assert old in text
+    (to / manifest.FILE).write_text(text.replace(old, new))
+    return to
+
+
+def test_damaged_folders_are_refused(folder):
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.runtime.tampering", folder, "0", str(CASES)],
+        cwd=ROOT,
+        capture_output=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    counts = json.loads(done.stdout)
+    assert set(counts) == {"refused", "right"}, counts
+    assert counts["refused"] > CASES / 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"version": 6', '"version": 9', "it has version 9, but this package reads 6"),
+        ('"form": "concurrent"', '"form": "parallel"', "unknown form 'parallel'; valid are single"),
+        ('"form": "concurrent"', '"form": "single"', "form 'single' does not fit its devices"),
+        (f'"left": "{B}"', '"left": "GPU.7"', "'affinity' names unknown devices"),
+        (f'"device": "{B}"', '"device": "GPU.7"', "a segment has an unknown device"),
+        ('["left"]', "[7]", "segments[1].ops[0] is 7, not a string"),
+        ('"precision":', '"kernel":', "'devices' has unknown or missing fields"),
+        ('"ENABLE_CPU_PINNING"', '"CACHE_DIR"', "the property 'CACHE_DIR'; known are"),
+        ('"num_threads": 1', '"num_threads": -1', "an invalid num_threads"),
+        (f'"name": "{A}"', '"name": "GPU"', "the name 'GPU', but is made of the CPU"),
+        ('"loader.cpp":', '"../loader.cpp":', "it names the file '../loader.cpp'"),
+        ('"left":', '"gauche":', "differ in operations 'gauche', 'left'"),
+        ('"model": "model', '"model": "dynamic', "'files' lacks 'dynamic-"),
+        ('"version"', "version", "not JSON"),
+    ],
+)
+def test_manifest_is_checked(folder, tmp_path, old, new, message):
+    with pytest.raises(UserError) as caught:
+        placement.load(edit(folder, tmp_path, old, new))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).endswith("deploy the placement again")
+
+
+def test_config_is_for_recipes_only(folder, tmp_path):
+    data = json.loads((folder / manifest.FILE).read_text())
+    config = data["config"]["DEVICE_PROPERTIES"][A]
+    assert config == dict(HOST[0].properties)
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    config["CACHE_DIR"] = "cache"
+    (tmp_path / manifest.FILE).write_text(json.dumps(data))
+    placement.load(tmp_path, concurrent=False).close()
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize("spec", ["auto", "host", "CPU"])
+def test_devices_survive_a_file(spec):
+    used = (*devices.resolve(spec), *devices.list_references(devices.resolve(spec)))
+    records = [
+        json.loads(json.dumps(record))
+        for device in used
+        for record in manifest.Manifest(SINGLE, (device,), {}, (), "m", None, {}).to_json()[
+            "devices"
+        ]
+    ]
+    assert manifest.make_devices(records) == used
+
+
+@pytest.mark.parametrize("suffix", [".xml", ".bin"])
+def test_changed_models_are_refused(folder, tmp_path, suffix):
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    (file,) = tmp_path.glob(f"model-*{suffix}")
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(
+        UserError, match=rf"{file.name}' has changed since it was written; .*again$"
+    ):
+        placement.load(tmp_path)
+    file.unlink()
+    with pytest.raises(UserError, match=rf"{file.name}' is missing; .*deploy the placement again$"):
+        placement.load(tmp_path)
+    os.mkfifo(file)
+    with pytest.raises(UserError, match=file.name):
+        placement.load(tmp_path)
+
+
+def test_other_folders_are_refused(tmp_path):
+    for path in (tmp_path / "nowhere", tmp_path):
+        with pytest.raises(
+            UserError, match=r"placement.json' cannot be read: No such file.*pass a"
+        ):
+            placement.load(path)
+
+
+def test_replaced_folders_are_read_again(tmp_path, monkeypatch):
+    """Another deployment replaces the manifest and the model before the model is read."""
+    folder = save(tmp_path / "deploy", small.shared_constant(), SINGLE)
+    later = save(tmp_path / "later", small.diamond(), SINGLE)
+    read = manifest.read
+
+    def read_early(path, **keys):
+        content = read(path, **keys)
+        if later.exists():
+            shutil.rmtree(folder)
+            later.rename(folder)
+        return content
+
+    monkeypatch.setattr(manifest, "read", read_early)
+    expected = small.reference(small.diamond())([INPUT])[0]
+    with placement.load(folder) as net:
+        np.testing.assert_allclose(net.infer([INPUT])[0], expected, atol=0.02 * np.ptp(expected))
+
+
+def test_files_are_named_by_content(tmp_path):
+    names = []
+    for i, model in enumerate((small.diamond(), small.diamond(), small.shared_constant())):
+        folder = save(tmp_path / str(i), model, SINGLE)
+        names.append(sorted(path.name for path in folder.glob("model-*")))
+        content = manifest.read(folder)
+        assert {*content.files, manifest.FILE} == {path.name for path in folder.iterdir()}
+        for name, digest in content.files.items():
+            assert manifest.compute_digest(folder / name) == digest
+    assert names[0] == names[1] != names[2]
+    assert make(small.diamond(), SINGLE).devices == HOST[-1:]
