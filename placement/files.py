@@ -14,14 +14,12 @@ JSON has no NaN and no infinity: a file that contains one, as Python would read 
 """
 
 import contextlib
-import ctypes
 import errno
 import json
 import math
 import os
 import reprlib
 import stat
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn, TypeVar
@@ -33,9 +31,6 @@ Schema = Any
 T = TypeVar("T")
 
 NUMBER = (float, None)  # null: there is none
-# Arguments of Linux's renameat2, and its answers on a kernel or file system that lacks it.
-_CURRENT_FOLDER, _EXCHANGE = -100, 2
-_NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
 # The exceptions of code that reads data of another shape.
 _SHAPE_ERRORS = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError)
 _TYPE_NAMES = {
@@ -235,29 +230,6 @@ def remove_files(folder: Path, patterns: Iterable[str]) -> None:
             path.unlink()
     with contextlib.suppress(OSError):  # it is not empty
         folder.rmdir()
-
-
-def exchange_paths(first: Path, second: Path) -> bool:
-    """Exchanges two paths atomically: a reader finds the old or the new one at each path.
-
-    Returns:
-      Whether they were exchanged; False if the system or the file system lacks the operation.
-
-    Raises:
-      OSError: they cannot be exchanged for another reason.
-    """
-    if sys.platform != "linux":
-        return False
-    library = ctypes.CDLL(None, use_errno=True)
-    if not hasattr(library, "renameat2"):
-        return False
-    names = os.fsencode(first), os.fsencode(second)
-    if library.renameat2(_CURRENT_FOLDER, names[0], _CURRENT_FOLDER, names[1], _EXCHANGE) == 0:
-        return True
-    number = ctypes.get_errno()
-    if number in _NO_EXCHANGE:
-        return False
-    raise OSError(number, os.strerror(number), str(second))
 
 
 def convert(conversion: Callable[[Any], T], data: Any, path: StrPath, *, remedy: str) -> T:

@@ -103,18 +103,6 @@ def test_users_links_are_read(tmp_path, path):
     assert files.read_json(path, SCHEMA, remedy="") == GOOD
 
 
-def test_two_folders_are_exchanged_in_one_step(tmp_path):
-    one, two = tmp_path / "one", tmp_path / "two"
-    for folder in (one, two):
-        folder.mkdir()
-        (folder / folder.name).touch()
-    assert files.exchange_paths(one, two)
-    assert [path.name for path in one.iterdir()] == ["two"]
-    assert [path.name for path in two.iterdir()] == ["one"]
-    with pytest.raises(FileNotFoundError, match="three"):
-        files.exchange_paths(one, tmp_path / "three")
-
-
 def test_only_matching_files_are_removed(tmp_path):
     folder, link = tmp_path / "folder", tmp_path / "link"
     folder.mkdir()

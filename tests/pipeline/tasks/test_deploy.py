@@ -435,3 +435,12 @@ def test_dynamic_models_are_placed_and_deployed(tmp_path: Path, kind) -> None:
             prompt = np.random.default_rng(3).integers(0, 200, (1, 8))
             expected = test_network.generate(test_network.plain_decoder(), prompt, 20)
             assert test_network.generate(net, prompt, 20) == expected
+
+
+def test_stateful_models_are_not_streamed(tmp_path: Path) -> None:
+    flags = [f"--config.graph={test_network.DECODER}", "--config.input_shapes=ids:1,8", *_QUICK]
+    stream = ["--config.backend=concurrent", "--config.objective=max_load"]
+    code, _, err = run(tmp_path / "run", *flags, *stream, "--config.devices=host")
+    assert code == 2
+    assert "keeps a state from one inference to the next" in err
+    assert "set objective='serial' or 'makespan'" in err
