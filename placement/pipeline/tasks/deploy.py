@@ -64,7 +64,7 @@ def run(
     loading.require_model(net, settings.graph)
     all_devices = preflight.find_devices(placed, settings.devices)
     used = tuple(device for device in all_devices if device.name in placed.used_devices)
-    preflight.check(placed, net.model, net.graph.name, used)
+    preflight.check_model(placed, net.model, net.graph.name)
     inputs = loading.inputs(settings, net.model)
     with (
         display.phase("measuring the placement and the single devices"),
@@ -78,10 +78,12 @@ def run(
     decided = verdict.decide(candidates, preferred)
     assert decided.winner is not None
     reason = verdict.sentence(decided).replace("`", "")
-    failed = [row for row in rows if row.form == manifest.SINGLE and not row.latency]
+    row_by_method = {row.method: row.to_json() for row in rows}
+    failed = [row for row in rows if row.form == manifest.SINGLE and not row.is_right]
     if failed:
-        reason += f" Not right: {'; '.join(f'{row.name}: {row.status}' for row in failed)}."
-    deployed = next(row for row in rows if row.name == decided.winner.row["method"])
+        causes = (f"{row.method}: {row_by_method[row.method]['status']}" for row in failed)
+        reason += f" Not right: {'; '.join(causes)}."
+    deployed = next(row for row in rows if row.method == decided.winner.row["method"])
     divisions = runs.read_divisions(workdir / runs.PLACEMENT)
     dynamic = loading.load_dynamic(settings)
     if deployed.device is None:
@@ -96,10 +98,10 @@ def run(
         "method": placed.method,
         "fingerprint": fingerprint.digest(fingerprint.compute_fingerprint(net.model)),
         "decision": reason,
-        "fallback": deployed.device is not None and deployed.name != preferred,
+        "fallback": deployed.device is not None and deployed.method != preferred,
         "deployed": summaries.label(decided.winner.row),
         "seed": settings.seed,
-        "rows": [row.to_json() for row in rows],
+        "rows": [*row_by_method.values()],
         "divisions": divisions,
         "checks": {
             "devices": f"present: {', '.join(device.label for device in artifact.devices)}",
@@ -150,7 +152,7 @@ def _clean(new: Path, final: Path) -> None:
     """Removes the new folder, and files that it moved or replaced and no manifest names."""
     if (new / _MOVED).exists():
         moved = files.read_json(new / _MOVED, [str], remedy=f"remove {str(new)!r}")
-        for name in filter(manifest.is_file_name, set(moved) - _list_own_files(final)):
+        for name in filter(manifest.FILE_NAME.fullmatch, set(moved) - _list_own_files(final)):
             if not (final / name).is_symlink():
                 (final / name).unlink(missing_ok=True)
     files.remove_files(new, ("*.xml", "*.bin", "*.json", "*.md", "*.cpp", ".*.tmp"))

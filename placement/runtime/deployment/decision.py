@@ -11,40 +11,47 @@ from typing import Any, NamedTuple
 from placement.errors import UserError
 from placement.runtime import devices
 from placement.runtime.deployment.manifest import CONCURRENT, HETERO, SINGLE
-from placement.runtime.deployment.preflight import PlacementFile, describe_excess
+from placement.runtime.deployment.preflight import PlacementFile
 from placement.runtime.devices import Device
 from placement.runtime.measurement import baseline
 from placement.runtime.measurement.measurer import Measurer
-from placement.runtime.measurement.request import Candidate, Failure, Interval
+from placement.runtime.measurement.request import Candidate, Failure, Measurement
 
 REFERENCE = "reference"  # the form of a row about a device that was not offered to the placement
 MIN_ROUNDS = 10
 
 
 class Row(NamedTuple):
-    """The measurement of one way to run the model."""
+    """One way to run the model."""
 
-    name: str  # 'single:CPU', 'placement', 'placement, concurrent' or 'reference:' and a label
+    method: str  # 'single:CPU', 'placement', 'placement, concurrent' or 'reference:' and a label
     form: str  # 'single', 'hetero', 'concurrent' or 'reference'
-    status: str  # 'ok', or the failure
-    latency: Interval | None = None  # seconds; None for a failure
-    ratio: Interval | None = None  # to the best single device, paired; None without a right one
-    output_error: float | None = None
-    tolerance: float | None = None
-    device: Device | None = None  # that runs the whole model; None for the placement
+    device: Device | None  # that runs the whole model; None for the placement
+    outcome: Measurement | Failure
+
+    @property
+    def is_right(self) -> bool:
+        """Whether it was measured, which only ways with right outputs are."""
+        return isinstance(self.outcome, Measurement)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the row as `summary.json` has it, with its form."""
+        measured, interval, status = None, None, "ok"
+        if isinstance(self.outcome, Failure):
+            status = f"{self.outcome.stage}: {self.outcome.cause}"
+        else:
+            measured, ratio = self.outcome, self.outcome.ratio
+            interval = None if math.isnan(ratio.median) else (ratio.low, ratio.high)
         return {
-            "method": self.name,
+            "method": self.method,
             "form": self.form,
-            "measured_s": self.latency and self.latency._asdict(),
-            "versus_best_single_device": self.ratio and self.ratio.median,
-            "versus_interval": self.ratio and (self.ratio.low, self.ratio.high),
             "reference": self.form == REFERENCE,
-            "output_error": self.output_error,
-            "tolerance": self.tolerance,
-            "status": self.status,
+            "measured_s": measured and measured.latency._asdict(),
+            "versus_best_single_device": interval and ratio.median,
+            "versus_interval": interval,
+            "output_error": measured and measured.output_error,
+            "tolerance": measured and measured.tolerance,
+            "status": status,
         }
 
 
@@ -64,45 +71,41 @@ def measure(placed: PlacementFile, measurer: Measurer, *, seconds: float) -> lis
     Raises:
       UserError: the placement fails or computes wrong outputs.
     """
-    rows, candidates, too_large = [], [], []
+    singles, others, too_large = [], [], []
     for device in measurer.devices:
-        row = Row(f"single:{device.name}", SINGLE, "ok", device=device)
-        if excess := describe_excess(placed, device, whole_model=True):
-            too_large.append(row._replace(status=f"out of memory: {excess}"))
+        method = f"single:{device.name}"
+        needed_bytes, capacity_bytes = placed.model_bytes.get(device.name), device.capacity_bytes
+        if needed_bytes and capacity_bytes and needed_bytes > capacity_bytes:
+            needs = f"needs {needed_bytes / 1e6:.1f} MB of {capacity_bytes / 1e6:.1f} MB"
+            too_large.append(Row(method, SINGLE, device, Failure("out of memory", needs)))
         else:
-            rows.append(row)
-            candidates.append(Candidate(None, (device,)))
-    num_singles = len(rows)
+            singles.append((method, SINGLE, device, Candidate(None, (device,))))
     used = tuple(device for device in measurer.devices if device.name in placed.used_devices)
     if len(used) > 1:
-        rows.append(Row("placement", HETERO, "ok"))
-        candidates.append(Candidate(placed.affinity, used))
+        others.append(("placement", HETERO, None, Candidate(placed.affinity, used)))
         if placed.segments:  # the form that the placement was made for comes last
-            rows.append(Row("placement, concurrent", CONCURRENT, "ok"))
-            candidates.append(Candidate(placed.affinity, used, placed.segments))
-    num_own = len(rows)
+            candidate = Candidate(placed.affinity, used, placed.segments)
+            others.append(("placement, concurrent", CONCURRENT, None, candidate))
+    num_forms = len(others)
     for device in devices.list_references(measurer.devices):
-        rows.append(Row(f"reference:{device.label}", REFERENCE, "ok", device=device))
-        candidates.append(Candidate(None, (device,)))
+        candidate = Candidate(None, (device,))
+        others.append((f"reference:{device.label}", REFERENCE, device, candidate))
     measured = baseline.measure(
         measurer,
-        candidates[:num_singles],
-        candidates[num_singles:],
+        [candidate for *_, candidate in singles],
+        [candidate for *_, candidate in others],
         min_rounds=MIN_ROUNDS,
         seconds=seconds,
     )
-    outcomes = [*measured.singles, *measured.candidates]
-    for i, outcome in enumerate(outcomes):
-        if isinstance(outcome, Failure):
-            rows[i] = rows[i]._replace(status=f"{outcome.stage}: {outcome.cause}")
-        else:
-            ratio = None if math.isnan(outcome.ratio.median) else outcome.ratio
-            errors = {"output_error": outcome.output_error, "tolerance": outcome.tolerance}
-            rows[i] = rows[i]._replace(latency=outcome.latency, ratio=ratio, **errors)
-    if num_own > num_singles and rows[num_own - 1].latency is None:
-        raise _refuse(placed, rows[num_own - 1])
-    best_first = sorted(range(num_singles), key=lambda i: baseline.ratio_or_latency(outcomes[i]))
-    return [*(rows[i] for i in best_first), *too_large, *rows[num_singles:]]
+    single_rows, rows = (
+        [Row(*way[:3], outcome) for way, outcome in zip(ways, outcomes, strict=True)]
+        for ways, outcomes in ((singles, measured.singles), (others, measured.candidates))
+    )
+    for form in rows[:num_forms][-1:]:
+        if not form.is_right:
+            raise _refuse(placed, form)
+    single_rows.sort(key=lambda row: baseline.ratio_or_latency(row.outcome))
+    return [*single_rows, *too_large, *rows]
 
 
 def list_deployable(placed: PlacementFile, rows: Sequence[Row]) -> list[Row]:
@@ -113,8 +116,8 @@ def list_deployable(placed: PlacementFile, rows: Sequence[Row]) -> list[Row]:
     Raises:
       UserError: there is no such row.
     """
-    is_hetero_right = any(row.form == HETERO and row.latency for row in rows)
-    right = [row for row in rows if row.latency and (row.form != CONCURRENT or is_hetero_right)]
+    is_hetero_right = any(row.form == HETERO and row.is_right for row in rows)
+    right = [row for row in rows if row.is_right and (row.form != CONCURRENT or is_hetero_right)]
     if not right:
         raise _refuse(placed, rows[0])
     return right
@@ -122,6 +125,6 @@ def list_deployable(placed: PlacementFile, rows: Sequence[Row]) -> list[Row]:
 
 def _refuse(placed: PlacementFile, row: Row) -> UserError:
     return UserError(
-        f"the placement (found by {placed.method}) cannot be deployed here: {row.name}: "
-        f"{row.status}; place the model on this machine with the same settings"
+        f"the placement (found by {placed.method}) cannot be deployed here: {row.method}: "
+        f"{row.to_json()['status']}; place the model on this machine with the same settings"
     )

@@ -12,10 +12,9 @@ A deployed folder holds
 The manifest is replaced last, in one step. A reader that begins with it therefore finds the model
 that belongs to it.
 
-There are four forms. 'single': one device runs everything. 'hetero': HETERO runs the placement,
-one part after another. 'mixed precision': one CPU runs the placement, and the model's file marks
-the operations that keep f32 (`placement.runtime.execution.mixed_precision`). 'concurrent': this
-package runs the placement, with its devices at the same time; HETERO can run it, too.
+The forms are 'single': one device runs everything; 'hetero': HETERO runs the placement; 'mixed
+precision': one CPU runs it, and the model's file marks the operations that keep f32; 'concurrent':
+this package runs it, with its devices at the same time, and HETERO can run it, too.
 
 The folder may come from others, so every value is checked, and only those properties that this
 package writes are passed on to OpenVINO. The digests detect damage. They are not a signature.
@@ -44,7 +43,7 @@ FORMS = (SINGLE, HETERO, MIXED, CONCURRENT)
 REMEDY = "pass a folder that `deploy` wrote, or deploy the placement again"
 
 _VERSION = 6  # manifests of another version are refused
-_FILE_NAME = re.compile(
+FILE_NAME = re.compile(
     r"(model|dynamic)-[0-9a-f]{16}\.(xml|bin)|affinities\.json|loader\.cpp|deploy\.md"
 )
 # Limits of memory belong to the machine that deploys, not to a deployed model.
@@ -118,18 +117,8 @@ class Manifest(NamedTuple):
 
 
 def read(folder: Path, *, remedy: str = REMEDY) -> Manifest:
-    """Reads and checks the manifest of a folder.
-
-    Raises:
-      UserError: it is missing or damaged, or has another version.
-    """
-    manifest: Manifest = files.read_json(folder / FILE, _SCHEMA, _parse, remedy=remedy)
-    return manifest
-
-
-def is_file_name(name: str) -> bool:
-    """Returns whether a deployment may have a file of this name, next to the manifest."""
-    return _FILE_NAME.fullmatch(name) is not None
+    """Reads and checks a folder's manifest; a UserError says what is wrong with it."""
+    return cast(Manifest, files.read_json(folder / FILE, _SCHEMA, _parse, remedy=remedy))
 
 
 def compute_digest(path: Path) -> str:
@@ -147,11 +136,7 @@ def compute_digest(path: Path) -> str:
 
 
 def make_devices(records: Iterable[Mapping[str, Any]]) -> tuple[Device, ...]:
-    """Returns the devices that a file describes, with only those properties that this package sets.
-
-    Raises:
-      ValueError: a record is not that of a device.
-    """
+    """Makes the devices that a file describes; a ValueError says that a record is not valid."""
     devices = []
     for record in records:
         if not _DEVICE_FIELDS <= set(record) <= _DEVICE_FIELDS | {"capacity_bytes"}:
@@ -187,7 +172,7 @@ def _parse(data: Mapping[str, Any]) -> Manifest:
     }
     require(fits[form], f"form {form!r} does not fit its devices and segments")
     for name in data["files"]:
-        require(is_file_name(name), f"it names the file {name[:40]!r}")
+        require(FILE_NAME.fullmatch(name), f"it names the file {name[:40]!r}")
     for name in filter(None, (data["model"], data["dynamic"])):
         weights = f"{name.removesuffix('.xml')}.bin"
         require({name, weights} <= set(data["files"]), f"'files' lacks {name[:40]!r}")

@@ -32,7 +32,6 @@ from placement.runtime.models.inputs import convert
 REQUESTS_PER_DEVICE = 2  # so that one is ready when the other has ended
 _WAITING_PER_REQUEST = 2  # limit on the requests that wait, for each that runs
 _MAX_SHAPES = 8  # compiled at the same time, in addition to the placed ones
-_POLL_S = 0.1  # a caller that waits for a full queue checks this often whether it was closed
 
 Inputs: TypeAlias = Sequence[np.ndarray] | Mapping[str, np.ndarray]
 Outputs: TypeAlias = list[np.ndarray]
@@ -163,18 +162,14 @@ class Network(contextlib.AbstractContextManager["Network"]):
         return self._compile(self._placed_shapes).model
 
     def infer(self, inputs: Inputs) -> Outputs:
-        """Returns the model's outputs, in order.
-
-        If the model has a state and the shapes change, the state moves to the model that is
-        compiled for the new shapes.
+        """Returns the model's outputs, in order, and keeps its state, also if shapes change.
 
         Args:
           inputs: an array for each input of the model, in order or by any of its names.
 
         Raises:
-          UserError: inputs are missing, unknown, or of a wrong shape or type; the model or its
-            placement does not work with their shapes; the network is closed; or the model has a
-            state and the inference before failed.
+          UserError: the inputs do not fit the model or its placement, the network is closed, or
+            the model has a state and the inference before failed.
           RuntimeError: the inference failed. The next one runs on a newly compiled model.
         """
         tensors = self._make_tensors(inputs)
@@ -208,14 +203,13 @@ class Network(contextlib.AbstractContextManager["Network"]):
     def submit(self, inputs: Inputs) -> Future[Outputs]:
         """Queues an inference, several of which run at once; the future has what `infer` returns.
 
-        The call blocks while the queue is full. A caller that is faster than the devices is thus
-        held back, and memory stays bounded.
+        The call blocks while the queue is full, so memory stays bounded.
 
         Args:
-          inputs: see `infer`; must not change until the future is done.
+          inputs: as for `infer`; must not change until the future is done.
 
         Raises:
-          UserError: see `infer`; or the model keeps a state, which simultaneous requests would mix.
+          UserError: as `infer`; or the model keeps a state, which simultaneous requests would mix.
         """
         if self._is_stateful:
             raise UserError(
@@ -245,23 +239,18 @@ class Network(contextlib.AbstractContextManager["Network"]):
 
         job = _Job(infer_on_idle_request)
         self._check_open()
-        while not self._slots.acquire(timeout=_POLL_S):
-            self._check_open()
+        self._slots.acquire()
         job.future.add_done_callback(lambda _: self._slots.release())
         try:
             self._pool.submit(run)
-        except RuntimeError:  # closed meanwhile
-            job.future.cancel()
+        except RuntimeError:
+            job.future.cancel()  # so that the next caller gets the slot
             self._check_open()
             raise
         return job.future
 
     def reset_state(self) -> None:
-        """Sets every variable of the model to its initial value.
-
-        Raises:
-          UserError: the network is closed.
-        """
+        """Sets every variable of the model to its initial value."""
         with self._infer_lock:
             self._check_open()
             self._last_request = self._compile(self._placed_shapes).request
@@ -270,8 +259,7 @@ class Network(contextlib.AbstractContextManager["Network"]):
     def close(self) -> None:
         """Ends all threads after the running inference and all submitted ones.
 
-        Calls of `infer` that wait for their turn raise a UserError. Callbacks of requests must not
-        close the network, which would wait for their own thread.
+        Calls of `infer` that wait for their turn raise a UserError. Callbacks must not call this.
         """
         self._is_closed = True
         self._pool.shutdown()

@@ -1,8 +1,7 @@
 """Checks of a placement on the target machine, before it is measured there and after it is written.
 
-The first checks are: the devices are present and have enough memory, the model is the one that was
-placed, and every device supports its operations. A failed check is refused in one line. The last
-one loads the written folder as its users will load it (`verify`).
+The first checks are that the devices are present and that the model is the one that was placed. The
+last one loads the written folder as its users will load it (`verify`).
 """
 
 import contextlib
@@ -35,7 +34,7 @@ _SCHEMA = {
     "provenance": {
         "devices": {str: {"label": str}},
         "graph": {"name": str},
-        "memory": files.OptionalField({str: {"placement_bytes": float, "model_bytes": float}}),
+        "memory": files.OptionalField({str: {"model_bytes": float}}),
         "model": files.OptionalField({"ops": {str: str}, "weights": {str: object}}),
     },
 }
@@ -50,7 +49,7 @@ class PlacementFile(NamedTuple):
     devices: tuple[Device, ...]  # that the method could choose from; empty if none was present
     graph: str  # its name
     model: fingerprint.Fingerprint  # empty if the graph is not that of a model
-    memory: Mapping[str, Mapping[str, float]]  # that placement and model need on each device
+    model_bytes: Mapping[str, float]  # memory that the whole model needs, by device
 
     @property
     def used_devices(self) -> frozenset[str]:
@@ -80,7 +79,7 @@ def read(path: Path) -> PlacementFile:
             manifest.make_devices(records) if is_present else (),
             provenance["graph"]["name"],
             provenance.get("model", {"ops": {}, "weights": {}}),
-            provenance.get("memory", {}),
+            {name: needs["model_bytes"] for name, needs in provenance.get("memory", {}).items()},
         )
 
     remedy = "place the model with this workdir again"
@@ -118,49 +117,18 @@ def find_devices(placed: PlacementFile, spec: str) -> tuple[Device, ...]:
     return artifact_lib.adapt_to_process(selected)
 
 
-def describe_excess(placed: PlacementFile, device: Device, *, whole_model: bool) -> str:
-    """Says how much memory a device lacks, such as 'needs 8.1 MB of 6.0 MB'; '' if it has enough.
-
-    Args:
-      placed: the placement.
-      device: a device of the placement.
-      whole_model: whether the device is to run everything, or what the placement gives it.
-    """
-    if device.capacity_bytes is None or device.name not in placed.memory:
-        return ""
-    needs = placed.memory[device.name]["model_bytes" if whole_model else "placement_bytes"]
-    is_enough = needs <= device.capacity_bytes
-    return (
-        "" if is_enough else f"needs {needs / 1e6:.1f} MB of {device.capacity_bytes / 1e6:.1f} MB"
-    )
-
-
-def check(placed: PlacementFile, model: ov.Model, name: str, used: Sequence[Device]) -> None:
-    """Refuses a model that is not the one that was placed, and devices with too little memory.
-
-    Args:
-      placed: the placement.
-      model: the model to deploy.
-      name: its name, for messages.
-      used: the devices that the placement uses.
+def check_model(placed: PlacementFile, model: ov.Model, name: str) -> None:
+    """Refuses a model that is not the one that was placed, and states the differences.
 
     Raises:
-      UserError: the model or a device does not fit.
+      UserError: it is another model.
     """
-    differences = fingerprint.describe_differences(
-        placed.model, fingerprint.compute_fingerprint(model)
-    )
-    if differences:
+    later = fingerprint.compute_fingerprint(model)
+    if differences := fingerprint.describe_differences(placed.model, later):
         raise UserError(
             f"the model {name!r} is not the one that was placed ({placed.graph!r}): "
             f"{'; '.join(differences)}; pass that one, or place this one"
         )
-    for device in used:
-        if excess := describe_excess(placed, device, whole_model=False):
-            raise UserError(
-                f"the placement is out of memory: {device.name} {excess}; place the model on these "
-                "devices again"
-            )
 
 
 def verify(folder: Path, artifact: Artifact, inputs: Inputs) -> dict[str, str]:

@@ -23,12 +23,13 @@ from placement.reporting import runs
 from placement.runtime.deployment import artifact, decision, manifest
 from placement.runtime.deployment.manifest import CONCURRENT, HETERO, SINGLE
 from placement.runtime.execution import hetero
-from placement.runtime.measurement.request import Interval
+from placement.runtime.measurement.request import Failure, Interval
 from placement.runtime.models import fingerprint, frontend
 from tests.experiments.command import run
 from tests.runtime import small
 from tests.runtime.deployment import test_network
 from tests.runtime.deployment.folders import HOST, INPUT, A, B
+from tests.runtime.deployment.test_decision import measurement
 
 SEGMENTS = [[A, ["x", "top"]], [B, ["left"]], [A, ["right", "bottom"]]]
 # The limit cuts the profile short, of which these tests need nothing.
@@ -99,7 +100,9 @@ def judge(monkeypatch):
             rows = measure(*args, **kwargs)
             intervals = {form: Interval(*[ratio] * 3, 20) for form, ratio in ratios.items()}
             return [
-                row._replace(ratio=intervals.get(row.form, row.ratio))
+                row._replace(outcome=row.outcome._replace(ratio=intervals[row.form]))
+                if row.form in ratios
+                else row
                 for row in rows
                 if row.form in (SINGLE, *ratios)
             ]
@@ -162,9 +165,13 @@ def test_the_whole_cpu_may_be_deployed(tmp_path, judge, monkeypatch, case) -> No
         measure = decision.measure
 
         def measure_failing(*args, **kwargs):
-            broken = {"latency": None, "status": "infer: it broke"}
-            rows = [row._replace(ratio=None) for row in measure(*args, **kwargs)]
-            return [r if r.form == decision.REFERENCE else r._replace(**broken) for r in rows]
+            nan = Interval(*[np.nan] * 3, 0)
+            return [
+                row._replace(outcome=row.outcome._replace(ratio=nan))
+                if row.form == decision.REFERENCE
+                else row._replace(outcome=Failure("infer", "it broke"))
+                for row in measure(*args, **kwargs)
+            ]
 
         monkeypatch.setattr(decision, "measure", measure_failing)
     record = task.run(config(prepare(tmp_path, small.diamond(), left=B)), tmp_path)
@@ -219,10 +226,8 @@ def unmeasured() -> None:
     """Replaces measuring by rows of a placement on a single device."""
 
     def rows(*_, **__):
-        latency, ratio = Interval(1e-3, 1e-3, 1e-3, 20), Interval(1.0, 1.0, 1.0, 20)
-        return [
-            decision.Row(f"single:{A}", SINGLE, "ok", latency, ratio, 0.0, 1e-3, device=HOST[0])
-        ]
+        outcome = measurement(1e-3, ratio=1.0)
+        return [decision.Row(f"single:{A}", SINGLE, HOST[0], outcome)]
 
     decision.measure = rows
 

@@ -1,6 +1,7 @@
 """A placement against single devices, on the real CPU plug-in."""
 
 import dataclasses
+import math
 
 import openvino as ov
 import pytest
@@ -11,7 +12,7 @@ from placement.runtime.deployment.decision import REFERENCE, Row
 from placement.runtime.deployment.manifest import CONCURRENT, HETERO, SINGLE
 from placement.runtime.execution.split import Segment
 from placement.runtime.measurement import local
-from placement.runtime.measurement.request import Interval
+from placement.runtime.measurement.request import Failure, Interval, Measurement
 from tests.runtime import small
 from tests.runtime.deployment.folders import HOST, A, B
 
@@ -34,16 +35,16 @@ def test_all_forms_are_measured():
         with pytest.raises(UserError, match="concurrent: compile: no segment has op") as caught:
             decision.measure(misfit, measurer, seconds=0.0)
     assert "\n" not in str(caught.value)
-    assert {row.name for row in rows[:2]} == {f"single:{A}", f"single:{B}"}
+    assert {row.method for row in rows[:2]} == {f"single:{A}", f"single:{B}"}
     assert [row.form for row in rows[2:4]] == [HETERO, CONCURRENT]
     assert {row.form for row in rows[4:]} == {REFERENCE}
     for row in rows:
-        assert row.status == "ok"
-        assert row.output_error <= row.tolerance
-        assert row.latency.n >= decision.MIN_ROUNDS
+        assert row.to_json()["status"] == "ok"
+        assert row.outcome.output_error <= row.outcome.tolerance
+        assert row.outcome.latency.n >= decision.MIN_ROUNDS
         assert (row.device is None) == (row.form in (HETERO, CONCURRENT))
-    assert rows[0].ratio.median == 1
-    assert all(row.ratio.low > 1 for row in rows[2:4])  # three submodels for one
+    assert rows[0].outcome.ratio.median == 1
+    assert all(row.outcome.ratio.low > 1 for row in rows[2:4])  # three submodels for one
 
 
 @pytest.mark.skipif(not HAS_BF16, reason="needs a processor that computes in bf16")
@@ -63,15 +64,20 @@ def test_wrong_outputs_are_refused(concurrent):
     assert ("placement, concurrent: wrong output" in str(caught.value)) == concurrent
 
 
+def measurement(seconds: float, ratio: float = math.nan) -> Measurement:
+    latency, ratios = Interval(*[seconds] * 3, 20), Interval(*[ratio] * 3, 20)
+    return Measurement(latency, ratios, 1, 0.0, 1, True, (A,), 1.0, 0.0, 0.0, 0.1, 0.0)
+
+
 def test_only_right_rows_are_deployable():
     placed = make_placed(small.diamond(), left=B)
-    broken = [Row(f"single:{name}", SINGLE, "infer: it broke") for name in (A, B)]
-    hetero = Row("placement", HETERO, "ok", Interval(1.0, 1.0, 1.0, 20))
-    concurrent = hetero._replace(name="placement, concurrent", form=CONCURRENT)
-    assert decision.list_deployable(placed, [*broken, hetero]) == [hetero]
+    broken = [Row(f"single:{d.name}", SINGLE, d, Failure("infer", "it broke")) for d in HOST]
+    hetero = Row("placement", HETERO, None, measurement(1.0))
+    concurrent = hetero._replace(method="placement, concurrent", form=CONCURRENT)
     rows = [*broken, hetero, concurrent]
     assert decision.list_deployable(placed, rows) == [hetero, concurrent]
+    assert hetero.to_json()["versus_interval"] is None
     # OpenVINO alone runs the concurrent form by HETERO, which has to be right.
-    rows = [*broken, hetero._replace(latency=None, status="infer: it broke, too"), concurrent]
-    with pytest.raises(UserError, match=r"cannot be deployed here: .*it broke"):
+    rows = [*broken, hetero._replace(outcome=broken[0].outcome), concurrent]
+    with pytest.raises(UserError, match=r"cannot be deployed here: single:.*: infer: it broke"):
         decision.list_deployable(placed, rows)

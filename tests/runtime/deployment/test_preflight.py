@@ -87,27 +87,11 @@ def test_devices_are_those_placed_on(tmp_path):
 def test_other_models_are_refused(tmp_path):
     model = small.diamond()
     placed = write(tmp_path / "placement.json", model=fingerprint.compute_fingerprint(model))
-    preflight.check(placed, model, "diamond", HOST)
+    preflight.check_model(placed, model, "diamond")
     with pytest.raises(
         UserError, match=r"the model 'two' is not the one that was placed .*'second'"
     ):
-        preflight.check(placed, small.shared_constant(), "two", HOST)
-
-
-def test_too_little_memory_is_refused(tmp_path):
-    model = small.diamond()
-    placed = write(
-        tmp_path / "placement.json",
-        model=fingerprint.compute_fingerprint(model),
-        memory={A: {"placement_bytes": 1e6, "model_bytes": 3e6}},
-    )
-    device = dataclasses.replace(HOST[0], capacity_bytes=2_000_000)
-    preflight.check(placed, model, "diamond", [device])
-    needs = preflight.describe_excess(placed, device, whole_model=True)
-    assert needs == "needs 3.0 MB of 2.0 MB"
-    small_device = dataclasses.replace(device, capacity_bytes=500_000)
-    with pytest.raises(UserError, match=r"out of memory: .* needs 1\.0 MB of 0\.5 MB"):
-        preflight.check(placed, model, "diamond", [small_device])
+        preflight.check_model(placed, small.shared_constant(), "two")
 
 
 def test_written_folders_are_verified(tmp_path):
