@@ -182,31 +182,6 @@ def test_the_whole_cpu_may_be_deployed(tmp_path, judge, monkeypatch, case) -> No
         assert net.compiled.get_property("EXECUTION_DEVICES") == ["CPU"]
 
 
-@pytest.mark.skipif("BF16" not in B, reason="needs a processor that computes in bf16")
-@pytest.mark.parametrize("devices_given", ["host", "CPU"])
-def test_a_model_wrong_in_bf16_runs_in_f32(tmp_path, devices_given):
-    file = tmp_path / "rounded.xml"
-    ov.save_model(small.rounded(), file, compress_to_fp16=False)
-    flags = [f"--config.graph={file}", "--config.measure_s=0.1"]
-    code, out, err = run(tmp_path / "run", *flags, f"--config.devices={devices_given}", *_QUICK)
-    assert code == 0, err
-    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    single = [row for row in summary["rows"] if row["method"].startswith("single:")]
-    if devices_given == "CPU":
-        assert "it computes in f32 instead" in out + err
-        assert "f32 as bf16 is wrong" in summary["devices"][-1]
-        assert all(row["measured_s"] for row in single)
-    else:  # the core in bf16 remains for operations that it computes right
-        assert "The error comes from near and 1 more" in out
-        assert [bool(row["measured_s"]) for row in single] == [True, False]
-        assert "outputs differ by 0.25" in single[1]["status"]
-    code, out, err = run(tmp_path / "run", "--task=deploy", *flags)
-    assert code == 0, err
-    with placement.load(tmp_path / "run" / "deploy") as net:
-        (found,) = net.infer([np.full((64, 64), 0.3, np.float32)])
-    np.testing.assert_allclose(found, 0.3, atol=1e-3)
-
-
 def test_a_placement_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     file = prepare(tmp_path, small.diamond(), left=B)
     with pytest.raises(UserError, match=r"no placement.json in .*elsewhere"):
@@ -417,29 +392,20 @@ def test_nan_outputs_are_not_called_right(tmp_path, quick, capsys, share):
     assert f"- NaN: {message}" in (tmp_path / "deploy" / "deploy.md").read_text()
 
 
-@pytest.mark.parametrize("kind", ["dynamic", "decoder"])
-def test_dynamic_models_are_placed_and_deployed(tmp_path: Path, kind) -> None:
-    file, shapes = tmp_path / "dynamic.xml", "x:4,8"
+def test_dynamic_models_are_placed_and_deployed(tmp_path: Path) -> None:
+    file = tmp_path / "dynamic.xml"
     ov.save_model(test_network.dynamic(), file, compress_to_fp16=False)
-    if kind == "decoder":
-        file, shapes = test_network.DECODER, "ids:1,8"
-    flags = [f"--config.graph={file}", "--config.measure_s=0.1", f"--config.input_shapes={shapes}"]
+    flags = [f"--config.graph={file}", "--config.measure_s=0.1", "--config.input_shapes=x:4,8"]
     code, _, err = run(tmp_path / "run", *flags, *_QUICK, "--config.devices=host")
     assert code == 0, err
     code, _, err = run(tmp_path / "run", "--task=deploy", *flags)
     assert code == 0, err
     page = (tmp_path / "run/deploy/deploy.md").read_text()
+    assert "- another shape: [5, 8] has right outputs, too\n" in page
+    x = np.random.default_rng(0).standard_normal((16, 8)).astype(np.float32)
+    expected = test_network.infer_plain(x)
     with placement.load(tmp_path / "run/deploy") as net:
-        if kind == "dynamic":
-            assert "- another shape: [5, 8] has right outputs, too\n" in page
-            x = np.random.default_rng(0).standard_normal((16, 8)).astype(np.float32)
-            expected = test_network.infer_plain(x)
-            np.testing.assert_allclose(net.infer([x])[0], expected, atol=0.1 * expected.std())
-        else:
-            assert "- another shape: [1, 9] has right outputs, too\n" in page
-            prompt = np.random.default_rng(3).integers(0, 200, (1, 8))
-            expected = test_network.generate(test_network.plain_decoder(), prompt, 20)
-            assert test_network.generate(net, prompt, 20) == expected
+        np.testing.assert_allclose(net.infer([x])[0], expected, atol=0.1 * expected.std())
 
 
 def test_stateful_models_are_not_streamed(tmp_path: Path) -> None:

@@ -1,9 +1,6 @@
 """A loaded network: inputs, threads, queued requests, other shapes and states."""
 
 import concurrent.futures
-import gc
-import os
-import resource
 import threading
 import time
 from pathlib import Path
@@ -122,32 +119,6 @@ def test_threads_get_their_own_outputs(folders, form, callers):
         for call, right in zip(calls, expected, strict=True):
             for output in call.result(PATIENCE_S):
                 np.testing.assert_array_equal(output, right)
-
-
-@pytest.mark.alone
-@pytest.mark.slow
-@pytest.mark.parametrize("form", FORMS)
-def test_many_requests_leave_nothing(folders, form, callers):
-    def load(count: int) -> None:
-        def submit_all(number: int) -> None:
-            for future in [net.submit([INPUT * number]) for _ in range(count)]:
-                future.result(PATIENCE_S)
-
-        for call in [callers.submit(submit_all, i) for i in range(CALLERS)]:
-            call.result(4 * PATIENCE_S)
-        gc.collect()
-
-    def resident_bytes() -> int:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-
-    with placement.load(folders[form]) as net:
-        load(50)
-        files, threads, before = len(os.listdir("/proc/self/fd")), threading.enumerate(), None
-        before = resident_bytes()
-        load(150)
-        assert len(os.listdir("/proc/self/fd")) == files
-        assert set(threading.enumerate()) <= set(threads)
-        assert resident_bytes() - before < 8 << 20
 
 
 def test_submit_waits_while_full(tmp_path):

@@ -89,7 +89,7 @@ def test_other_models_are_refused(tmp_path):
     placed = write(tmp_path / "placement.json", model=fingerprint.compute_fingerprint(model))
     preflight.check_model(placed, model, "diamond")
     with pytest.raises(
-        UserError, match=r"the model 'two' is not the one that was placed .*'second'"
+        UserError, match=r"the model 'two' is not the one that was placed .*new 'matrix'"
     ):
         preflight.check_model(placed, small.shared_constant(), "two")
 
