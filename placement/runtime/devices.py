@@ -318,13 +318,19 @@ def is_reference(device: Device) -> bool:
 
 
 def adapt_to_process(device: Device) -> Device:
-    """Returns a device with the properties that this process needs for it.
+    """Returns a device of a file with the core and the properties that this process needs for it.
 
     In a process with one core the CPU plug-in has one thread, whatever the number asked for.
     """
-    if not (is_cpu(device) and len(processors.list_allowed_cores()) == 1):
-        return device
-    return dataclasses.replace(device, properties={**device.properties, **_CALLING_THREAD})
+    cores = processors.list_allowed_cores()
+    if device.core is not None and not processors.CAN_BIND_THREADS:
+        device = dataclasses.replace(device, core=None)
+    elif device.core is not None and device.core not in cores:  # of another machine
+        device = dataclasses.replace(device, core=cores[device.core % len(cores)])
+    if is_cpu(device) and len(cores) == 1:
+        properties = {**device.properties, **_CALLING_THREAD}
+        device = dataclasses.replace(device, properties=properties)
+    return device
 
 
 def open_core(devices: Iterable[Device]) -> ov.Core:

@@ -7,13 +7,11 @@ several devices read is copied for each. A loader only has to copy labels; docs/
 without this package.
 """
 
-import dataclasses
 import functools
 import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -23,7 +21,6 @@ import openvino as ov
 from placement import files
 from placement.errors import UserError
 from placement.runtime import devices as devices_lib
-from placement.runtime import processors
 from placement.runtime.deployment import manifest as manifest_lib
 from placement.runtime.deployment.manifest import CONCURRENT, HETERO, MIXED, SINGLE, Manifest
 from placement.runtime.deployment.network import REQUESTS_PER_DEVICE, Compiled, Network, Shapes
@@ -150,7 +147,7 @@ def load(path: str | os.PathLike[str], *, concurrent: bool | None = None) -> Net
             f"device {quote_names(absent)} is not present; here are {', '.join(present)}; deploy "
             "the model again on this machine"
         )
-    devices = adapt_to_process(manifest.devices)
+    devices = tuple(map(devices_lib.adapt_to_process, manifest.devices))
     manifest = manifest._replace(devices=devices)
     devices_lib.register_devices(core, devices)
     if form == HETERO:
@@ -178,8 +175,9 @@ def load(path: str | os.PathLike[str], *, concurrent: bool | None = None) -> Net
 
     def compile_for_shapes(shapes: Shapes) -> Compiled:
         try:
-            is_placed = shapes == placed_shapes
-            return compile_variant(model if is_placed else make_static(dynamic, shapes))
+            if shapes == placed_shapes or dynamic is None:
+                return compile_variant(model)
+            return compile_variant(make_static(dynamic, shapes))
         except (UserError, RuntimeError) as error:
             raise UserError(
                 f"{str(folder)!r} cannot be compiled for inputs of the shapes "
@@ -194,18 +192,6 @@ def load(path: str | os.PathLike[str], *, concurrent: bool | None = None) -> Net
         if workers is not None:
             workers.close()
         raise
-
-
-def adapt_to_process(devices: Sequence[Device]) -> tuple[Device, ...]:
-    """Returns devices of a file with the cores and properties that this process needs for them."""
-    cores, adapted = processors.list_allowed_cores(), []
-    for i, device in enumerate(devices):
-        if device.core is not None and not processors.CAN_BIND_THREADS:
-            device = dataclasses.replace(device, core=None)
-        elif device.core is not None and device.core not in cores:  # of another machine
-            device = dataclasses.replace(device, core=cores[i % len(cores)])
-        adapted.append(devices_lib.adapt_to_process(device))
-    return tuple(adapted)
 
 
 def make_static(dynamic: ov.Model, shapes: Shapes) -> ov.Model:

@@ -114,7 +114,7 @@ def find_devices(placed: PlacementFile, spec: str) -> tuple[Device, ...]:
             f"the placement uses {quote_names(absent)}, not present: here are {listed}; place the "
             "model on devices of this machine"
         )
-    return artifact_lib.adapt_to_process(selected)
+    return tuple(map(devices.adapt_to_process, selected))
 
 
 def check_model(placed: PlacementFile, model: ov.Model, name: str) -> None:
