@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import functools
 import json
 import os
 import subprocess
@@ -31,6 +32,7 @@ from tests.runtime.deployment import test_network
 from tests.runtime.deployment.folders import HOST, INPUT, A, B
 from tests.runtime.deployment.test_decision import measurement
 
+NUM_FILES = 6  # of a deployment, the manifest included
 SEGMENTS = [[A, ["x", "top"]], [B, ["left"]], [A, ["right", "bottom"]]]
 # The limit cuts the profile short, of which these tests need nothing.
 _QUICK = ("--config.method=random", "--config.budget=4", "--config.time_limit_s=0.1")
@@ -214,41 +216,37 @@ def quick(monkeypatch):
     unmeasured()
 
 
-def kill_after(num_moves: int):
-    """Returns a function that lets a process end after it has moved so many files to `deploy`."""
+def end_after(num_moves: int) -> None:
+    """Lets this process end after it has moved so many files to `deploy`."""
+    unmeasured()
+    replace, count = os.replace, 0
 
-    def kill() -> None:
-        unmeasured()
-        replace, count = os.replace, 0
+    def replace_or_end(source, target):
+        nonlocal count
+        is_move = Path(target).parent.name == "deploy"
+        if is_move and count == num_moves:
+            os._exit(9)
+        replace(source, target)
+        count += is_move
+        if count == NUM_FILES == num_moves:
+            os._exit(9)
 
-        def replace_or_end(source, target):
-            nonlocal count
-            if Path(target).parent.name == "deploy":
-                count += 1
-                if count > num_moves:
-                    os._exit(9)
-            replace(source, target)
-            if num_moves == 6 == count:  # the manifest has moved
-                os._exit(9)
-
-        os.replace = replace_or_end
-
-    return kill
+    os.replace = replace_or_end
 
 
-@pytest.mark.parametrize("num_moves", [0, 1, 3, 5, 6])
+@pytest.mark.parametrize("num_moves", [0, 2, 5, NUM_FILES])
 def test_a_kill_leaves_a_valid_folder(tmp_path, num_moves):
     folder = tmp_path / "deploy"
     flags = ("--task=deploy", f"--config.graph={prepare(tmp_path, small.diamond())}")
-    assert run(tmp_path, *flags, broken=kill_after(num_moves))[0] == 9
-    assert (folder / "placement.json").exists() == (num_moves == 6)
+    assert run(tmp_path, *flags, broken=functools.partial(end_after, num_moves))[0] == 9
+    assert (folder / "placement.json").exists() == (num_moves == NUM_FILES)
     assert run(tmp_path, *flags, broken=unmeasured)[0] == 0
     (folder / "notes").mkdir()
     (folder / "notes" / "mine.txt").write_text("mine")
     models = list_models(folder)
     prepare(tmp_path, small.shared_constant())
-    assert run(tmp_path, *flags, broken=kill_after(num_moves))[0] == 9
-    model = small.shared_constant() if num_moves == 6 else small.diamond()
+    assert run(tmp_path, *flags, broken=functools.partial(end_after, num_moves))[0] == 9
+    model = small.shared_constant() if num_moves == NUM_FILES else small.diamond()
     expected = small.reference(model)([INPUT])[0]
     with placement.load(folder) as net:
         np.testing.assert_allclose(net.infer([INPUT])[0], expected, atol=1e-3 * np.ptp(expected))
