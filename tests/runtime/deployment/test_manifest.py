@@ -3,9 +3,12 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
+import openvino as ov
 import pytest
 
 import placement
@@ -15,6 +18,8 @@ from placement.runtime.deployment import manifest
 from placement.runtime.deployment.manifest import CONCURRENT, SINGLE
 from tests.runtime import small
 from tests.runtime.deployment.folders import HOST, INPUT, A, B, make, save
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -140,3 +145,28 @@ def test_files_are_named_by_content(tmp_path):
             assert manifest.compute_digest(folder / name) == digest
     assert names[0] == names[1] != names[2]
     assert make(small.diamond(), SINGLE).devices == HOST[-1:]
+
+
+def test_weights_are_written_unchanged(folder):
+    model = ov.Core().read_model(folder / manifest.read(folder).model)
+    written = {op.get_friendly_name(): op for op in model.get_ops()}
+    for op in small.diamond().get_ops():
+        if op.get_type_name() == "Constant":
+            constant = written.get(name := op.get_friendly_name()) or written[f"{name}@{B}"]
+            assert constant.get_element_type() == op.get_element_type()
+            np.testing.assert_array_equal(constant.data, op.data)
+
+
+def test_loading_needs_no_jax(folder):
+    heavy = "[name for name in ('jax', 'openvino', 'numpy') if name in sys.modules]"
+    program = f"""
+import sys
+import placement
+print({heavy})
+placement.load({str(folder)!r}).close()
+print({heavy})
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines() == ["[]", "['openvino', 'numpy']"]
