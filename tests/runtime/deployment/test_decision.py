@@ -32,7 +32,7 @@ def test_all_forms_are_measured():
     with local.LocalMeasurer(model, HOST) as measurer:
         rows = decision.measure(make_placed(model, segments, left=B), measurer, seconds=0.0)
         misfit = make_placed(model, segments[:2], left=B)
-        with pytest.raises(UserError, match="concurrent: compile: the segments do not have each") as caught:
+        with pytest.raises(UserError, match="compile: the segments do not have each") as caught:
             decision.measure(misfit, measurer, seconds=0.0)
     assert "\n" not in str(caught.value)
     assert {row.method for row in rows[:2]} == {f"single:{A}", f"single:{B}"}
