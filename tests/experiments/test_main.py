@@ -57,7 +57,7 @@ MISTAKES = {
     "unknown task": (["--task=plaice"], ["plaice", "did you mean 'place'?", "compare"]),
     "unknown flag": (["--workdri=runs"], ["workdri", "did you mean 'workdir'?"]),
     "no budget": (["--config.budget=0"], ["budget=0"]),
-    "negative error": (["--config.max_error=-1"], ["max_error=-1", "give a positive number"]),
+    "negative error": (["--config.max_error=-1"], ["max_error=-1", "at least 0"]),
     "budget of a wrong type": (["--config.budget=many"], ["many"]),
     "no seeds": (["--task=compare", "--config.seeds=0"], ["seeds=0"]),
     "a graph that cannot run": (

@@ -81,7 +81,7 @@ def test_profiling_stops_at_the_time_limit_and_repeats_with_more_time(
 def test_a_model_of_constants_alone_is_refused(task: str, tmp_path: Path) -> None:
     code, _, err = run(tmp_path, saved(constants(), tmp_path), *QUICK, f"--task={task}")
     assert code == 2
-    assert "give a model that computes something of its inputs" in err
+    assert "use a model that computes something of its inputs" in err
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
