@@ -66,7 +66,6 @@ def build(text: str, *, weights: bool = True) -> ov.Model:
     try:
         with contextlib.nullcontext() if weights else layers.zero_weights():
             return builder(**values)
-    except UserError as error:
-        raise UserError(f"graph {text!r}: {error}") from error
-    except MemoryError as error:
-        raise UserError(f"graph {text!r} does not fit in memory; pass smaller sizes") from error
+    except (UserError, MemoryError) as error:
+        reason = error if isinstance(error, UserError) else "it does not fit in memory"
+        raise UserError(f"graph {text!r}: {reason}") from error

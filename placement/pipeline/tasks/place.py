@@ -198,11 +198,8 @@ def _prepare(
     if extra and any(device.capacity_bytes is not None for device in target.present):
         extra += tuple(method for method in _MEMORY_BASELINES if method not in methods)
     order = method_runs.runnable(methods, extra, target, settings, display)
-    if settings.budget < target.num_devices:
-        raise UserError(
-            f"budget={settings.budget} does not cover the {target.num_devices} single devices, "
-            f"which every search evaluates first; give at least {target.num_devices}"
-        )
+    # Every search evaluates the single devices first.
+    arguments.check_range("budget", settings.budget, target.num_devices)
     return target, order
 
 
