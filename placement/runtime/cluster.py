@@ -17,7 +17,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import openvino as ov
 
@@ -143,7 +143,7 @@ class Job(NamedTuple):
     args: tuple[Any, ...] = ()
 
 
-class Pool(contextlib.AbstractContextManager["Pool"]):
+class Pool:
     """One process on each of some hosts, for jobs; a context manager that ends them.
 
     A process takes all CPUs of its host, so that Ray gives the host no other work meanwhile.
@@ -171,6 +171,9 @@ class Pool(contextlib.AbstractContextManager["Pool"]):
         self._ray = _connect()
         self._open_context, self._say = self._ray.put(open_context), say
         self._actors: dict[str, Any] = {}  # by node
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *_: object) -> None:
         """Ends every process after it has tidied up."""
