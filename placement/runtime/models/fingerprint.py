@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -36,8 +36,7 @@ def compute_fingerprint(model: ov.Model) -> dict[str, Any]:
         is_weight = element_type in (ov.Type.f16, ov.Type.f32, ov.Type.f64)
         values = ""
         if is_weight:
-            values = _digest_nonfinite(op.data)
-            weights[name] = _mean_magnitude(op.data)
+            weights[name], values = _summarise(op.data)
         elif element_type is not None and element_type != ov.Type.string:
             values = hashlib.sha256(np.ascontiguousarray(op.data).data).hexdigest()
         outputs = Counter(
@@ -103,30 +102,16 @@ def quote_names(names: Iterable[str]) -> str:
     return ", ".join(quoted[:_MAX_LISTED]) + suffix
 
 
-def _mean_magnitude(array: np.ndarray) -> float:
-    """Returns the mean of the magnitudes, where infinities and NaN count as 0."""
-    mean = 0.0
-    for chunk in _chunks(array):
-        finite = np.abs(chunk[np.isfinite(chunk)])
-        # Dividing before summing: the largest floats, which masks contain, would overflow.
-        mean += np.divide(finite, array.size, dtype=np.float64).sum()
-    return float(mean)
-
-
-def _digest_nonfinite(array: np.ndarray) -> str:
-    """Returns a digest of the positions of infinities and NaN; '' if all elements are finite."""
-    digest, has_nonfinite = hashlib.sha256(), False
-    for chunk in _chunks(array):
-        kinds = np.where(np.isinf(chunk), np.sign(chunk), 2 * np.isnan(chunk)).astype(np.int8)
-        digest.update(kinds)
-        has_nonfinite = has_nonfinite or bool(kinds.any())
-    return digest.hexdigest() if has_nonfinite else ""
-
-
-def _chunks(array: np.ndarray) -> Iterator[np.ndarray]:
-    flat = array.reshape(-1)
+def _summarise(array: np.ndarray) -> tuple[float, str]:
+    """Returns the mean magnitude, where infinities and NaN count as 0, and a digest of these."""
+    mean, digest, flat = 0.0, hashlib.sha256(), array.reshape(-1)
     for start in range(0, flat.size, _CHUNK_ELEMENTS):
-        yield flat[start : start + _CHUNK_ELEMENTS]
+        chunk = flat[start : start + _CHUNK_ELEMENTS]
+        is_finite = np.isfinite(chunk)
+        digest.update(np.where(is_finite, 0, np.nan_to_num(chunk, nan=2, posinf=1, neginf=-1)))
+        # Dividing before summing: the largest floats, which masks contain, would overflow.
+        mean += np.divide(np.abs(chunk[is_finite]), array.size, dtype=np.float64).sum()
+    return float(mean), digest.hexdigest()
 
 
 def _digest_json(content: Any) -> str:

@@ -9,7 +9,6 @@ import hashlib
 import re
 import zipfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -115,16 +114,15 @@ def convert(value: Any, element_type: ov.Type, subject: str) -> np.ndarray:
         array = array.astype(dtype)
     if is_string:
         return _convert_strings(array, subject)
-    is_integer = array.dtype.kind in "iu" and dtype.kind in "iu"
-    if not (is_integer or np.can_cast(array.dtype, dtype, "same_kind")):
-        raise UserError(f"{subject} is {array.dtype}; pass an array of {valid}")
-    if is_integer and array.size:
+    if array.dtype.kind in "iu" and dtype.kind in "iu":
         limits = np.iinfo(dtype)
-        for number in (int(array.min()), int(array.max())):
+        for number in (int(array.min()), int(array.max())) if array.size else ():
             if not limits.min <= number <= limits.max:
                 raise UserError(
                     f"{subject} contains {number}; pass {valid}, from {limits.min} to {limits.max}"
                 )
+    elif not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise UserError(f"{subject} is {array.dtype}; pass an array of {valid}")
     try:
         with np.errstate(over="raise"):
             # Not `ascontiguousarray`, which would give a scalar an axis.
@@ -136,21 +134,19 @@ def convert(value: Any, element_type: ov.Type, subject: str) -> np.ndarray:
 
 def _convert_strings(array: np.ndarray, subject: str) -> np.ndarray:
     """Returns text as an array of str or bytes; OpenVINO crashes on other kinds of text."""
-    is_plain = array.dtype.kind in "US" and array.dtype.isnative
-    if not is_plain:
-        items = array.ravel().tolist() if array.dtype.kind in "OTU" else [None]
-        kinds = (kind for kind in (str, bytes) if all(isinstance(item, kind) for item in items))
-        kind = next(kinds, None)
-        if kind is None:
+    if array.dtype.kind not in "US" or not array.dtype.isnative:
+        items = array.ravel().tolist()
+        kinds = [kind for kind in (str, bytes) if all(isinstance(item, kind) for item in items)]
+        if not kinds:
             raise UserError(f"{subject} is {array.dtype}; pass an array of strings")
-        array = np.array(items, kind).reshape(array.shape)
-    if array.dtype.kind == "U":
-        try:
+        array = np.array(items, kinds[0]).reshape(array.shape)
+    try:
+        if array.dtype.kind == "U":
             np.char.encode(array, "utf-8")
-        except UnicodeEncodeError as error:
-            raise UserError(
-                f"{subject} contains {error.object!r}, which UTF-8 cannot encode; pass valid text"
-            ) from error
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"{subject} contains {error.object!r}, which UTF-8 cannot encode; pass valid text"
+        ) from error
     return np.asarray(array, order="C")
 
 
@@ -166,14 +162,13 @@ def _read_samples(
         that the file lacks.
       values: the inputs that the file may lack, by index.
     """
-    if not Path(file).is_file():
-        raise UserError(f"no inputs={file!r}; give an .npz with an array for each input")
     try:
         with np.load(file) as arrays:
             array_by_name = {name: arrays[name] for name in arrays.files}
     except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
         raise UserError(
-            f"inputs={file!r} is no .npz of arrays; write one with numpy.savez(FILE, NAME=array)"
+            f"inputs={file!r} is not an .npz of arrays; write one with "
+            "numpy.savez(FILE, NAME=array), with an array for each input"
         ) from error
     parameters = model.get_parameters()
     stored: dict[int, np.ndarray] = {}  # index of an input -> its samples [K, ...]
@@ -197,7 +192,7 @@ def _read_samples(
     if len(counts) > 1:
         raise UserError(
             f"inputs={file!r} has {' and '.join(map(str, sorted(counts)))} samples of different "
-            "inputs; give as many of each, or one"
+            "inputs; store as many of each, or one"
         )
     num_samples = min(max(counts, default=1), MAX_SAMPLES)
     # An input with one sample has it in all samples.
@@ -242,7 +237,7 @@ def _make_array(
     except (KeyError, ValueError, OverflowError) as error:
         raise UserError(
             f"input_values gives {value.name!r} {','.join(value.values)!r}, not of its type "
-            f"{dtype}; give one value for all of its elements, one each, or LOW..HIGH"
+            f"{dtype}; set one value for all of its elements, one each, or LOW..HIGH"
         ) from error
     if value.is_range:
         low, high = array
@@ -257,6 +252,6 @@ def _make_array(
     if len(array) not in (1, example.size):
         raise UserError(
             f"input_values gives {value.name!r} {len(array)} values, but its shape is "
-            f"{list(shape)}; give one for all, or {example.size}"
+            f"{list(shape)}; set one for all, or {example.size}"
         )
     return array.reshape(shape) if len(array) == example.size else np.full_like(example, array[0])

@@ -5,7 +5,7 @@ import random
 from placement.runtime.models import colocation
 
 
-def test_sets_that_overlap_are_merged_as_one_by_one():
+def test_overlapping_sets_are_merged():
     draw = random.Random(0)
     sizes = set()
     for _ in range(200):
@@ -24,6 +24,6 @@ def test_sets_that_overlap_are_merged_as_one_by_one():
     assert len(sizes) > 4
 
 
-def test_a_long_row_of_pairs_is_one_set():
+def test_chains_of_pairs_are_merged():
     pairs = [frozenset((i, i + 1)) for i in range(20_000)]
     assert colocation.merge_overlapping(pairs) == [frozenset(range(20_001))]

@@ -25,7 +25,7 @@ def differences(then: ov.Model, now: ov.Model) -> list[str]:
     )
 
 
-def test_the_same_model_does_not_differ_in_a_file_either(tmp_path):
+def test_files_have_the_same_fingerprint(tmp_path):
     model = frontend.prepare(small.convolutions())
     ov.save_model(model, tmp_path / "model.xml", compress_to_fp16=False)
     again = frontend.prepare(frontend.load(str(tmp_path / "model.xml")))
@@ -43,11 +43,11 @@ def test_the_same_model_does_not_differ_in_a_file_either(tmp_path):
         ({"factor": 1 + 1e-7}, []),  # the last bit, as another processor may fold it
     ],
 )
-def test_what_changed_is_named(change, said):
+def test_changes_are_named(change, said):
     assert differences(product(), product(**change)) == said
 
 
-def test_operations_that_are_gone_new_or_of_other_shapes_are_named():
+def test_other_operations_are_named():
     longer = small.convolutions(length=5, size=12)
     found = differences(small.convolutions(), longer)
     assert found[0] == "it has new 'weights_4', 'conv_4', 'relu_4'"
@@ -57,7 +57,7 @@ def test_operations_that_are_gone_new_or_of_other_shapes_are_named():
     assert gone[0] == "it lacks 'weights_1', 'conv_1', 'relu_1' and 6 more"
 
 
-def test_another_wiring_differs():
+def test_other_wiring_differs():
     found = differences(small.diamond(), rewired())
     assert found == ["'right' differ in attributes, inputs or values"]
 
@@ -78,7 +78,7 @@ def masked(*, below: float = 0.0, above: float = -np.inf, dtype: type = np.float
 
 
 @pytest.mark.parametrize("above", [-np.inf, np.inf, np.nan, np.finfo(np.float64).min])
-def test_a_mask_is_the_same_when_it_is_read_from_a_file_and_no_other(above, tmp_path):
+def test_masks_survive_files(above, tmp_path):
     model = masked(above=above, dtype=np.float64)
     runs.write_json(tmp_path / "then.json", fingerprint.compute_fingerprint(model))
     then = json.loads((tmp_path / "then.json").read_text())
@@ -89,7 +89,7 @@ def test_a_mask_is_the_same_when_it_is_read_from_a_file_and_no_other(above, tmp_
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])
-def test_a_large_constant_is_read_without_a_copy_of_it(dtype):
+def test_large_constants_are_not_copied(dtype):
     large = np.ones((64, 1 << 20), dtype)
     constant = ops.constant(large, shared_memory=True)
     model = ov.Model([ops.result(constant)], [], "large")

@@ -83,7 +83,7 @@ def test_values_may_be_ranges():
         ("x9:3", "'x9', which is not an input"),
         ("x1", "malformed entry 'x1'"),
         ("x1:many", "'many', not of its type int64"),
-        ("x1:1,2,3", r"3 values, but its shape is \[2, 2\]; give one for all, or 4"),
+        ("x1:1,2,3", r"3 values, but its shape is \[2, 2\]; set one for all, or 4"),
         ("x1:4..2", r"the range 4\.\.2; a range is of numbers, the lower first"),
         ("s:a..b", r"the range a\.\.b; a range is of numbers"),
     ],
@@ -117,7 +117,7 @@ def test_inputs_are_read_from_files(tmp_path):
         ({"n": np.zeros((2, 2))}, "'n' is float64; pass an array of int64"),
         ({"x": np.zeros((0, 2, 2))}, "'x' with the shape [0, 2, 2]"),
         ({"x": np.zeros((2, 2, 2)), "n": np.zeros((3, 2, 2), int)}, "2 and 3 samples"),
-        ({"x": np.array([["a", None]] * 2)}, "is no .npz of arrays"),
+        ({"x": np.array([["a", None]] * 2)}, "is not an .npz of arrays"),
         ({"x": np.ones((2, 2)), "n": np.full((2, 2), 2**63, np.uint64)}, "contains 9223372036854"),
     ],
 )
@@ -197,7 +197,7 @@ def test_other_files_are_refused(tmp_path, content):
         file.write_bytes(content)
     assert "npz" in refusal(takes(x=np.float32), file=str(file))
     np.save(tmp_path / "one.npy", np.zeros((2, 2)))
-    assert "is no .npz" in refusal(takes(x=np.float32), file=str(tmp_path / "one.npy"))
+    assert "is not an .npz" in refusal(takes(x=np.float32), file=str(tmp_path / "one.npy"))
 
 
 @pytest.mark.skipif(

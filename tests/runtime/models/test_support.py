@@ -24,7 +24,7 @@ def refused() -> ov.Model:
     return ov.Model([ops.result(value, name="y")], [source], "refused")
 
 
-def test_the_plugin_says_why_it_refuses_an_operation():
+def test_reasons_quote_the_plugin():
     model, core = refused(), ov.Core()
     names = support.list_unsupported(core, model, "CPU")
     assert names == ["lrn_0", "lrn_1"]
@@ -49,7 +49,7 @@ def test_equal_operations_are_compiled_once():
     assert len(compiled) == 2
 
 
-def test_an_operation_that_compiles_alone_has_no_reason():
+def test_compilable_operations_have_no_reason():
     model = small.convolutions()
     pair = devices.resolve("host:f32,f32")
     with local.LocalMeasurer(model, pair) as measurer:
