@@ -142,7 +142,6 @@ class LocalMeasurer(contextlib.AbstractContextManager["LocalMeasurer"]):
                 request.min_rounds,
                 request.time_limit_s / len(chunks),
                 request.compile_s / len(chunks),
-                request.accept_wrong,
             )
             outcomes = self._measure_chunk(rounds, request.num_baselines)
             baselines = [i for i in baselines if isinstance(outcomes[i], Measurement)]

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 from placement.errors import UserError
 from placement.runtime.errors import RemoteFaultError
 from placement.runtime.measurement.request import Failure
-from placement.runtime.measurement.worker.channel import Channel
-from placement.runtime.measurement.worker.heartbeat import Heartbeat
+from placement.runtime.measurement.worker.channel import Channel, Heartbeat
 
 _START_S = 120.0  # limit on loading OpenVINO and the model and computing the reference outputs
 _POLL_S = 0.25
@@ -30,7 +29,7 @@ class Progress(NamedTuple):
 
     pid: int
     candidate: int  # index in the request; -1 if it works on no candidate
-    stage: str  # one of `heartbeat.STAGES`
+    stage: str  # one of `channel.STAGES`
 
 
 class WorkerDiedError(Exception):

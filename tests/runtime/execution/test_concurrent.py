@@ -91,9 +91,6 @@ def test_concurrent_outputs_are_checked(measurer, model):
     assert isinstance(outcomes[0], Measurement), outcomes
     assert isinstance(outcomes[1], Failure), outcomes
     assert outcomes[1].stage == "wrong output"
-    _, accepted = measurer.ask(Measure(candidates, accept_wrong=True, **ROUNDS))
-    assert isinstance(accepted, Measurement)
-    assert accepted.output_error > accepted.tolerance
 
 
 def test_wrong_cuts_fail_alone(measurer, model):

@@ -111,7 +111,7 @@ def file_size_limit(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_memory_that_runs_out_costs_one_candidate_and_a_new_worker():
+def test_exhausted_memory_costs_one_candidate():
     """The first worker may map nothing more once it holds the baseline."""
     model = small.convolutions(channels=128)
     candidates = [on(model, A), on(model, B), on(model, A, conv_2=B, relu_2=B)]
@@ -137,7 +137,7 @@ def test_memory_that_runs_out_costs_one_candidate_and_a_new_worker():
         assert kinds(opened.ask(Measure(candidates[:2], **ROUNDS))) == ["measured", "measured"]
 
 
-def test_a_worker_that_dies_while_nothing_is_asked_is_replaced(measurer, model):
+def test_dead_idle_worker_is_replaced(measurer, model):
     assert kinds(measurer.ask(Measure([on(model, A)], **ROUNDS))) == ["measured"]
     pid = measurer.progress().pid
     os.kill(pid, signal.SIGSEGV)
@@ -146,7 +146,7 @@ def test_a_worker_that_dies_while_nothing_is_asked_is_replaced(measurer, model):
     assert measurer.progress().pid != pid
 
 
-def test_a_worker_that_hangs_while_nothing_is_asked_is_replaced(measurer, model, monkeypatch):
+def test_hanging_idle_worker_is_replaced(measurer, model, monkeypatch):
     """Even if the request is larger than what a connection holds, so that sending it would wait.
 
     No candidate is blamed, not even that which the worker was at last.
@@ -162,9 +162,7 @@ def test_a_worker_that_hangs_while_nothing_is_asked_is_replaced(measurer, model,
     assert not is_running(pid)
 
 
-def test_a_worker_killed_on_candidates_costs_those_as_often_as_it_happens(
-    measurer, model, monkeypatch
-):
+def test_killed_worker_costs_one_candidate(measurer, model, monkeypatch):
     """The number of deaths after which measuring ends does not count those of candidates."""
     monkeypatch.setattr(local, "_MAX_DEATHS", 2)
     candidates = [on(model, A), on(model, B), on(model, A, conv_2=B, relu_2=B)]
@@ -179,9 +177,7 @@ def test_a_worker_killed_on_candidates_costs_those_as_often_as_it_happens(
     assert kinds(measurer.ask(Measure(candidates, **ROUNDS))) == ["measured"] * 3
 
 
-def test_deaths_at_no_candidate_blame_none_and_end_measuring_after_some(
-    measurer, model, monkeypatch
-):
+def test_repeated_deaths_end_measuring(measurer, model, monkeypatch):
     """The worker is killed before it has read what it is asked."""
     monkeypatch.setattr(local, "_MAX_DEATHS", 2)
     ask, killed, times = process.WorkerProcess.ask, [], 1
@@ -225,7 +221,7 @@ for each in opened:
 """
 
 
-def test_a_killed_parent_takes_its_workers_with_it(tmp_path, monkeypatch):
+def test_killed_parent_ends_its_workers(tmp_path, monkeypatch):
     """One of them computes, one hangs. The folders that they leave go when the next is made, which
     spares those in use.
     """
@@ -258,7 +254,7 @@ def test_a_killed_parent_takes_its_workers_with_it(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [foreign]
 
 
-def test_a_device_that_is_gone_costs_what_was_to_run_on_it(measurer, model):
+def test_missing_device_fails_alone(measurer, model):
     gone = devices.Device("GPU.9", "GPU.9 [gone]", "f16", 1, None, {}, host=False)
     both = (HOST[0], gone)
     outcomes = measurer.ask(
@@ -294,7 +290,7 @@ def without_cpu_plugin(folder: Path) -> Path:
     return folder
 
 
-def test_a_cpu_that_is_gone_ends_measuring_in_one_line(model, tmp_path, monkeypatch, capfd):
+def test_missing_cpu_is_one_line(model, tmp_path, monkeypatch, capfd):
     """The worker finds another OpenVINO than the process that resolved the devices."""
     with local.LocalMeasurer(model, HOST) as opened:
         monkeypatch.syspath_prepend(without_cpu_plugin(tmp_path))
@@ -306,9 +302,7 @@ def test_a_cpu_that_is_gone_ends_measuring_in_one_line(model, tmp_path, monkeypa
         assert kinds(opened.ask(Measure([on(model, A)], **ROUNDS))) == ["measured"]
 
 
-def test_a_model_that_does_not_fit_on_the_disk_is_an_error_that_names_the_folder(
-    tmp_path, monkeypatch
-):
+def test_full_disk_names_the_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with file_size_limit(2**20), pytest.raises(OSError, match="cannot write the model") as raised:
         local.LocalMeasurer(small.convolutions(channels=256), HOST)
@@ -317,7 +311,7 @@ def test_a_model_that_does_not_fit_on_the_disk_is_an_error_that_names_the_folder
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_cache_that_cannot_grow_is_an_error_that_names_it_and_keeps_its_records(tmp_path):
+def test_full_disk_keeps_cached_records(tmp_path):
     file = tmp_path / "measurements.jsonl"
     cache = evaluate.MeasurementCache(file)
     cache.add("first", Failure("compile", "no"))
@@ -330,7 +324,7 @@ def test_a_cache_that_cannot_grow_is_an_error_that_names_it_and_keeps_its_record
     assert len(evaluate.MeasurementCache(file)) == 2
 
 
-def test_ctrl_c_while_the_worker_starts_ends_it(tmp_path, monkeypatch):
+def test_interrupt_ends_starting_worker(tmp_path, monkeypatch):
     started = []
 
     def interrupted(worker: process.WorkerProcess, seconds: float) -> None:

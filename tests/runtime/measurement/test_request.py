@@ -17,10 +17,3 @@ def test_interval_by_hand(count, rank):
     below = sum(math.comb(count, i) for i in range(rank)) / 2**count
     assert 1 - 2 * below >= 0.95
     assert 1 - 2 * (below + math.comb(count, rank) / 2**count) < 0.95
-
-
-def test_five_samples_have_no_interval():
-    with pytest.raises(ValueError, match="take 6"):
-        request.median_interval(np.ones(5))
-    with pytest.raises(ValueError, match="give 6"):
-        request.Measure([], min_rounds=5, time_limit_s=0.0)

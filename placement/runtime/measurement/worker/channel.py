@@ -1,4 +1,4 @@
-"""Messages between a worker process and its parent, over pipes.
+"""Messages between a worker process and its parent over pipes, and the worker's current task.
 
 Every operating system has pipes. On Windows a pipe cannot be waited for with a time limit, so that
 a thread reads it. Messages are pickled: both ends run the same program.
@@ -8,7 +8,12 @@ import pickle
 import queue
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import IO, Any
+
+import numpy as np
+
+STAGES = ("open", "compile", "request", "infer", "wrong output", "threads")
 
 _END = object()
 
@@ -70,3 +75,32 @@ class Channel:
         finally:
             self._messages.put(_END)
             close_callback()
+
+
+class Heartbeat:
+    """Three int64 in a memory-mapped file: the candidate (-1: none), the stage and a counter.
+
+    The waiting process takes a worker whose counter stands still for hung.
+    """
+
+    def __init__(self, directory: Path, *, create: bool = False):
+        mode = "w+" if create else "r+"
+        self._numbers = np.memmap(directory / "beat", dtype=np.int64, mode=mode, shape=(3,))  # type: ignore[call-overload]
+
+    def set(self, candidate: int, stage: str) -> None:
+        """Announces the task that begins: a candidate, -1 for none, and one of `STAGES`."""
+        self._numbers[0], self._numbers[1] = candidate, STAGES.index(stage)
+        self._numbers[2] += 1
+
+    def keep_alive(self) -> None:
+        """Announces an inference, or a step before one, that belongs to no candidate."""
+        self.set(-1, "infer")
+
+    def touch(self) -> None:
+        """Announces that the current task goes on."""
+        self._numbers[2] += 1
+
+    def read(self) -> tuple[int, str, int]:
+        """Returns the candidate, the stage and the counter."""
+        candidate, stage, count = (int(number) for number in self._numbers)
+        return candidate, STAGES[stage], count

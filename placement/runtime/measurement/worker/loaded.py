@@ -19,7 +19,7 @@ from placement.runtime.execution.split import Segment
 from placement.runtime.execution.submodels import Submodels
 from placement.runtime.execution.workers import Workers
 from placement.runtime.measurement.worker import chains, inference
-from placement.runtime.measurement.worker.heartbeat import Heartbeat
+from placement.runtime.measurement.worker.channel import Heartbeat
 from placement.runtime.measurement.worker.inference import AnyRequest
 from placement.runtime.models import colocation, operations, outputs
 from placement.runtime.models.fingerprint import quote_names

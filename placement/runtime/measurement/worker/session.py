@@ -26,7 +26,7 @@ from placement.runtime.measurement.request import (
     median_interval,
 )
 from placement.runtime.measurement.worker import chains, inference, profile
-from placement.runtime.measurement.worker.heartbeat import Heartbeat
+from placement.runtime.measurement.worker.channel import Heartbeat
 from placement.runtime.measurement.worker.inference import WARM_UP_INFERENCES
 from placement.runtime.measurement.worker.loaded import CompileDeadlineError, LoadedModel
 from placement.runtime.measurement.worker.trials import Rounds, Trials

@@ -18,7 +18,7 @@ from placement.runtime.execution.executor import Executor, compute_overlap
 from placement.runtime.execution.stream import Stream
 from placement.runtime.measurement.request import TIME_LIMIT, Candidate, Rounds
 from placement.runtime.measurement.worker import inference
-from placement.runtime.measurement.worker.heartbeat import Heartbeat
+from placement.runtime.measurement.worker.channel import Heartbeat
 from placement.runtime.measurement.worker.inference import AnyRequest
 from placement.runtime.measurement.worker.loaded import CompileDeadlineError, LoadedModel
 
@@ -69,9 +69,7 @@ class Trials:
                 else:
                     if is_baseline:  # its memory is free before the new one is compiled
                         self._baseline = None
-                    runners[index] = self._check(
-                        index, candidate, deadline_s, accept_wrong=rounds.accept_wrong
-                    )
+                    runners[index] = self._check(index, candidate, deadline_s)
                     if is_baseline:
                         self._baseline = (index, candidate), runners[index]
             except FailedError as failed:
@@ -81,9 +79,7 @@ class Trials:
         requests = {index: runner.request for index, runner in runners.items()}
         return self._time(requests, rounds.min_rounds, rounds.time_limit_s)
 
-    def _check(
-        self, index: int, candidate: Candidate, deadline_s: float, *, accept_wrong: bool
-    ) -> _Runner:
+    def _check(self, index: int, candidate: Candidate, deadline_s: float) -> _Runner:
         """Compiles a candidate and checks its outputs and threads."""
         start_s = time.perf_counter()
         self._heartbeat.set(index, "compile")
@@ -101,7 +97,7 @@ class Trials:
         except FailedError:
             self._loaded.drop_compiled()
             raise
-        if not (check.is_correct or accept_wrong):
+        if not check.is_correct:
             raise FailedError("wrong output", check.describe())
         facts |= {
             "thread_share": self._check_threads(index, candidate, request),

@@ -12,7 +12,7 @@ from placement.runtime import devices
 from placement.runtime.errors import UnusableError
 from placement.runtime.measurement.local import LocalMeasurer
 from placement.runtime.measurement.request import Profile
-from placement.runtime.measurement.worker.heartbeat import Heartbeat
+from placement.runtime.measurement.worker.channel import Heartbeat
 from placement.runtime.measurement.worker.loaded import LoadedModel
 from placement.runtime.models import frontend, inputs, serialization
 from tests.runtime import small
