@@ -1,11 +1,10 @@
-"""The cost of a model on a device, kernel by kernel, and of a placement, submodel by submodel.
+"""The cost of a model on a device, kernel by kernel.
 
 A time limit shortens a profile: an inference does not start if it would end too late, judged by the
 duration of the inference before. The cost model needs one inference on each device; these always
 run.
 """
 
-import collections
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -57,7 +56,6 @@ class _ProfiledPart:
             core, model, part.affinity, inference.with_counters(part.devices)
         )
         self._counted_request = inference.create_request(self._compiled, inputs)
-        self._plain_request: ov.InferRequest | None = None
 
     def compile_without_counters(self) -> None:
         """Compiles the model without counters, which slow inferences down."""
@@ -76,13 +74,9 @@ class _ProfiledPart:
         Only the second one without counters is a sample: the first finds the caches filled by the
         inference with counters.
         """
-        counted_s = self.infer_counted()
-        if self._plain_request is None:
-            self.samples_s.append(counted_s)
-            return counted_s
-        first_s = self._infer(self._plain_request)
+        seconds = self.infer_counted() + self._infer(self._plain_request)
         self.samples_s.append(self._infer(self._plain_request))
-        return counted_s + first_s + self.samples_s[-1]
+        return seconds + self.samples_s[-1]
 
     def end_warm_up(self) -> None:
         """Reads the counters, so that the profile can leave the warm-up out."""
@@ -134,8 +128,7 @@ def profile_devices(
 
     Args:
       core: knows the devices.
-      model: static, with unique friendly names.
-      inputs: one array for each input of the model.
+      model, inputs: the model, and one array for each of its inputs.
       devices: the devices to profile.
       seconds: approximate inference time, summed over all devices.
       deadline_s: on the monotonic clock. Nothing starts that would end later, except one inference
@@ -299,67 +292,3 @@ def _split(model: ov.Model, constant_bytes: dict[str, int], max_bytes: float) ->
         parts[-1] += together
         part_constants = group_constants
     return parts
-
-
-def measure_submodels(
-    core: ov.Core,
-    model: ov.Model,
-    inputs: Sequence[np.ndarray],
-    affinity: Affinity | None,
-    devices: Sequence[Device],
-    num_inferences: int,
-    keep_alive: Callable[[], None],
-) -> list[tuple[tuple[str, ...], float]]:
-    """Measures the compute time of each submodel under HETERO, which runs them one after another.
-
-    The time between two submodels is not counted.
-
-    Args:
-      core: knows the devices.
-      model: static, with unique friendly names.
-      inputs: one array for each input of the model.
-      affinity: see `hetero.compile_placement`.
-      devices: see `hetero.compile_placement`.
-      num_inferences: number of inferences to average over.
-      keep_alive: called before every step that may take long.
-
-    Returns:
-      (names of the submodel's nodes, seconds) in execution order. The nodes need not be operations
-      of the model.
-
-    Raises:
-      RuntimeError: OpenVINO's own.
-    """
-    keep_alive()
-    compiled = compile_placement(core, model, affinity, inference.with_counters(devices))
-    request = inference.create_request(compiled, inputs)
-
-    def infer_and_count(count: int) -> dict[int, dict[str, float]]:
-        """Runs inferences; returns each submodel's nodes with their mean seconds so far."""
-        for _ in range(count):
-            keep_alive()
-            request.infer()
-        nodes: dict[int, dict[str, float]] = collections.defaultdict(dict)
-        for info in request.get_profiling_info():
-            # HETERO puts the submodel first, as in 'subgraph2: conv_1', but not before the nodes of
-            # an only submodel.
-            prefix, colon, name = info.node_name.partition(": ")
-            if not (colon and prefix.startswith("subgraph")):
-                prefix, name = "subgraph0", info.node_name
-            submodel = int(prefix.removeprefix("subgraph"))
-            nodes[submodel][name] = info.real_time.total_seconds()
-        return nodes
-
-    warm_up_nodes = infer_and_count(WARM_UP_INFERENCES)
-    nodes = infer_and_count(num_inferences)
-    return [
-        (
-            tuple(nodes[submodel]),
-            inference.mean_after_warm_up(
-                sum(nodes[submodel].values()),
-                sum(warm_up_nodes[submodel].values()),
-                num_inferences,
-            ),
-        )
-        for submodel in sorted(nodes)
-    ]

@@ -1,5 +1,6 @@
 """Answers requests about one model as long as the worker lasts."""
 
+import collections
 import contextlib
 import time
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from placement.runtime.devices import register_devices
+from placement.runtime.execution.hetero import compile_placement
 from placement.runtime.measurement import conditions
 from placement.runtime.measurement.conditions import Conditions
 from placement.runtime.measurement.request import (
@@ -183,16 +185,41 @@ class Session:
         if time.monotonic() + loaded.compile_s > self._request_time_s + request.limit_s:
             return _Result([])
         register_devices(loaded.core, candidate.devices)
-        times = profile.measure_submodels(
+        self._heartbeat.keep_alive()
+        compiled = compile_placement(
             loaded.core,
             loaded.model,
-            loaded.inputs,
             candidate.affinity,
-            candidate.devices,
-            request.inferences,
-            self._heartbeat.keep_alive,
+            inference.with_counters(candidate.devices),
         )
-        return _Result(times)
+        infer_request = inference.create_request(compiled, loaded.inputs)
+
+        def infer_and_count(count: int) -> dict[int, dict[str, float]]:
+            """Runs inferences; returns each submodel's nodes with their mean seconds so far."""
+            for _ in range(count):
+                self._heartbeat.keep_alive()
+                infer_request.infer()
+            nodes: dict[int, dict[str, float]] = collections.defaultdict(dict)
+            for info in infer_request.get_profiling_info():
+                # HETERO puts the submodel first, as in 'subgraph2: conv_1', but not before the
+                # nodes of a single submodel.
+                prefix, colon, name = info.node_name.partition(": ")
+                if not (colon and prefix.startswith("subgraph")):
+                    prefix, name = "subgraph0", info.node_name
+                submodel = int(prefix.removeprefix("subgraph"))
+                nodes[submodel][name] = info.real_time.total_seconds()
+            return nodes
+
+        warm_up_nodes, nodes = map(infer_and_count, (WARM_UP_INFERENCES, request.inferences))
+        means_s = {
+            submodel: inference.mean_after_warm_up(
+                sum(nodes[submodel].values()),
+                sum(warm_up_nodes[submodel].values()),
+                request.inferences,
+            )
+            for submodel in nodes
+        }
+        return _Result([(tuple(nodes[submodel]), means_s[submodel]) for submodel in sorted(nodes)])
 
     def _own_choice(self, request: HeteroChoice) -> _Result:
         names = ",".join(device.name for device in request.devices)
