@@ -180,7 +180,7 @@ def gpu(name: str) -> devices.Device:
     return devices.Device(name, f"{name} [Some f16 Card, f16]", "f16", 1, None, {}, False)
 
 
-def test_devices_wrong_in_f32_are_left_out():
+def test_wrong_devices_are_left_out():
     given = gpu("GPU.0"), gpu("GPU.1")
     assert choose(WrongDevices(), given) == (given, [])
     chosen, (line,) = choose(WrongDevices("GPU.0"), given)

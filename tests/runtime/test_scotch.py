@@ -31,13 +31,13 @@ def test_scotch_maps_a_graph():
 
 
 @installed
-def test_what_scotch_refuses_is_an_error_in_one_line():
+def test_scotch_errors_are_one_line():
     with pytest.raises(UserError, match="failed: gmap: ERROR: ") as error:
         scotch.run_gmap(PAIRS.replace("4 6", "4 5"))
     assert "\n" not in str(error.value)
 
 
-def test_without_scotch_the_package_is_named(tmp_path, monkeypatch):
+def test_missing_scotch_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(
         UserError, match=r"scotch is not installed.*apt-get install scotch$"
@@ -46,7 +46,7 @@ def test_without_scotch_the_package_is_named(tmp_path, monkeypatch):
     assert "\n" not in str(error.value)
 
 
-def test_the_program_reads_the_text_on_one_thread(tmp_path, monkeypatch):
+def test_scotch_runs_on_one_thread(tmp_path, monkeypatch):
     _program(
         tmp_path,
         monkeypatch,
@@ -56,7 +56,7 @@ def test_the_program_reads_the_text_on_one_thread(tmp_path, monkeypatch):
     assert scotch.run_gmap("text\n") == "- - - 1\ntext\n"
 
 
-def test_the_name_that_only_scotch_has_is_preferred(tmp_path, monkeypatch):
+def test_scotch_name_is_preferred(tmp_path, monkeypatch):
     _program(tmp_path, monkeypatch, "gmap", "echo own")
     assert scotch.run_gmap("") == "own\n"
     _program(tmp_path, monkeypatch, "scotch_gmap", "echo packaged")

@@ -37,7 +37,7 @@ def test_an_abandoned_folder_goes(temporary):
     assert list(temporary.iterdir()) == []
 
 
-def test_a_pipe_in_the_place_of_a_lock_holds_nobody_up(temporary):
+def test_pipes_as_locks_are_skipped(temporary):
     folder = abandoned(temporary / "placement-worker-pipe")
     (folder / "lock").unlink()
     os.mkfifo(folder / "lock")
@@ -59,7 +59,7 @@ def test_links_are_not_followed(temporary):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs the right to give files away")
 @pytest.mark.parametrize("given", [".", "lock"])
-def test_what_is_another_users_is_left_alone(temporary, given):
+def test_folders_of_others_stay(temporary, given):
     folder = abandoned(temporary / "placement-worker-other")
     os.chown(folder / given, 65534, -1)
     make_and_close()

@@ -1,4 +1,4 @@
-"""Measures candidates beside single devices, with ratios to the fastest single device.
+"""Measures candidates with single devices, with ratios to the fastest single device.
 
 The device that is predicted to be the fastest need not be the fastest. So every round times every
 single device, and the ratios to the one that turns out to be the fastest count. Every ratio

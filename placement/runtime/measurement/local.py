@@ -36,7 +36,7 @@ from placement.runtime.models import operations, serialization
 from placement.runtime.models.inputs import Inputs
 from placement.runtime.tempdir import TempDir
 
-MAX_CHUNK_SIZE = 15  # candidates in the same rounds, besides the first baseline
+MAX_CHUNK_SIZE = 15  # candidates in the same rounds, without the first baseline
 
 _CHUNK_BYTES = 4 << 30  # weights that are compiled at once; a device keeps up to two copies
 _MIN_JUDGED_SAMPLES = 20  # intervals of fewer samples are wide on an idle machine too

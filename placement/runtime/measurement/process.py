@@ -95,7 +95,7 @@ class WorkerProcess:
         """
         # No candidate yet, so that a crash is not blamed on the last request's candidate.
         self._heartbeat.set(-1, "open")
-        # A worker that hangs reads nothing, and a large request fills the pipe: a thread of its own
+        # A worker that hangs reads nothing, and a large request fills the pipe: another thread
         # waits there, until it is done or the worker is killed.
         sender = threading.Thread(target=self._send, args=(pickle.dumps(request),), daemon=True)
         sender.start()

@@ -1,6 +1,6 @@
-"""The cost of an operation as a submodel of its own, and of transfers between submodels.
+"""The cost of an operation as a separate submodel, and of transfers between submodels.
 
-The costs are measured on the model itself, with every operation as a part of its own (`executor`).
+The costs are measured on the model itself, with every operation as a separate part (`executor`).
 One run for each device has all operations on that device; one run for each pair of devices
 alternates between the two. No placement is cut more finely, so these runs show every loss of a cut:
 the launch of a submodel, the lost fusion with a neighbour and the conversion of a layout.
@@ -59,7 +59,7 @@ def measure(
 
     Args:
       measurer: stays open during the call.
-      graph: M operations in topological order, each a part of its own.
+      graph: M operations in topological order, each a separate part.
       groups: for each of them, the names of its operations in the model.
       supported: bool [M, D], whether a device can run an operation. An operation that a device
         cannot run is given to another device.
@@ -243,9 +243,9 @@ def _find_reads(
     for part, sources in enumerate(source_bytes):
         device = placement[part]
         remote = [source for source in sources if placement[source] != device]
-        # Operations that no device of the pair holds run on the plain CPU, beside the D devices.
-        is_beside = max(placement[[part, *sources]]) >= compute_s.shape[1]
-        if not remote or is_beside or math.isnan(compute_s[part, device]):
+        # Operations that no device of the pair holds run on the plain CPU, device D.
+        is_on_reference = max(placement[[part, *sources]]) >= compute_s.shape[1]
+        if not remote or is_on_reference or math.isnan(compute_s[part, device]):
             continue
         earlier = [i for i in range(part) if placement[i] == device]
         free_s = ends_s[:, earlier].max(axis=1, initial=0.0)

@@ -65,7 +65,7 @@ _MOVEMENT = (
 _INTERPOLATION = {"nearest": 0, "linear": 8, "linear_onnx": 8, "cubic": 32}
 
 # Matrices that a recurrent cell multiplies with its input and its state; FLOPs of a hidden unit
-# besides these products: biases, activations and the update of the state.
+# without these products: biases, activations and the update of the state.
 _RECURRENT = {
     **dict.fromkeys(("LSTMCell", "LSTMSequence"), (4, 26)),
     **dict.fromkeys(("GRUCell", "GRUSequence"), (3, 20)),

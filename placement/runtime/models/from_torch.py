@@ -77,7 +77,7 @@ def convert(model: Any, example_inputs: Any | None) -> ov.Model:
 
 
 def _convert_program(program: Any) -> ov.Model:
-    """Converts an exported program, with the shapes of its own examples.
+    """Converts an exported program, with the shapes of its examples.
 
     Without examples its dynamic dimensions stay dynamic.
     """

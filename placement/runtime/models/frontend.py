@@ -28,7 +28,7 @@ _FORMATS = {
     ".pb": "a frozen TensorFlow graph",
 }
 
-_SAVED_MODEL = "saved_model.pb"  # in a folder, with its variables beside it
+_SAVED_MODEL = "saved_model.pb"  # in a folder with its variables
 
 # The key of the mark ov::pass::DisableConstantFolding in an operation's runtime information.
 NO_FOLDING = "DisableConstantFolding_0"
@@ -65,7 +65,7 @@ def load(path: str) -> ov.Model:
     """Reads a model from a file, whose suffix gives its format, or from a SavedModel folder.
 
     Args:
-      path: an .xml file (with its .bin beside it), an .onnx, .tflite or .pb file, or the folder of
+      path: an .xml file (with its .bin), an .onnx, .tflite or .pb file, or the folder of
         a TensorFlow SavedModel.
 
     Raises:
@@ -408,7 +408,7 @@ def _draw_input(port: ov.Output, generator: np.random.Generator, draw_floats: _D
     if ov.Type(dtype) != element_type:
         raise UserError(
             f"input {input_names(port.get_node())[0]!r} has type {element_type.get_type_name()}, "
-            "which NumPy lacks; give the model float32 or integer inputs when exporting it"
+            "which NumPy lacks; export the model with float32 or integer inputs"
         )
     # Collect the ranges that the readers accept. Operations that keep values, such as reshapes, are
     # followed to their own readers; not recursively, because they can form chains of thousands.

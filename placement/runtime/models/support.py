@@ -1,7 +1,7 @@
 """The operations that a device cannot run, and why.
 
 OpenVINO's `query_model` says which operations a device runs, but gives no reason. So each other
-operation is compiled on the device as a model of its own, and the reason is OpenVINO's error.
+operation is compiled on the device as a separate model, and the reason is OpenVINO's error.
 """
 
 from collections.abc import Iterable

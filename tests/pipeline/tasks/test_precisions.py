@@ -21,7 +21,7 @@ needs_bf16 = pytest.mark.skipif(
 
 
 @needs_bf16
-def test_wrong_bf16_is_placed_and_deployed(tmp_path):
+def test_wrong_bf16_is_placed(tmp_path):
     file = tmp_path / "offset.xml"
     ov.save_model(small.offset(), file, compress_to_fp16=False)
     flags = [f"--config.graph={file}", _ON, *_SERIAL, *_FLAGS]

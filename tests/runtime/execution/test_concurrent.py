@@ -156,7 +156,7 @@ def test_too_many_threads_fail():
     assert isinstance(outcomes[0], Measurement), outcomes
     assert isinstance(outcomes[1], Failure), outcomes
     assert outcomes[1].stage == "threads"
-    assert "besides those of the devices" in outcomes[1].cause
+    assert "other threads compute at once" in outcomes[1].cause
 
 
 def test_variables_carry_over():

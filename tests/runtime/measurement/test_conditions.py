@@ -20,7 +20,7 @@ def work(seconds: float) -> None:
 
 
 @pytest.mark.alone
-def test_another_process_on_the_same_core_is_found():
+def test_other_work_is_found():
     allowed = os.sched_getaffinity(0)
     core = {min(allowed)}
     os.sched_setaffinity(0, core)
@@ -38,7 +38,7 @@ def test_another_process_on_the_same_core_is_found():
 
 
 @pytest.mark.alone
-def test_a_measurement_beside_busy_loops_says_so():
+def test_busy_machines_are_reported():
     model = small.convolutions()
     whole = Candidate(None, (devices.reference_device(),))
     found = Conditions()
@@ -53,7 +53,7 @@ def test_a_measurement_beside_busy_loops_says_so():
 
 
 @pytest.mark.alone
-def test_own_work_is_no_other_work():
+def test_own_work_does_not_count():
     clock = WorkClock([os.getpid()])
     ran, began = time.process_time(), time.monotonic()
     work(0.5)
@@ -62,7 +62,7 @@ def test_own_work_is_no_other_work():
     assert found.other_work_s <= CORES * seconds - (time.process_time() - ran) + 0.1
 
 
-def test_too_short_a_look_and_an_unknown_process_tell_nothing():
+def test_short_looks_tell_nothing():
     assert not Conditions(0.1, 0.2, 0.2).describe_disturbances()
     assert (
         Conditions(1.0, 0.4, 2.0).describe_disturbances()
@@ -72,7 +72,7 @@ def test_too_short_a_look_and_an_unknown_process_tell_nothing():
     assert gone.conditions().cores_s == 0
 
 
-def test_intervals_are_told_where_they_are_wide():
+def test_wide_intervals_are_reported():
     assert conditions.median_width([]) == 1.0
     assert conditions.median_width([(1.0, 1.2), (2.0, 5.0), (1.0, 3.0)]) == 2.5
     assert not Conditions(interval_width=1.2).describe_disturbances()

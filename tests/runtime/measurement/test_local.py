@@ -97,7 +97,7 @@ def test_worker_starts_without_jax():
     assert found.stdout.strip() == "set()"
 
 
-def test_placements_are_compared_with_the_first(measurer, model):
+def test_placements_are_compared(measurer, model):
     mixed = on(model, A, conv_2=B, relu_2=B)
     outcomes = measurer.ask(
         Measure(
@@ -133,7 +133,7 @@ def test_chunks_have_every_baseline(model, monkeypatch):
     assert outcomes[0].ratios[0] == outcomes[1].ratios[1] == (1.0, 1.0, 1.0, 6)
 
 
-def test_more_rounds_while_time_is_left(measurer, model):
+def test_more_time_means_more_rounds(measurer, model):
     (outcome,) = measurer.ask(Measure([on(model, A)], min_rounds=6, time_limit_s=0.2))
     assert outcome.latency.n > 6
 
@@ -323,9 +323,7 @@ def test_compile_time_leaves_the_first(model, measurer):
     assert all(isinstance(outcome, Measurement) for outcome in timed), timed
 
 
-def test_a_placement_that_had_no_time_is_measured_when_it_is_asked_for_again(
-    measurer, model, monkeypatch
-):
+def test_placements_without_time_are_repeated(measurer, model, monkeypatch):
     monkeypatch.setattr(evaluate, "_MIN_COMPILE_S", 0.0)
     names = list(small.everywhere(model, A))
     placement = np.ones((1, len(names)), np.int32)

@@ -159,7 +159,7 @@ class Broken:
         ("u8", np.array([-1]), "contains -1; pass uint8, from 0 to 255"),
     ],
 )
-def test_values_of_other_types_are_refused(element_type, value, said):
+def test_other_types_are_refused(element_type, value, said):
     with pytest.raises(UserError, match=r"^input 'x' ") as caught:
         inputs.convert(value, getattr(ov.Type, element_type), "input 'x'")
     assert said in str(caught.value)
@@ -179,7 +179,7 @@ def test_values_of_other_types_are_refused(element_type, value, said):
         np.array(["ä".encode(), b""], object),
     ],
 )
-def test_all_kinds_of_strings_are_inputs(value):
+def test_all_strings_are_inputs(value):
     tensor = ov.Tensor(inputs.convert(value, ov.Type.string, "input 'x'"))
     assert tensor.str_data.tolist() == ["ä", ""]
 
@@ -204,7 +204,7 @@ def test_other_files_are_refused(tmp_path, content):
     "BF16" not in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"),
     reason="needs a processor that computes in bf16",
 )
-def test_outputs_are_checked_on_all_inputs():
+def test_all_inputs_are_checked():
     model = small.rounded()
     (device,) = devices.resolve("host:bf16")
     for values, right in (("-99..99", True), ("0..1", False)):
@@ -223,7 +223,7 @@ def test_outputs_are_checked_on_all_inputs():
     assert found.stage == "wrong output"
 
 
-def test_inputs_and_errors_are_in_keys():
+def test_keys_contain_inputs_and_errors():
     model = small.diamond()
     given = [inputs.load_inputs(model, max_error=limit) for limit in (0.0, 0.25, 0.5)]
     given.append(inputs.load_inputs(model, values="0..1"))

@@ -23,8 +23,8 @@ CHAIN_OPS = 9
 
 _CONVOLUTIONS = ("Convolution", "GroupConvolution", "ConvolutionBackpropData")
 _MAX_MODEL_SHAPES = 6
-# Bytes of tensors that are transferred besides the model's own, which may all be tiny. The cost of
-# a byte shows from 64 KiB on. The first two sizes are the most informative ones.
+# Bytes of further tensors that are transferred, because the model's may all be tiny. The cost of a
+# byte shows from 64 KiB on. The first two sizes are the most informative ones.
 _SIZES_BYTES = (2**12, 2**20, 2**16)
 _MIN_ROUNDS, _MAX_ROUNDS = 3, 12
 _CHANNELS = 16

@@ -26,7 +26,7 @@ _THREAD_SLACK = 1.25  # tolerated multiple of the number of threads asked for
 _THREAD_TRIES = 3
 _STREAM_INFERENCES = 5  # per request of a stream
 _OVERLAP_INFERENCES = 5  # the median overlap of these counts
-_NO_TIME = "no time was left to compile its submodels; give a longer time limit"
+_NO_TIME = "no time was left to compile its submodels; set a longer time limit"
 
 
 class _Runner(NamedTuple):
@@ -188,8 +188,8 @@ class Trials:
             counts.append(threads.count_active_threads(unbound_shares))
             if counts[-1] <= limit:
                 return threads.count_active_threads(shares.values())
-        besides = " besides those of the devices" if bound_threads else ""
-        cause = f"{min(counts):.2f} threads compute at once{besides}; the limit is {limit:g}"
+        other = "other " if bound_threads else ""
+        cause = f"{min(counts):.2f} {other}threads compute at once; the limit is {limit:g}"
         raise FailedError("threads", cause)
 
     def _find_bound_threads(self, executor: Executor) -> set[str]:

@@ -28,7 +28,7 @@ def few_rounds(monkeypatch):
 
 
 @pytest.mark.alone
-def test_handing_over_is_measured_at_several_sizes():
+def test_transfers_have_several_sizes():
     found = measured(small.convolutions(channels=32, size=28))
     assert found.pair == (0, 1)
     assert {2.0**12, 2.0**16, 2.0**20} < set(found.num_bytes)  # and those of the model's tensors
@@ -44,7 +44,7 @@ def test_tiny_tensors_set_no_bandwidth():
     assert 1e-6 < found.latency_s + found.s_per_byte * 2**20 < 0.1  # at 0.6 MB/s it took 2 s
 
 
-def test_chains_have_the_models_shapes_and_some_of_known_sizes():
+def test_chains_have_shapes_of_models():
     images = chains.chain_shapes(small.convolutions())
     assert {len(shape) for shape in images} == {4}
     assert (1, 16, 14, 14) in images

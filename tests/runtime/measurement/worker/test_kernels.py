@@ -10,7 +10,7 @@ from tests.runtime import small
 HOST = devices.resolve("host")
 
 
-def test_nodes_without_names_count_for_their_reader():
+def test_unnamed_nodes_join_their_reader():
     node = kernels.Node
     model = small.convolutions(length=2)
     nodes = [
@@ -27,7 +27,7 @@ def test_nodes_without_names_count_for_their_reader():
     assert ("conv_1", "relu_1") not in without
 
 
-def test_what_no_kernel_names_joins_its_only_reader():
+def test_unnamed_operations_join_their_reader():
     # A product with a bias runs under the name of the addition.
     ops = ov.opset13
     source = ops.parameter([64, 64], np.float32, name="x")

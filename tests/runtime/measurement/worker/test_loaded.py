@@ -104,7 +104,7 @@ def unrolled() -> ov.Model:
 
 
 @pytest.mark.parametrize("seed", [0, 7])
-def test_random_outputs_are_refused_by_name(tmp_path, seed):
+def test_random_outputs_are_named(tmp_path, seed):
     message = refusal(noisy(seed), tmp_path)
     assert "differ in the outputs 'noisy', because of RandomUniform 'noise'" in message
 

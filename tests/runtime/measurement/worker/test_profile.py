@@ -34,7 +34,7 @@ def measurer(model):
 
 
 @pytest.mark.alone
-def test_kernels_have_the_operations_they_fuse_and_sum_to_the_latency(measurer):
+def test_kernels_have_fused_operations(measurer):
     profiles = measurer.ask(Profile(measurer.devices, seconds=0.3))
     assert [found.device for found in profiles] == [device.label for device in HOST]
     for found in profiles:
@@ -47,7 +47,7 @@ def test_kernels_have_the_operations_they_fuse_and_sum_to_the_latency(measurer):
         assert 0.1 < sum(seconds for _, seconds in found.kernels) / found.latency_s < 10
 
 
-def test_a_device_that_cannot_hold_the_model_is_profiled_in_parts(model):
+def test_small_devices_are_profiled_in_parts(model):
     core = devices.open_core(HOST)
     whole = HOST[1]
     num_bytes = sum(
@@ -77,7 +77,7 @@ def test_a_device_that_cannot_hold_the_model_is_profiled_in_parts(model):
     assert len(samples_s) == profile.MIN_ROUNDS
 
 
-def test_what_a_device_does_not_support_runs_on_the_cpu_and_is_left_out(model, monkeypatch):
+def test_unsupported_operations_are_left_out(model, monkeypatch):
     core = devices.open_core(HOST)
     monkeypatch.setattr(profile, "unsupported", lambda *_: frozenset({"conv_1", "relu_1"}))
     array = np.ones((1, 32, 28, 28), np.float32)
@@ -91,7 +91,7 @@ def test_what_a_device_does_not_support_runs_on_the_cpu_and_is_left_out(model, m
     assert found.latency_s == pytest.approx(sum(seconds for _, seconds in found.kernels))
 
 
-def test_the_cpu_is_not_asked_what_it_supports(model):
+def test_cpu_supports_everything(model):
     assert profile.unsupported(None, model, HOST[0]) == frozenset()
     core = devices.open_core(HOST)
     other = dataclasses.replace(HOST[0], name="GPU", host=False)
@@ -101,7 +101,7 @@ def test_the_cpu_is_not_asked_what_it_supports(model):
     assert "conv_0" in profile.unsupported(none, model, other)
 
 
-def test_where_time_is_over_costs_are_told_still_and_what_was_left_out(model):
+def test_short_limits_leave_rough_costs(model):
     with local.LocalMeasurer(model, HOST) as opened:
         profiles = opened.ask(Profile(opened.devices, seconds=5.0, limit_s=0.0))
         (transfer,) = opened.ask(Transfers(opened.devices, limit_s=0.0))
@@ -128,7 +128,7 @@ _STEP_S = 100.0  # longer than any inference takes, even on a busy machine
         (np.inf, np.inf, 8, 8),  # at most so many, however long
     ],
 )
-def test_a_profile_takes_as_long_as_it_may(monkeypatch, seconds, until_s, most, rounds):
+def test_profiles_end_in_time(monkeypatch, seconds, until_s, most, rounds):
     """By a clock on which every step takes as long as every other."""
     steps: list[None] = []
 
@@ -152,7 +152,7 @@ def test_a_profile_takes_as_long_as_it_may(monkeypatch, seconds, until_s, most, 
 
 
 @pytest.mark.alone
-def test_submodels_are_in_turn_and_take_about_what_the_inference_does():
+def test_times_of_submodels_sum_up():
     model = small.convolutions(channels=32, size=28, length=6)
     with local.LocalMeasurer(model, HOST) as measurer:
         split = Candidate(small.everywhere(model, A, conv_2=B, relu_2=B), HOST)
