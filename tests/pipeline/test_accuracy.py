@@ -173,7 +173,7 @@ class WrongDevices:
 
     def ask(self, request):
         wrong = [device.name in self._names for device in request.devices]
-        return [OutputCheck(0.5 if each else 0.0, 0.0, 1e-3) for each in wrong]
+        return [OutputCheck(0.5 if each else 0.0, 1e-3) for each in wrong]
 
 
 def gpu(name: str) -> devices.Device:

@@ -315,14 +315,3 @@ def _raise_first_error(requests: Sequence[InferRequest]) -> None:
         request.error = None
     if errors:
         raise errors[0]
-
-
-def compute_overlap(spans: Sequence[Span]) -> float:
-    """Returns the share of an inference during which at least two devices were computing."""
-    events = sorted(event for span in spans for event in ((span.begin_s, 1), (span.end_s, -1)))
-    overlap_s, num_running = 0.0, 0
-    for (begin_s, change), (end_s, _) in itertools.pairwise(events):
-        num_running += change
-        if num_running > 1:
-            overlap_s += end_s - begin_s
-    return overlap_s / max(events[-1][0] - events[0][0], 1e-12)

@@ -84,11 +84,7 @@ class Measurement(NamedTuple):
     latency: Interval  # seconds
     ratio: Interval  # latency over the first baseline's in the same round; nan if that failed
     submodels: int
-    overlap: float  # share of an inference during which several devices computed; 0 under HETERO
-    execution_devices: tuple[str, ...]
-    thread_share: float  # mean number of threads that were computing or waiting for a core
     output_error: float  # against the reference device, see `outputs.compare`
-    nan_share: float  # share of output values that are NaN here and on the reference device
     tolerance: float  # the largest accepted output_error
     compile_s: float
     ratios: tuple[Interval, ...] = ()  # to each of the baselines; the first is `ratio`

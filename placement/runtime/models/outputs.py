@@ -34,7 +34,6 @@ class OutputCheck(NamedTuple):
     """The largest differences of a device's outputs from the reference over all inputs."""
 
     error: float  # as in `Comparison`
-    nan_share: float  # as in `Comparison`
     tolerance: float  # the largest error that is accepted
 
     @property

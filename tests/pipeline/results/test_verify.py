@@ -52,11 +52,7 @@ class GivenOutcomes:
             latency=spread,
             ratio=spread,
             submodels=1,
-            overlap=0.0,
-            execution_devices=(device,),
-            thread_share=1.0,
             output_error=0.0,
-            nan_share=0.0,
             tolerance=1e-3,
             compile_s=0.1,
         )

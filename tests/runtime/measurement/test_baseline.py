@@ -26,7 +26,7 @@ class Timed:
             return Failure("infer", "it broke")
         ratios = tuple(Interval(*3 * (seconds / each,), 20) for each in baselines_s)
         latency = Interval(*3 * (seconds,), 20)
-        return Measurement(latency, ratios[0], 1, 0.0, (), 1.0, 0.0, 0.0, 1.0, 0.1, ratios)
+        return Measurement(latency, ratios[0], 1, 0.0, 1.0, 0.1, ratios)
 
 
 def measured(**latencies_s: float | None) -> baseline.Outcomes:

@@ -108,14 +108,10 @@ def test_placements_are_compared(measurer, model):
     assert all(isinstance(outcome, Measurement) for outcome in outcomes), outcomes
     assert outcomes[0].ratio == (1.0, 1.0, 1.0, 6)
     assert [outcome.submodels for outcome in outcomes] == [1, 1, 3, 1, 1]
-    assert outcomes[1].execution_devices == (B,)
-    assert set(outcomes[2].execution_devices) == {A, B}
     for outcome in outcomes:
         assert 0 < outcome.latency.low <= outcome.latency.median <= outcome.latency.high < 1
         assert outcome.ratio.n == outcome.latency.n == 6
-        assert 0 < outcome.thread_share <= 1.25
         assert outcome.output_error <= outcome.tolerance
-        assert outcome.nan_share == 0
         assert outcome.compile_s > 0
     assert outcomes[0].tolerance == outputs.TOLERANCES["f32"]
     assert outcomes[1].tolerance == outcomes[2].tolerance == outputs.TOLERANCES[HOST[1].precision]

@@ -14,7 +14,7 @@ import numpy as np
 from placement.runtime.devices import register_devices
 from placement.runtime.errors import FailedError, raise_if_exhausted, run_stage, summarise_error
 from placement.runtime.execution import threads
-from placement.runtime.execution.executor import Executor, compute_overlap
+from placement.runtime.execution.executor import Executor
 from placement.runtime.execution.stream import Stream
 from placement.runtime.measurement.request import TIME_LIMIT, Candidate, Rounds
 from placement.runtime.measurement.worker import inference
@@ -25,7 +25,6 @@ from placement.runtime.measurement.worker.loaded import CompileDeadlineError, Lo
 _THREAD_SLACK = 1.25  # tolerated multiple of the number of threads asked for
 _THREAD_TRIES = 3
 _STREAM_INFERENCES = 5  # per request of a stream
-_OVERLAP_INFERENCES = 5  # the median overlap of these counts
 _NO_TIME = "no time was left to compile its submodels; set a longer time limit"
 
 
@@ -86,9 +85,10 @@ class Trials:
         run_stage("compile", register_devices, self._loaded.core, candidate.devices)
         request: AnyRequest
         if candidate.segments is None:
-            request, facts = self._compile_hetero(index, candidate)
+            request, num_submodels = self._compile_hetero(index, candidate)
         else:
-            request, facts = self._compile_concurrent(index, candidate, deadline_s)
+            request = self._compile_concurrent(candidate, deadline_s)
+            num_submodels = len(request.split.parts)
         compile_s = time.perf_counter() - start_s
         self._heartbeat.set(index, "infer")
         used_devices = candidate.used_devices()
@@ -99,72 +99,49 @@ class Trials:
             raise
         if not check.is_correct:
             raise FailedError("wrong output", check.describe())
-        facts |= {
-            "thread_share": self._check_threads(index, candidate, request),
+        self._check_threads(index, candidate, request)
+        facts = {
+            "submodels": num_submodels,
             "output_error": check.error,
-            "nan_share": check.nan_share,
             "tolerance": check.tolerance,
             "compile_s": compile_s,
         }
         return _Runner(request, facts)
 
-    def _compile_hetero(
-        self, index: int, candidate: Candidate
-    ) -> tuple[AnyRequest, dict[str, Any]]:
-        """Compiles a candidate for OpenVINO alone, which runs submodels one after another."""
+    def _compile_hetero(self, index: int, candidate: Candidate) -> tuple[AnyRequest, int]:
+        """Compiles a candidate for OpenVINO alone; returns also the number of submodels."""
         compiled = run_stage(
             "compile", self._loaded.compiled, candidate.affinity, candidate.devices
         )
         self._heartbeat.set(index, "request")
         # Only HETERO has this property; without HETERO there is one submodel.
-        has_submodels = "HETERO_NUMBER_OF_SUBMODELS" in compiled.get_property(
-            "SUPPORTED_PROPERTIES"
-        )
-        facts = {
-            "submodels": (
-                int(compiled.get_property("HETERO_NUMBER_OF_SUBMODELS")) if has_submodels else 1
-            ),
-            "execution_devices": tuple(compiled.get_property("EXECUTION_DEVICES")),
-            "overlap": 0.0,
-        }
+        key, num_submodels = "HETERO_NUMBER_OF_SUBMODELS", 1
+        if key in compiled.get_property("SUPPORTED_PROPERTIES"):
+            num_submodels = int(compiled.get_property(key))
         create = (
             inference.create_stream if candidate.num_requests is None else inference.create_request
         )
-        return run_stage("request", create, compiled, self._loaded.inputs), facts
+        return run_stage("request", create, compiled, self._loaded.inputs), num_submodels
 
-    def _compile_concurrent(
-        self, index: int, candidate: Candidate, deadline_s: float
-    ) -> tuple[Executor, dict[str, Any]]:
+    def _compile_concurrent(self, candidate: Candidate, deadline_s: float) -> Executor:
         """Compiles a placement whose devices work at the same time."""
         assert candidate.segments is not None
         assert candidate.num_requests is not None
+        compile_executor = functools.partial(
+            self._loaded.executor,
+            candidate.segments,
+            candidate.devices,
+            num_requests=candidate.num_requests,
+            deadline_s=deadline_s,
+        )
         try:
-            executor = run_stage(
-                "compile",
-                functools.partial(
-                    self._loaded.executor,
-                    candidate.segments,
-                    candidate.devices,
-                    num_requests=candidate.num_requests,
-                    deadline_s=deadline_s,
-                ),
-            )
+            executor: Executor = run_stage("compile", compile_executor)
         except CompileDeadlineError as error:
             raise FailedError(TIME_LIMIT, _NO_TIME) from error
-        self._heartbeat.set(index, "infer")
-        overlaps = []
-        for _ in range(_OVERLAP_INFERENCES):
-            run_stage("infer", executor.infer)
-            overlaps.append(compute_overlap(executor.spans))
-        facts = {
-            "submodels": len(executor.split.parts),
-            "execution_devices": tuple(device.name for device in executor.devices),
-            "overlap": float(np.median(overlaps)),
-        }
-        return executor, facts
+        return executor
 
-    def _check_threads(self, index: int, candidate: Candidate, request: AnyRequest) -> float:
-        """Returns how many threads compute at once; fails a candidate that uses too many.
+    def _check_threads(self, index: int, candidate: Candidate, request: AnyRequest) -> None:
+        """Fails a candidate that computes on too many threads at once.
 
         OpenVINO may ignore the number of threads that it was given, and report it all the same:
         HETERO does with more than one submodel, unless EXCLUSIVE_ASYNC_REQUESTS is off. Such a
@@ -187,7 +164,7 @@ class Trials:
             unbound_shares = (s for thread, s in shares.items() if thread not in bound_threads)
             counts.append(threads.count_active_threads(unbound_shares))
             if counts[-1] <= limit:
-                return threads.count_active_threads(shares.values())
+                return
         other = "other " if bound_threads else ""
         cause = f"{min(counts):.2f} {other}threads compute at once; the limit is {limit:g}"
         raise FailedError("threads", cause)
