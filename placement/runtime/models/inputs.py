@@ -8,7 +8,7 @@ depends on the image.
 import hashlib
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,14 +34,6 @@ class Inputs(NamedTuple):
     max_error: float = 0.0  # the largest accepted output error; 0: that of `outputs.TOLERANCES`
 
 
-class _InputValue(NamedTuple):
-    """An entry of `input_values`."""
-
-    name: str
-    values: tuple[str, ...]  # one for all elements, or one for each; or the ends of a range
-    is_range: bool
-
-
 def load_inputs(
     model: ov.Model, *, seed: int = 0, values: str = "", file: str = "", max_error: float = 0.0
 ) -> Inputs:
@@ -63,20 +55,21 @@ def load_inputs(
       UserError: `values` is malformed or names no input; the file cannot be read or does not fit
         the model; or an input has a type that NumPy lacks.
     """
-    value_by_index = _parse_values(values, model)
+    value_texts = _parse_values(values, model)
     samples = [frontend.example_inputs(model, seed, kind) for kind in frontend.FLOATS]
     description = f"{len(samples)} draws of seed {seed}: floats {', '.join(frontend.FLOATS)}"
     if file:
-        samples = _read_samples(file, model, samples[0], value_by_index)
+        samples = _read_samples(file, model, samples[0], value_texts)
         description = f"{len(samples)} of {file}"
     generator = np.random.default_rng(seed)
     for arrays in samples:
-        for i, value in value_by_index.items():
-            arrays[i] = _make_array(arrays[i], value, generator)
-    if value_by_index:
+        for i, text in value_texts.items():
+            name = frontend.input_names(model.get_parameters()[i])[0]
+            arrays[i] = _make_array(arrays[i], name, text, generator)
+    if value_texts:
         description += f"; input_values {values.strip()}"
     key = ""
-    if file or value_by_index:
+    if file or value_texts:
         digest = hashlib.sha256()
         for arrays in samples:
             for array in arrays:
@@ -151,7 +144,7 @@ def _convert_strings(array: np.ndarray, subject: str) -> np.ndarray:
 
 
 def _read_samples(
-    file: str, model: ov.Model, examples: list[np.ndarray], values: Mapping[int, _InputValue]
+    file: str, model: ov.Model, examples: list[np.ndarray], values: Collection[int]
 ) -> list[list[np.ndarray]]:
     """Reads the samples in a file.
 
@@ -160,7 +153,7 @@ def _read_samples(
       model: the model whose inputs they are.
       examples: an array of the right shape and type for each input; these also stand for the inputs
         that the file lacks.
-      values: the inputs that the file may lack, by index.
+      values: indices of the inputs that the file may lack.
     """
     try:
         with np.load(file) as arrays:
@@ -203,12 +196,12 @@ def _read_samples(
     ]
 
 
-def _parse_values(text: str, model: ov.Model) -> dict[int, _InputValue]:
-    """Parses 'rate:16000;lengths:5,3' to {index of the input: value}."""
+def _parse_values(text: str, model: ov.Model) -> dict[int, str]:
+    """Parses 'rate:16000;lengths:5,3' to {index of the input: text of its value}."""
     parameters = model.get_parameters()
-    value_by_index: dict[int, _InputValue] = {}
+    value_texts: dict[int, str] = {}
     for entry in text.split(";") if text.strip() else ():
-        name, colon, listed = entry.strip().rpartition(":")
+        name, colon, value = entry.strip().rpartition(":")
         if not colon and len(parameters) > 1:
             raise UserError(
                 f"input_values has the malformed entry {entry.strip()!r}; write NAME:VALUE,... or "
@@ -217,41 +210,39 @@ def _parse_values(text: str, model: ov.Model) -> dict[int, _InputValue]:
                 "inputs='FILE.npz'"
             )
         index = frontend.find_input("input_values", name.strip(), parameters) if colon else 0
-        name = name.strip() or frontend.input_names(parameters[index])[0]
-        ends = _RANGE.fullmatch(listed.strip())
-        values = ends.groups() if ends else listed.split(",")
-        value_by_index[index] = _InputValue(name, tuple(v.strip() for v in values), bool(ends))
-    return value_by_index
+        value_texts[index] = value.strip()
+    return value_texts
 
 
 def _make_array(
-    example: np.ndarray, value: _InputValue, generator: np.random.Generator
+    example: np.ndarray, name: str, text: str, generator: np.random.Generator
 ) -> np.ndarray:
-    """Returns an array of the example's shape and type with the given values."""
-    shape, dtype = example.shape, example.dtype
+    """Returns an array of the example's shape and type with the values '5', '5,3' or '0..9'."""
+    shape, dtype, ends = example.shape, example.dtype, _RANGE.fullmatch(text)
+    texts = [part.strip() for part in (ends.groups() if ends else text.split(","))]
     try:
         if dtype.kind == "b":  # NumPy takes every text for True
-            array = np.array([_BOOLEANS[text.lower()] for text in value.values])
+            array = np.array([_BOOLEANS[value.lower()] for value in texts])
         else:
-            array = np.array(value.values).astype(dtype.type)
+            array = np.array(texts).astype(dtype.type)
     except (KeyError, ValueError, OverflowError) as error:
         raise UserError(
-            f"input_values gives {value.name!r} {','.join(value.values)!r}, not of its type "
-            f"{dtype}; set one value for all of its elements, one each, or LOW..HIGH"
+            f"input_values gives {name!r} {','.join(texts)!r}, not of its type {dtype}; set one "
+            "value for all of its elements, one each, or LOW..HIGH"
         ) from error
-    if value.is_range:
+    if ends:
         low, high = array
         if dtype.kind not in "fiu" or not low <= high:
             raise UserError(
-                f"input_values gives {value.name!r} the range {'..'.join(value.values)}; a range "
-                "is of numbers, the lower first, such as 0..255"
+                f"input_values gives {name!r} the range {text}; a range is of numbers, the lower "
+                "first, such as 0..255"
             )
         if dtype.kind == "f":
             return generator.uniform(low, high, shape).astype(dtype)
         return generator.integers(low, high, shape, endpoint=True).astype(dtype)
     if len(array) not in (1, example.size):
         raise UserError(
-            f"input_values gives {value.name!r} {len(array)} values, but its shape is "
-            f"{list(shape)}; set one for all, or {example.size}"
+            f"input_values gives {name!r} {len(array)} values, but its shape is {list(shape)}; "
+            f"set one for all, or {example.size}"
         )
     return array.reshape(shape) if len(array) == example.size else np.full_like(example, array[0])

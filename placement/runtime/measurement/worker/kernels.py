@@ -123,13 +123,3 @@ def attribute(model: ov.Model, nodes: list[Node], unsupported: frozenset[str]) -
         for names, kernel_s in zip(members, seconds, strict=True)
         if not unsupported.intersection(names)
     )
-
-
-def replace_zero_times(kernels: Kernels, latency_s: float) -> Kernels:
-    """Shares `latency_s` equally among the kernels if all of their times are zero.
-
-    The counters have whole microseconds, so that they may be zero for every kernel of a tiny model.
-    """
-    if any(seconds > 0 for _, seconds in kernels):
-        return kernels
-    return tuple((names, latency_s / len(kernels)) for names, _ in kernels)

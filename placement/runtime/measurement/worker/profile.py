@@ -100,7 +100,9 @@ class _ProfiledPart:
         else:
             samples_s = self.samples_s[WARM_UP_INFERENCES - 1 :] or self.samples_s[-1:] or [first_s]
             latency_s = float(np.median(samples_s))
-        attributed = kernels.replace_zero_times(attributed, latency_s)
+        # The counters have whole microseconds, and may all be zero for a tiny model.
+        if not any(kernel_s for _, kernel_s in attributed):
+            attributed = tuple((names, latency_s / len(attributed)) for names, _ in attributed)
         return RawProfile(latency_s, attributed, elsewhere)
 
     def _infer(self, request: ov.InferRequest) -> float:
