@@ -33,51 +33,6 @@ SMALLER_CODE = {
     **{"time_limit_s=5.0, measure_s=2.0": "time_limit_s=1.0, measure_s=0.2"},
 }
 
-<<<<<<< HEAD
-=======
-# Blocks that nothing can run, by their first line.
-NOT_RUN = {
-    "python -m experiments.main --config=hsdag --workdir=runs/many \\": "it is for several hosts",
-    "runtime: devices, clocks  |  the core: arrays in, arrays out            |  reporting: files": (
-        "a picture"
-    ),
-    "types -> graphs -> costs -> simulators -> instance -> analysis, policies, solvers -> "
-    "learning, search -> methods -> pipeline -> cli": "a formula",
-    "devices, errors -> models -> execution -> measurement -> deployment, cluster": "a formula",
-    "ray start --head --port=6379": "machines that a test has not",
-    "python -m experiments.main --config.graph=model.onnx --config.devices=precisions \\": (
-        "it is for processors with bf16"
-    ),
-    "python -m experiments.main --config=configs/quickstart.py --config.graph=model.onnx \\": (
-        "it is for machines with a GPU"
-    ),
-    "python -m experiments.main --config=configs/quickstart.py --config.graph=resnet50 \\": (
-        "it takes minutes; tests/pipeline/tasks/test_memory.py runs a smaller model"
-    ),
-    "python -m experiments.main --config=configs/quickstart.py --config.graph=two_stream \\": (
-        "it takes minutes; a test of pretraining runs a smaller model"
-    ),
-    "python -m experiments.main --config=configs/reproduce_hierarchical.py --task=compare \\": (
-        "it takes half an hour"
-    ),
-    "pip install -e '.[gpu]'": "it is for machines with a GPU",
-    "tensorboard --logdir=runs/watched/tensorboard": "TensorBoard is not installed",
-    'placement place model.onnx --input-shapes "images:1,3,224,224;ids:1,128"': "an example",
-    "host left out: lab3: processor Intel(R) Core(TM) Ultra 7 155H, not Intel(R) Core(TM) Ultra 7"
-    " 258V": "an example",
-    "python -m experiments.suite list": "tests of the command run it",
-    "python -m experiments.tables audit": "it takes hours; tests of the audit run a part",
-    "python -m experiments.examples.ppo": "tests of the examples run them",
-    "cd runs/mine/deploy": "a test of the loader compiles and runs it",
-    "refused on the devices here:": "an example",
-    "server_cpu: 0.181 of the peak, 367 us to launch": "held by a test of the benchmark",
-    "compute_s = launch_s + max(flops / flop_per_s[class], moved_bytes / bytes_per_s)": "a formula",
-}
-
-# What a page needs that no package brings: a function that tells what is missing, or None.
-NEEDS = {"docs/REPRODUCTION.md": scotch.describe_missing}
-
->>>>>>> e08fc80 (Pages and tests of reading models get shorter; fingerprints read each constant once)
 # These follow one another: the tutorial makes the model and the run that the others go on with.
 MEASURING = ("docs/TUTORIAL.md", "README.md", "docs/DEPLOY.md", "docs/EXPERIMENTS.md")
 
