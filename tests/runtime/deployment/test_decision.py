@@ -66,7 +66,7 @@ def test_wrong_outputs_are_refused(concurrent):
 
 def measurement(seconds: float, ratio: float = math.nan) -> Measurement:
     latency, ratios = Interval(*[seconds] * 3, 20), Interval(*[ratio] * 3, 20)
-    return Measurement(latency, ratios, 1, 0.0, 1, True, (A,), 1.0, 0.0, 0.0, 0.1, 0.0)
+    return Measurement(latency, ratios, 1, 0.0, 0.1, 0.0)
 
 
 def test_only_right_rows_are_deployable():
