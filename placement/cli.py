@@ -174,7 +174,7 @@ def _saved_settings(workdir: Path) -> dict[str, Any]:
 def _run(task: str, values: dict[str, Any] | None, workdir: Path | None, verbosity: int) -> None:
     """Runs a task of the pipeline; JAX and OpenVINO are imported here and not before."""
     keep_compiled()
-    with faults.exit_on_error(workdir):
+    with faults.exit_on_error(None):
         settings = None if values is None else Settings.from_mapping(values)
         if workdir is None:
             assert settings is not None, "a command without a model takes a run directory"
