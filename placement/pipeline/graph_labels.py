@@ -1,13 +1,11 @@
 """The identity of a graph, and a short label that distinguishes it from others.
 
-All paths of one file are the same graph; two files are two graphs, also with the same name. A
-graph's label is the last part of its path that distinguishes it from the other graphs.
+All paths of one file are the same graph; two files are two graphs, also with the same name.
 """
 
 import hashlib
 import os
 import re
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -55,23 +53,20 @@ def file(graph: str) -> Path | None:
 
 def shortest(graph: str) -> str:
     """Returns the label of a graph that stands alone; a file has its name without the suffix."""
-    return _candidates(graph)[0]
+    path = file(graph)
+    if path is None:
+        return graph
+    path = Path(os.path.abspath(path))  # not the target of a link, which may have any name
+    return path.name if path.is_dir() else path.stem
 
 
 def distinct(graphs: Sequence[str]) -> list[str]:
-    """Returns the shortest distinct labels of graphs with different identities."""
-    candidates = [_candidates(graph) for graph in graphs]
-    lengths = [0] * len(candidates)
-    while True:
-        labels = [c[n] for c, n in zip(candidates, lengths, strict=True)]
-        count = Counter(labels)
-        longer = [
-            n + (count[label] > 1 and n + 1 < len(c))
-            for label, c, n in zip(labels, candidates, lengths, strict=True)
-        ]
-        if longer == lengths:
-            return labels
-        lengths = longer
+    """Returns labels of graphs with different identities: the shortest, or else the identity."""
+    labels = [shortest(graph) for graph in graphs]
+    return [
+        label if labels.count(label) == 1 else identity(graph)
+        for label, graph in zip(labels, graphs, strict=True)
+    ]
 
 
 def _split_path(graph: str) -> tuple[Path | None, str]:
@@ -85,17 +80,3 @@ def _split_path(graph: str) -> tuple[Path | None, str]:
     path, options = split(graph)
     is_path = os.sep in path or os.path.splitext(path)[1] or os.path.isdir(path)
     return (Path(path), options) if is_path else (None, "")
-
-
-def _candidates(graph: str) -> list[str]:
-    """Lists names of a graph, from the shortest on; the last is its whole path."""
-    path, options = _split_path(graph)
-    if path is None:
-        return [graph]
-    path = Path(os.path.abspath(path))  # not the target of a link, which may have any name
-    stem = path.name if path.is_dir() else path.stem
-    names = [stem]
-    for n in range(1, len(path.parts)):
-        above = path.parts[-n:-1]
-        names += [str(Path(*above, last)) + options for last in (stem, path.name)]
-    return [*names, str(path) + options]

@@ -1,6 +1,5 @@
 """The command line: messages for users' mistakes, and whole runs on the real CPU plug-in."""
 
-import functools
 import json
 import os
 import signal
@@ -239,40 +238,6 @@ def test_compared_rows_have_seeds(tmp_path: Path) -> None:
     assert finished.stat().st_mtime_ns == before
 
 
-def test_learning_is_reported(tmp_path: Path) -> None:
-    """The methods have arguments, and run next to the partitioners.
-
-    Steps of every learned method: `tests/methods/`; `compare` with all: `tasks/test_compare.py`.
-    """
-    learned = "colocrl:num_samples=8,hidden_size=8", "placeto:rounds=2"
-    graph = "synthetic:family=layered,ops=12,seed=1"
-    flags = ["--task=compare", "--config.devices=roofline:cpu,gpu,gpu", f"--config.graph={graph}"]
-    flags += ["--config.objective=makespan", "--config.budget=80"]
-    flags += [f"--config.methods={','.join(learned)},lns,metis,kahip,min_cut"]
-    code, _, err = run(tmp_path, *flags)
-    assert code == 0, err
-    rows = {row["method"]: row for row in check_summary(tmp_path)["rows"]}
-    single_s = min(row["predicted_s"] for name, row in rows.items() if name.startswith("single:"))
-    for method in learned:
-        assert rows[method]["evaluations"] == 80
-        assert rows[method]["predicted_s"] <= single_s
-    report = (tmp_path / "report.md").read_text()
-    for method in (*learned, "lns", "metis", "kahip", "min_cut"):
-        assert f"| {method} " in report
-    _, _, section = report.partition("### How the learned methods learned")
-    section = section.partition("\n#")[0]
-    assert all(f"| {method} " in section for method in learned)
-    assert "lns" not in section
-    assert "<h3>How the learned methods learned</h3>" in (tmp_path / "report.html").read_text()
-    (tmp_path / "report.md").unlink()
-    code, _, err = run(tmp_path, "--task=report")
-    assert code == 0, err
-    assert (tmp_path / "report.md").read_text() == report
-    logs = (tmp_path / "cells").glob("*/*/metrics.jsonl")
-    logged = [json.loads(line) for path in logs for line in path.read_text().splitlines()]
-    assert {record["method"] for record in logged} == {*learned, "lns"}
-
-
 def test_workloads_are_placed_within_memory(tmp_path: Path) -> None:
     """Four operations of size 1 in a row; an accelerator holds two, and is ten times as fast."""
     node = {"supportedOnFpga": 1, "cpuLatency": 10.0, "fpgaLatency": 1.0, "size": 1.0}
@@ -379,25 +344,3 @@ def test_compiled_functions_are_dropped():
     assert double._cache_size() == 1
     limit_compiled(max_mappings=0)
     assert double._cache_size() == 0
-
-
-def keep_compiled_in(folder: str) -> None:
-    import jax
-
-    jax.config.update("jax_compilation_cache_dir", folder)
-
-
-def test_equal_sizes_compile_once(tmp_path: Path) -> None:
-    flags = ("--task=solve", "--config.graph=synthetic:family=layered,ops=24")
-    flags += ("--config.objective=max_load", "--config.devices=roofline:cpu,gpu")
-    flags += ("--config.methods=search", "--config.budget=2000")
-    folder = tmp_path / "compiled"
-    for seed in (0, 1):
-        code, _, err = run(
-            tmp_path / str(seed),
-            *(*flags, f"--config.seed={seed}"),
-            config="solvers",
-            broken=functools.partial(keep_compiled_in, str(folder)),
-        )
-        assert code == 0, err
-        assert len([*folder.glob("*advance*-cache")]) == 1

@@ -19,7 +19,6 @@ import pytest
 
 from placement.methods import learned
 from tests.experiments.command import run, start
-from tests.reporting import events
 
 ROOT = Path(__file__).parents[2]
 SQUEEZENET = Path(onnx.__file__).parent / "backend/test/data/light/light_squeezenet.onnx"
@@ -122,17 +121,6 @@ def test_killed_searches_continue(finished):
     assert row["evaluations"] == log(finished)[-1]["evaluations"]
     assert row["predicted_s"] == pytest.approx(log(finished)[-1]["best_s"])
     assert not unfinished(finished)  # what the kill left was cleared
-
-
-def test_killed_searches_repeat_no_point(finished):
-    (run_,) = (finished / "tensorboard").iterdir()
-    assert len(list(run_.iterdir())) == 3  # a file a session
-    points = events.scalars(run_, f"{log(finished)[0]['method']}/best_s")
-    steps = [step for step, _ in points]
-    assert steps == sorted(set(steps))
-    logged = {record["evaluations"]: record["best_s"] for record in log(finished)}
-    assert {step: logged[step] for step in steps} == dict(points)
-    assert steps[-1] == log(finished)[-1]["evaluations"]
 
 
 def limit_files(size: int) -> None:
