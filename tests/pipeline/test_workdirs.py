@@ -279,3 +279,6 @@ def test_unwritable_runs_are_printed(copy):
     assert "random" in out
     assert f"{copy} cannot be written to: no report or figure is written" in out
     assert {path: path.stat().st_mtime_ns for path in copy.rglob("*")} == before
+    code, _, err = run(copy, *FLAGS, broken=read_only)
+    assert code == 2
+    assert "cannot be written to: permission denied" in err
