@@ -9,8 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import openvino as ov
-
 from placement.errors import UserError
 from placement.pipeline import workdirs
 from placement.pipeline.console import progress
@@ -144,12 +142,7 @@ def _graph(model: Any, example_inputs: Any, file: Path) -> str:
     if isinstance(model, str | os.PathLike):
         return os.fspath(model)
     runs.prepare_workdir(file.parent)
-    if isinstance(model, ov.Model):  # its dynamic inputs stay dynamic
-        ov.save_model(frontend.name_operations(model), file, compress_to_fp16=False)
-        return str(file)
-    if not isinstance(model, from_python.Converted):
-        model = from_python.graph_from(model, example_inputs)
-    model.save(file)
+    from_python.save(model, example_inputs, file)
     return str(file)
 
 

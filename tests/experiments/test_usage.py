@@ -53,7 +53,7 @@ def test_help_quotes_docstrings():
         module = (Path(tasks_package.__file__).parent / f"{task}.py").read_text()
         (line,) = [line for line in text.splitlines() if line.startswith(f"  {task} ")]
         described = line.split(maxsplit=1)[1]
-        assert module.startswith(f'"""The `{task}` task: {described}.')
+        assert module.startswith(f'"""The `{task}` task: {described}')
 
 
 def test_no_arguments_print_help(tmp_path):

@@ -36,6 +36,15 @@ class Converted(NamedTuple):
         ov.save_model(self.model, file, compress_to_fp16=False)
 
 
+def save(model: Any, example_inputs: Any | None, file: Path) -> None:
+    """Saves what `graph_from` makes of a model, or an `openvino.Model` with its dynamic inputs."""
+    if isinstance(model, ov.Model):
+        ov.save_model(frontend.name_operations(model), file, compress_to_fp16=False)
+        return
+    converted = model if isinstance(model, Converted) else graph_from(model, example_inputs)
+    converted.save(file)
+
+
 def graph_from(
     model: Any, example_inputs: Any | None = None, *, input_shapes: str = ""
 ) -> Converted:
