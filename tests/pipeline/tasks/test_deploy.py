@@ -160,7 +160,7 @@ def test_the_faster_form_is_deployed(tmp_path, judge, form) -> None:
 
 
 @pytest.mark.parametrize("case", ["is faster", "alone is right"])
-def test_the_whole_cpu_may_be_deployed(tmp_path, judge, monkeypatch, case) -> None:
+def test_whole_cpu_may_be_deployed(tmp_path, judge, monkeypatch, case) -> None:
     if case == "is faster":
         judge(hetero=0.9, reference=0.5)
     else:
@@ -184,7 +184,7 @@ def test_the_whole_cpu_may_be_deployed(tmp_path, judge, monkeypatch, case) -> No
         assert net.compiled.get_property("EXECUTION_DEVICES") == ["CPU"]
 
 
-def test_a_placement_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+def test_unfit_placements_are_refused(tmp_path: Path) -> None:
     file = prepare(tmp_path, small.diamond(), left=B)
     with pytest.raises(UserError, match=r"no placement.json in .*elsewhere"):
         task.run(config(file), tmp_path / "elsewhere")
@@ -235,7 +235,7 @@ def end_after(num_moves: int) -> None:
 
 
 @pytest.mark.parametrize("num_moves", [0, 2, 5, NUM_FILES])
-def test_a_kill_leaves_a_valid_folder(tmp_path, num_moves):
+def test_kills_leave_valid_folders(tmp_path, num_moves):
     folder = tmp_path / "deploy"
     flags = ("--task=deploy", f"--config.graph={prepare(tmp_path, small.diamond())}")
     assert run(tmp_path, *flags, broken=functools.partial(end_after, num_moves))[0] == 9
@@ -306,7 +306,7 @@ def test_foreign_files_are_kept(tmp_path, quick):
     assert os.path.exists(os.devnull)
 
 
-def test_a_full_disk_is_one_line(tmp_path, quick, monkeypatch):
+def test_full_disk_is_one_line(tmp_path, quick, monkeypatch):
     file = prepare(tmp_path, small.diamond())
     task.run(config(file), tmp_path)
     before = {path.name: path.read_bytes() for path in (tmp_path / "deploy").iterdir()}
@@ -373,7 +373,7 @@ def test_readers_are_served_while_deploying(tmp_path, quick):
 
 
 @pytest.mark.parametrize("share", [1.0, 0.25])
-def test_nan_outputs_are_not_called_right(tmp_path, quick, capsys, share):
+def test_nan_outputs_are_reported(tmp_path, quick, capsys, share):
     weights = np.where(np.arange(8) < 8 * share, np.nan, 1).astype(np.float32)
     source = ops.parameter([4, 8], np.float32, name="x")
     scaled = ops.multiply(source, ops.constant(weights), name="scaled")
@@ -390,7 +390,7 @@ def test_nan_outputs_are_not_called_right(tmp_path, quick, capsys, share):
     assert f"- NaN: {message}" in (tmp_path / "deploy" / "deploy.md").read_text()
 
 
-def test_dynamic_models_are_placed_and_deployed(tmp_path: Path) -> None:
+def test_dynamic_models_are_deployed(tmp_path: Path) -> None:
     file = tmp_path / "dynamic.xml"
     ov.save_model(test_network.dynamic(), file, compress_to_fp16=False)
     flags = [f"--config.graph={file}", "--config.measure_s=0.1", "--config.input_shapes=x:4,8"]
