@@ -27,7 +27,8 @@ class Row(NamedTuple):
     method: str  # 'single:CPU', 'placement', 'placement, concurrent' or 'reference:' and a label
     form: str  # 'single', 'hetero', 'concurrent' or 'reference'
     device: Device | None  # that runs the whole model; None for the placement
-    outcome: Measurement | Failure
+    candidate: Candidate
+    outcome: Measurement | Failure | None = None  # None before it is measured
 
     @property
     def is_right(self) -> bool:
@@ -36,19 +37,19 @@ class Row(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """Returns the row as `summary.json` has it, with its form."""
-        measured, interval, status = None, None, "ok"
+        measured, ratio, status = None, None, "ok"
         if isinstance(self.outcome, Failure):
             status = f"{self.outcome.stage}: {self.outcome.cause}"
-        else:
-            measured, ratio = self.outcome, self.outcome.ratio
-            interval = None if math.isnan(ratio.median) else (ratio.low, ratio.high)
+        elif self.outcome is not None:
+            measured = self.outcome
+            ratio = None if math.isnan(measured.ratio.median) else measured.ratio
         return {
             "method": self.method,
             "form": self.form,
             "reference": self.form == REFERENCE,
             "measured_s": measured and measured.latency._asdict(),
-            "versus_best_single_device": interval and ratio.median,
-            "versus_interval": interval,
+            "versus_best_single_device": ratio and ratio.median,
+            "versus_interval": ratio and (ratio.low, ratio.high),
             "output_error": measured and measured.output_error,
             "tolerance": measured and measured.tolerance,
             "status": status,
@@ -73,39 +74,39 @@ def measure(placed: PlacementFile, measurer: Measurer, *, seconds: float) -> lis
     """
     singles, others, too_large = [], [], []
     for device in measurer.devices:
-        method = f"single:{device.name}"
+        row = Row(f"single:{device.name}", SINGLE, device, Candidate(None, (device,)))
         needed_bytes, capacity_bytes = placed.model_bytes.get(device.name), device.capacity_bytes
         if needed_bytes and capacity_bytes and needed_bytes > capacity_bytes:
             needs = f"needs {needed_bytes / 1e6:.1f} MB of {capacity_bytes / 1e6:.1f} MB"
-            too_large.append(Row(method, SINGLE, device, Failure("out of memory", needs)))
+            too_large.append(row._replace(outcome=Failure("out of memory", needs)))
         else:
-            singles.append((method, SINGLE, device, Candidate(None, (device,))))
+            singles.append(row)
     used = tuple(device for device in measurer.devices if device.name in placed.used_devices)
     if len(used) > 1:
-        others.append(("placement", HETERO, None, Candidate(placed.affinity, used)))
+        others.append(Row("placement", HETERO, None, Candidate(placed.affinity, used)))
         if placed.segments:  # the form that the placement was made for comes last
             candidate = Candidate(placed.affinity, used, placed.segments)
-            others.append(("placement, concurrent", CONCURRENT, None, candidate))
+            others.append(Row("placement, concurrent", CONCURRENT, None, candidate))
     num_forms = len(others)
     for device in devices.list_references(measurer.devices):
         candidate = Candidate(None, (device,))
-        others.append((f"reference:{device.label}", REFERENCE, device, candidate))
+        others.append(Row(f"reference:{device.label}", REFERENCE, device, candidate))
     measured = baseline.measure(
         measurer,
-        [candidate for *_, candidate in singles],
-        [candidate for *_, candidate in others],
+        [row.candidate for row in singles],
+        [row.candidate for row in others],
         min_rounds=MIN_ROUNDS,
         seconds=seconds,
     )
-    single_rows, rows = (
-        [Row(*way[:3], outcome) for way, outcome in zip(ways, outcomes, strict=True)]
-        for ways, outcomes in ((singles, measured.singles), (others, measured.candidates))
+    singles, others = (
+        [row._replace(outcome=outcome) for row, outcome in zip(rows, outcomes, strict=True)]
+        for rows, outcomes in ((singles, measured.singles), (others, measured.candidates))
     )
-    for form in rows[:num_forms][-1:]:
+    for form in others[:num_forms][-1:]:
         if not form.is_right:
             raise _refuse(placed, form)
-    single_rows.sort(key=lambda row: baseline.ratio_or_latency(row.outcome))
-    return [*single_rows, *too_large, *rows]
+    singles.sort(key=lambda row: baseline.ratio_or_latency(row.outcome))
+    return [*singles, *too_large, *others]
 
 
 def list_deployable(placed: PlacementFile, rows: Sequence[Row]) -> list[Row]:

@@ -24,7 +24,7 @@ from placement.reporting import runs
 from placement.runtime.deployment import artifact, decision, manifest
 from placement.runtime.deployment.manifest import CONCURRENT, HETERO, SINGLE
 from placement.runtime.execution import hetero
-from placement.runtime.measurement.request import Failure, Interval
+from placement.runtime.measurement.request import Candidate, Failure, Interval
 from placement.runtime.models import fingerprint, frontend
 from tests.experiments.command import run
 from tests.runtime import small
@@ -203,8 +203,8 @@ def unmeasured() -> None:
     """Replaces measuring by rows of a placement on a single device."""
 
     def rows(*_, **__):
-        outcome = measurement(1e-3, ratio=1.0)
-        return [decision.Row(f"single:{A}", SINGLE, HOST[0], outcome)]
+        candidate, outcome = Candidate(None, HOST[:1]), measurement(1e-3, ratio=1.0)
+        return [decision.Row(f"single:{A}", SINGLE, HOST[0], candidate, outcome)]
 
     decision.measure = rows
 

@@ -12,7 +12,7 @@ from placement.runtime.deployment.decision import REFERENCE, Row
 from placement.runtime.deployment.manifest import CONCURRENT, HETERO, SINGLE
 from placement.runtime.execution.split import Segment
 from placement.runtime.measurement import local
-from placement.runtime.measurement.request import Failure, Interval, Measurement
+from placement.runtime.measurement.request import Candidate, Failure, Interval, Measurement
 from tests.runtime import small
 from tests.runtime.deployment.folders import HOST, A, B
 
@@ -66,13 +66,17 @@ def test_wrong_outputs_are_refused(concurrent):
 
 def measurement(seconds: float, ratio: float = math.nan) -> Measurement:
     latency, ratios = Interval(*[seconds] * 3, 20), Interval(*[ratio] * 3, 20)
-    return Measurement(latency, ratios, 1, 0.0, 0.1, 0.0)
+    values = dict.fromkeys(Measurement._fields, 0.0) | {"tolerance": 0.1, "ratios": ()}
+    return Measurement(**values | {"latency": latency, "ratio": ratios})
 
 
 def test_only_right_rows_are_deployable():
     placed = make_placed(small.diamond(), left=B)
-    broken = [Row(f"single:{d.name}", SINGLE, d, Failure("infer", "it broke")) for d in HOST]
-    hetero = Row("placement", HETERO, None, measurement(1.0))
+    broken = [
+        Row(f"single:{d.name}", SINGLE, d, Candidate(None, (d,)), Failure("infer", "it broke"))
+        for d in HOST
+    ]
+    hetero = Row("placement", HETERO, None, Candidate({}, HOST), measurement(1.0))
     concurrent = hetero._replace(method="placement, concurrent", form=CONCURRENT)
     rows = [*broken, hetero, concurrent]
     assert decision.list_deployable(placed, rows) == [hetero, concurrent]
