@@ -1,6 +1,8 @@
 """The error for users' mistakes, as opposed to faults of the program."""
 
+import contextlib
 import importlib
+from collections.abc import Iterator
 from typing import Any
 
 
@@ -33,3 +35,18 @@ def import_extra(module: str, extra: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise UserError(missing_extra(module.partition(".")[0], extra)) from error
+
+
+@contextlib.contextmanager
+def parsing(subject: str = "") -> Iterator[None]:
+    """Turns a ValueError of a block that parses a user's data into a UserError about `subject`.
+
+    Raises:
+      UserError: the block raised a ValueError.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except ValueError as error:
+        raise UserError(f"{subject} {error}".strip()) from error

@@ -17,7 +17,7 @@ import openvino as ov
 from openvino import passes
 
 from placement import files
-from placement.errors import UserError
+from placement.errors import UserError, parsing
 from placement.runtime.errors import find_reason, raise_if_exhausted, silent_stderr
 from placement.runtime.models.operations import all_ops
 
@@ -303,6 +303,7 @@ def _is_plain(name: str) -> bool:
     return name == " ".join(name.split()) and name.isprintable() and not is_ended
 
 
+@parsing()
 def _parse_shapes(text: str, model: ov.Model) -> dict[int, list[int]]:
     """Parses `input_shapes`, as `prepare` takes it, to {index of the input: shape}."""
     parameters = model.get_parameters()
@@ -316,7 +317,7 @@ def _parse_shapes(text: str, model: ov.Model) -> dict[int, list[int]]:
             sizes_by_name = json.loads(text)
             files.check(sizes_by_name, _SHAPES_SCHEMA, "")
         except (ValueError, RecursionError) as error:
-            raise UserError(
+            raise ValueError(
                 f"input_shapes={setting!r} cannot be read as JSON: {error}; write shapes by name, "
                 'such as {"images": [1, 3, 224, 224]}'
             ) from error
@@ -327,7 +328,7 @@ def _parse_shapes(text: str, model: ov.Model) -> dict[int, list[int]]:
             name, colon, numbers = entry.rpartition(":")
             sizes = [size.strip() for size in numbers.split(",")]
             if not colon or not all(map(str.isdecimal, sizes)):
-                raise UserError(
+                raise ValueError(
                     f"input_shapes has the malformed entry {entry!r}; write NAME:SIZE,SIZE,... "
                     f"with ';' between inputs, such as {_example_flag(parameters)}"
                 )
@@ -347,7 +348,7 @@ def _parse_shapes(text: str, model: ov.Model) -> dict[int, list[int]]:
             example = _example_flag([parameters[index]])
             problem = f", which does not fit {allowed}; one that fits is {example}"
         if problem:
-            raise UserError(f"input_shapes gives {name!r} the shape {shape}{problem}")
+            raise ValueError(f"input_shapes gives {name!r} the shape {shape}{problem}")
         shapes[index] = shape
     return shapes
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import openvino as ov
 
-from placement.errors import UserError
+from placement.errors import parsing
 from placement.runtime.errors import find_reason
 from placement.runtime.models import frontend
 
@@ -34,6 +34,7 @@ class Inputs(NamedTuple):
     max_error: float = 0.0  # the largest accepted output error; 0: that of `outputs.TOLERANCES`
 
 
+@parsing()
 def load_inputs(
     model: ov.Model, *, seed: int = 0, values: str = "", file: str = "", max_error: float = 0.0
 ) -> Inputs:
@@ -91,54 +92,57 @@ def convert(value: Any, element_type: ov.Type, subject: str) -> np.ndarray:
     Raises:
       UserError: the value is not an array without a mask, or does not fit the type.
     """
+    with parsing(subject):
+        return _convert(value, element_type)
+
+
+def _convert(value: Any, element_type: ov.Type) -> np.ndarray:
     is_string = element_type == ov.Type.string
     dtype = np.dtype(str if is_string else element_type.to_dtype())
     valid = "strings" if is_string else dtype.name
     if isinstance(value, np.ma.MaskedArray):
-        raise UserError(f"{subject} is a masked array; pass an array of {valid} without a mask")
+        raise ValueError(f"is a masked array; pass an array of {valid} without a mask")
     try:
         array = np.asarray(value)
     except Exception as error:  # code of the value's class runs, which may raise anything
         reason = find_reason(error, type(error).__name__)
-        raise UserError(
-            f"{subject} is not an array ({reason}); pass an array of {valid}"
-        ) from error
+        raise ValueError(f"is not an array ({reason}); pass an array of {valid}") from error
     if not array.size and not isinstance(value, np.ndarray):  # an empty list is float64
         array = array.astype(dtype)
     if is_string:
-        return _convert_strings(array, subject)
+        return _convert_strings(array)
     if array.dtype.kind in "iu" and dtype.kind in "iu":
         limits = np.iinfo(dtype)
         for number in (int(array.min()), int(array.max())) if array.size else ():
             if not limits.min <= number <= limits.max:
-                raise UserError(
-                    f"{subject} contains {number}; pass {valid}, from {limits.min} to {limits.max}"
+                raise ValueError(
+                    f"contains {number}; pass {valid}, from {limits.min} to {limits.max}"
                 )
     elif not np.can_cast(array.dtype, dtype, "same_kind"):
-        raise UserError(f"{subject} is {array.dtype}; pass an array of {valid}")
+        raise ValueError(f"is {array.dtype}; pass an array of {valid}")
     try:
         with np.errstate(over="raise"):
             # Not `ascontiguousarray`, which would give a scalar an axis.
             return np.asarray(array, dtype=dtype, order="C")
     except FloatingPointError as error:
         limit = np.finfo(dtype).max
-        raise UserError(f"{subject} has numbers beyond {limit}, the largest {valid}") from error
+        raise ValueError(f"has numbers beyond {limit}, the largest {valid}") from error
 
 
-def _convert_strings(array: np.ndarray, subject: str) -> np.ndarray:
+def _convert_strings(array: np.ndarray) -> np.ndarray:
     """Returns text as an array of str or bytes; OpenVINO crashes on other kinds of text."""
     if array.dtype.kind not in "US" or not array.dtype.isnative:
         items = array.ravel().tolist()
         kinds = [kind for kind in (str, bytes) if all(isinstance(item, kind) for item in items)]
         if not kinds:
-            raise UserError(f"{subject} is {array.dtype}; pass an array of strings")
+            raise ValueError(f"is {array.dtype}; pass an array of strings")
         array = np.array(items, kinds[0]).reshape(array.shape)
     try:
         if array.dtype.kind == "U":
             np.char.encode(array, "utf-8")
     except UnicodeEncodeError as error:
-        raise UserError(
-            f"{subject} contains {error.object!r}, which UTF-8 cannot encode; pass valid text"
+        raise ValueError(
+            f"contains {error.object!r}, which UTF-8 cannot encode; pass valid text"
         ) from error
     return np.asarray(array, order="C")
 
@@ -159,7 +163,7 @@ def _read_samples(
         with np.load(file) as arrays:
             array_by_name = {name: arrays[name] for name in arrays.files}
     except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
-        raise UserError(
+        raise ValueError(
             f"inputs={file!r} is not an .npz of arrays; write one with "
             "numpy.savez(FILE, NAME=array), with an array for each input"
         ) from error
@@ -170,7 +174,7 @@ def _read_samples(
         example = examples[i]
         input_samples = array[None] if array.shape == example.shape else array
         if input_samples.shape[1:] != example.shape or not len(input_samples):
-            raise UserError(
+            raise ValueError(
                 f"inputs={file!r} has {name!r} with the shape {list(array.shape)}; the model takes "
                 f"{list(example.shape)}, or samples of that"
             )
@@ -178,12 +182,12 @@ def _read_samples(
         stored[i] = convert(input_samples, element_type, f"inputs={file!r}: {name!r}")
     missing = [p for i, p in enumerate(parameters) if i not in stored and i not in values]
     if missing:
-        raise UserError(
+        raise ValueError(
             f"inputs={file!r} lacks {frontend.describe_inputs(missing)}; add their arrays to it"
         )
     counts = {len(array) for array in stored.values()} - {1}
     if len(counts) > 1:
-        raise UserError(
+        raise ValueError(
             f"inputs={file!r} has {' and '.join(map(str, sorted(counts)))} samples of different "
             "inputs; store as many of each, or one"
         )
@@ -203,7 +207,7 @@ def _parse_values(text: str, model: ov.Model) -> dict[int, str]:
     for entry in text.split(";") if text.strip() else ():
         name, colon, value = entry.strip().rpartition(":")
         if not colon and len(parameters) > 1:
-            raise UserError(
+            raise ValueError(
                 f"input_values has the malformed entry {entry.strip()!r}; write NAME:VALUE,... or "
                 f"NAME:LOW..HIGH with ';' between inputs; the model's are "
                 f"{frontend.describe_inputs(parameters)}; a file suits every name: "
@@ -226,14 +230,14 @@ def _make_array(
         else:
             array = np.array(texts).astype(dtype.type)
     except (KeyError, ValueError, OverflowError) as error:
-        raise UserError(
+        raise ValueError(
             f"input_values gives {name!r} {','.join(texts)!r}, not of its type {dtype}; set one "
             "value for all of its elements, one each, or LOW..HIGH"
         ) from error
     if ends:
         low, high = array
         if dtype.kind not in "fiu" or not low <= high:
-            raise UserError(
+            raise ValueError(
                 f"input_values gives {name!r} the range {text}; a range is of numbers, the lower "
                 "first, such as 0..255"
             )
@@ -241,7 +245,7 @@ def _make_array(
             return generator.uniform(low, high, shape).astype(dtype)
         return generator.integers(low, high, shape, endpoint=True).astype(dtype)
     if len(array) not in (1, example.size):
-        raise UserError(
+        raise ValueError(
             f"input_values gives {name!r} {len(array)} values, but its shape is {list(shape)}; "
             f"set one for all, or {example.size}"
         )
