@@ -122,7 +122,8 @@ def _lock(workdir: Path, display: progress.Display) -> filelock.BaseFileLock:
             raise OSError(error.errno, error.strerror, str(path)) from error
         display.warn(f"the file system of {workdir} has no locks: run one task at a time there")
         return lock
-    # A full disk does not affect the lock itself, and Windows refuses to write here.
-    with contextlib.suppress(OSError):
-        files.write_bytes(path, f"process {os.getpid()} on {platform.node()}".encode())
+    # Written in place, since the lock is on this file and not on its name. A full disk does not
+    # affect the lock itself, and Windows refuses to write here.
+    with contextlib.suppress(OSError), files.open_regular(path, "wb") as file:
+        file.write(f"process {os.getpid()} on {platform.node()}".encode())
     return lock
