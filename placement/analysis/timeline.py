@@ -5,7 +5,7 @@ Its last span ends at the objective's value, up to the rounding of float32:
 
 - `serial`: submodels one after another. A submodel has all operations that its device can run
   before another device must. Transfers and fusion losses come before it.
-- `makespan`: one span per operation, of a `placement.simulators.list_schedule.ListSchedule`.
+- `makespan`: one span per operation.
 - `max_load`: the schedule of one single request, as under `makespan`. In a stream the busiest
   device sets the pace, so no span ends at the objective's value.
 - `subgraph`: one span per accelerator, its communication included. The host is infinitely wide:
@@ -23,11 +23,11 @@ import numpy as np
 from placement.analysis import segments
 from placement.graphs import dag
 from placement.instance import Instance
-from placement.simulators import list_schedule as list_schedule_lib
-from placement.simulators import max_load
+from placement.simulators import list_schedule, makespan, max_load
 from placement.types import OpGraph, Span
 
 _loads = jax.jit(max_load.compute_loads)
+_times = jax.jit(makespan.compute_times)
 
 
 def predict(problem: Instance, placement: np.ndarray) -> tuple[Span, ...]:
@@ -67,7 +67,7 @@ def _serial(problem: Instance, placement: np.ndarray) -> list[Span]:
 
 def _submodels(graph: OpGraph, placement: np.ndarray) -> list[list[int]]:
     """Lists the submodels in the order in which they run; a device continues as long as it can."""
-    inputs, devices = list_schedule_lib.InputCounts(graph), placement.tolist()
+    inputs, devices = list_schedule.InputCounts(graph), placement.tolist()
     ready: dict[int, collections.deque[int]] = collections.defaultdict(collections.deque)
     for op in inputs.sources():
         ready[devices[op]].append(op)
@@ -112,16 +112,10 @@ def _serial_waits_s(problem: Instance, placement: np.ndarray, order: np.ndarray)
 
 
 def _makespan(problem: Instance, placement: np.ndarray) -> list[Span]:
-    list_schedule = list_schedule_lib.ListSchedule(
-        problem.graph, problem.costs.compute_s, problem.edge_delay_s
-    )
-    free_s, spans = [0.0] * len(problem.devices), []
-    for op in problem.priority_order.tolist():
-        device = int(placement[op])
-        start_s = max(list_schedule.arrival_s(op)[device], free_s[device])
-        free_s[device] = list_schedule.place(op, device, start_s)
-        spans.append(Span(device, (op,), start_s, free_s[device]))
-    return spans
+    columns = np.asarray(placement, np.int32)[:, None]
+    start_s, finish_s = (np.asarray(s)[:, 0] for s in _times(problem.makespan_tables, columns))
+    times = zip(placement.tolist(), start_s.tolist(), finish_s.tolist(), strict=True)
+    return [Span(device, (op,), start, finish) for op, (device, start, finish) in enumerate(times)]
 
 
 def _subgraph(problem: Instance, placement: np.ndarray) -> list[Span]:

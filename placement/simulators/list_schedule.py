@@ -5,11 +5,10 @@ The module has the parts that every list schedule of the project shares:
 - `Steps` unroll a graph into steps of equal shape, for `lax.scan` over compiled, batched schedules;
   `accumulate_inputs` is the part of a step that reads inputs. The simulators of `makespan` and
   `subgraph` and the learned scheduler are such scans.
-- `ListSchedule` builds one schedule on the host, operation by operation, and `InputCounts` finds
-  the operations that are ready, for list schedulers and for the timeline of a report.
+- `InputCounts` finds the operations that are ready, for list schedulers on the host and for the
+  timeline of a report.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -156,57 +155,6 @@ def accumulate_inputs(
     for value in inputs:
         total = combine(total, value)
     return total
-
-
-class ListSchedule:
-    """A list schedule that is built on the host, one operation at a time, in float64.
-
-    It consists of Python lists, whose elements are read faster than those of arrays.
-    """
-
-    def __init__(self, graph: OpGraph, compute_s: Array, edge_delay_s: np.ndarray):
-        """Begins without any operation.
-
-        Args:
-          graph: N operations, E edges.
-          compute_s: float [N, D].
-          edge_delay_s: float32 [E, D, D], see `Instance.edge_delay_s`.
-        """
-        self.compute_s: list[list[float]] = np.asarray(compute_s, np.float64).tolist()
-        self.finish_s = [0.0] * graph.num_ops
-        self.placed = [-1] * graph.num_ops  # the operations' devices; -1 until placed
-        self._num_devices = edge_delay_s.shape[-1]
-        starts, edges = dag.successors(graph.num_ops, graph.receivers, np.arange(graph.num_edges))
-        self._starts: list[int] = starts.tolist()
-        self._senders: list[int] = graph.senders[edges].tolist()
-        # Tensors have few sizes, so that most of the E tables [D, D] of delays are equal: each
-        # distinct one becomes a list once. Equal bytes are found faster than by `np.unique`.
-        delay_s = edge_delay_s[edges]
-        data, num_bytes = delay_s.tobytes(), delay_s.itemsize * math.prod(delay_s.shape[1:])
-        distinct: dict[bytes, list[list[float]]] = {}
-        self._delay_s: list[list[list[float]]] = []
-        for edge, begin in enumerate(range(0, len(data), num_bytes)):
-            key = data[begin : begin + num_bytes]
-            if key not in distinct:
-                distinct[key] = delay_s[edge].tolist()
-            self._delay_s.append(distinct[key])
-
-    def arrival_s(self, op: int) -> list[float]:
-        """Returns the time at which all inputs of an operation have arrived, for each device."""
-        arrival_s = [0.0] * self._num_devices
-        for edge in range(self._starts[op], self._starts[op + 1]):
-            sender = self._senders[edge]
-            finish_s = self.finish_s[sender]
-            for device, delay_s in enumerate(self._delay_s[edge][self.placed[sender]]):
-                if finish_s + delay_s > arrival_s[device]:
-                    arrival_s[device] = finish_s + delay_s
-        return arrival_s
-
-    def place(self, op: int, device: int, start_s: float) -> float:
-        """Runs an operation on a device from `start_s`; returns its finish time."""
-        self.placed[op] = device
-        self.finish_s[op] = start_s + self.compute_s[op][device]
-        return self.finish_s[op]
 
 
 class InputCounts:

@@ -22,10 +22,12 @@ fills no gaps, so the simulated latency may be lower or higher than that of the 
 """
 
 import heapq
+import math
 from bisect import bisect_right
 
 import numpy as np
 
+from placement.graphs import dag
 from placement.instance import Instance
 from placement.simulators import list_schedule, ranks
 from placement.solvers.limits import SearchLimits
@@ -127,22 +129,55 @@ class Assignment:
                 self._free_bytes[sharing_device] -= self._class_bytes[number]
 
 
-class PartialSchedule(list_schedule.ListSchedule):
-    """The schedule of the operations placed so far; `place` and `place_earliest` change it."""
+class PartialSchedule:
+    """The schedule of the operations placed so far; `place` and `place_earliest` extend it.
+
+    It is the one list schedule on the host: its operations fill gaps, and their devices are chosen
+    one at a time. It consists of Python lists, whose elements are read faster than those of arrays.
+    """
 
     def __init__(self, problem: Instance):
-        super().__init__(problem.graph, problem.costs.compute_s, problem.edge_delay_s)
-        self.assignment = Assignment(problem)
+        graph, edge_delay_s = problem.graph, problem.edge_delay_s
         compute_s = np.asarray(problem.costs.compute_s, np.float64)
+        self.assignment = Assignment(problem)
         shortest_s = np.where(compute_s > 0, compute_s, np.inf).min(axis=0)
         self.timelines = [Timeline(seconds) for seconds in shortest_s.tolist()]  # of the devices
+        self.compute_s: list[list[float]] = compute_s.tolist()
+        self.finish_s = [0.0] * graph.num_ops
+        self.placed = [-1] * graph.num_ops  # the operations' devices; -1 until placed
+        self._num_devices = edge_delay_s.shape[-1]
+        starts, edges = dag.successors(graph.num_ops, graph.receivers, np.arange(graph.num_edges))
+        self._starts: list[int] = starts.tolist()
+        self._senders: list[int] = graph.senders[edges].tolist()
+        # Tensors have few sizes, so that most of the E tables [D, D] of delays are equal: each
+        # distinct one becomes a list once. Equal bytes are found faster than by `np.unique`.
+        delay_s = edge_delay_s[edges]
+        data, num_bytes = delay_s.tobytes(), delay_s.itemsize * math.prod(delay_s.shape[1:])
+        distinct: dict[bytes, list[list[float]]] = {}
+        self._delay_s: list[list[list[float]]] = []
+        for edge, begin in enumerate(range(0, len(data), num_bytes)):
+            key = data[begin : begin + num_bytes]
+            if key not in distinct:
+                distinct[key] = delay_s[edge].tolist()
+            self._delay_s.append(distinct[key])
 
-    def place(self, op: int, device: int, start_s: float) -> float:
-        """Runs an operation on a device that is idle from `start_s`; returns its finish time."""
-        finish_s = super().place(op, device, start_s)
+    def arrival_s(self, op: int) -> list[float]:
+        """Returns the time at which all inputs of an operation have arrived, for each device."""
+        arrival_s = [0.0] * self._num_devices
+        for edge in range(self._starts[op], self._starts[op + 1]):
+            sender = self._senders[edge]
+            finish_s = self.finish_s[sender]
+            for device, delay_s in enumerate(self._delay_s[edge][self.placed[sender]]):
+                if finish_s + delay_s > arrival_s[device]:
+                    arrival_s[device] = finish_s + delay_s
+        return arrival_s
+
+    def place(self, op: int, device: int, start_s: float) -> None:
+        """Runs an operation on a device that is idle from `start_s`."""
+        self.placed[op] = device
+        self.finish_s[op] = finish_s = start_s + self.compute_s[op][device]
         self.assignment.assign(op, device)
         self.timelines[device].occupy(start_s, finish_s)
-        return finish_s
 
     def place_earliest(self, op: int, tail_s: list[float]) -> bool:
         """Places an operation, in a gap if possible, where its finish time plus `tail_s` is least.
