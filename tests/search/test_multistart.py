@@ -11,7 +11,7 @@ from placement.errors import UserError
 from placement.instance import Instance
 from placement.search import multistart
 from placement.simulators import OBJECTIVES
-from placement.solvers import base, starts
+from placement.solvers import starts
 from placement.solvers.limits import SearchLimits
 from placement.types import Solution, Status
 from tests import helpers
@@ -119,30 +119,27 @@ def test_small_problems_end_near_optimum(objective, monkeypatch):
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.usefixtures("unproven")
 def test_search_beats_its_starts(objective):
-    for problem, _ in problems(objective)[:3]:
-        search_s = solve(problem, budget=600).value_s
-        for name, solver in methods.METHODS.items():
-            if solver.find in starts.STARTS[objective]:
-                with contextlib.suppress(UserError):  # it is not for such a problem
-                    assert search_s <= methods.solve(problem, name, seed=1).value_s
+    problem, _ = problems(objective)[0]
+    search_s = solve(problem, budget=600).value_s
+    for name, solver in methods.METHODS.items():
+        if solver.find in starts.STARTS[objective]:
+            with contextlib.suppress(UserError):  # it is not for such a problem
+                assert search_s <= methods.solve(problem, name, seed=1).value_s
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.usefixtures("unproven")
-def test_reports_end_with_the_result(objective):
+def test_reports_end_with_the_result():
     reports: list[tuple[int, float, np.ndarray, dict[str, float]]] = []
-    problem = problems(objective)[0][0]
+    problem = problems("makespan")[0][0]
     solution = solve(problem, observe=lambda *step: reports.append(step))
     evaluations, best_s, rows, numbers = zip(*reports, strict=True)
     assert list(evaluations) == sorted(evaluations)
-    assert solution.status == "optimal" or evaluations[-1] == solution.evaluations <= BUDGET
+    assert evaluations[-1] == solution.evaluations <= BUDGET
     assert list(best_s) == sorted(best_s, reverse=True)
-    assert best_s[-1] == pytest.approx(solution.value_s, rel=base.ROUNDING)
-    if solution.status != "optimal":
-        numbers = [shares for shares in numbers if shares]  # starts have none
-        assert all(sum(shares.values()) == pytest.approx(1) for shares in numbers)
-        assert list(numbers[0]) == ["share_time", "share_ball", "share_group"]
-    assert problem.value_s(rows[-1]) == pytest.approx(best_s[-1], rel=base.ROUNDING)
+    assert problem.value_s(rows[-1]) == best_s[-1] == solution.value_s
+    numbers = [shares for shares in numbers if shares]  # starts have none
+    assert all(sum(shares.values()) == pytest.approx(1) for shares in numbers)
+    assert list(numbers[0]) == ["share_time", "share_ball", "share_group"]
 
 
 def test_proven_start_ends_search():
