@@ -81,7 +81,7 @@ def scotch(problem: Instance, *, gmap: Callable[[str], str], seed: int = 0) -> n
       seed: the seed of the shuffle.
 
     Raises:
-      UserError: as raised by `gmap` or `from_scotch`.
+      UserError: as raised by `gmap`.
     """
 
     def partition(graph: WeightedGraph, shares: np.ndarray, seed: int) -> np.ndarray:
@@ -138,7 +138,7 @@ def from_scotch(text: str, num_vertices: int, num_parts: int) -> np.ndarray:
     The output is the number of vertices, then a line for each: its number and its part.
 
     Raises:
-      UserError: the text does not map every vertex to a part.
+      RuntimeError: the text does not map every vertex to a part.
     """
     words = text.split()
     if all(word.isdecimal() for word in words) and len(words) == 2 * num_vertices + 1:

@@ -298,7 +298,7 @@ def test_scotch_text_formats():
 )
 def test_invalid_mappings_are_refused(text):
     with pytest.raises(
-        UserError, match="does not map each of 2 vertices to a part below 2"
+        RuntimeError, match="does not map each of 2 vertices to a part below 2"
     ) as error:
         partition.from_scotch(text, 2, 2)
     assert "\n" not in str(error.value)
