@@ -300,7 +300,7 @@ def test_mistakes_are_one_line():
         methods.solve(problem._replace(objective="makespan"), "graph_cut")
 
 
-def test_no_time_still_gives_a_placement():
+def test_no_time_gives_placement():
     problem = problems("serial")[1][0]
     solution = solve("annealing", problem, time_limit_s=0.0)
     assert solution.status == "time limit"

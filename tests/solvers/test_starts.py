@@ -10,7 +10,7 @@ from tests import helpers
 
 
 @pytest.mark.parametrize(("max_ops", "num_missing"), [(10_000, 0), (5, 2)])
-def test_large_graphs_leave_out_the_slow_methods(monkeypatch, max_ops, num_missing):
+def test_large_graphs_skip_slow_methods(monkeypatch, max_ops, num_missing):
     monkeypatch.setattr(starts, "_MAX_SLOW_OPS", max_ops)
     monkeypatch.setitem(starts.STARTS, "makespan", (human_expert.human_expert, *starts._SLOW))
     problem = helpers.random_problem()._replace(objective="makespan")

@@ -32,7 +32,7 @@ def test_total_load_is_shared():
     np.testing.assert_allclose(bound_s, 4.0, rtol=1e-6)
 
 
-def test_pigeonhole_of_five_on_two_devices():
+def test_pigeonhole_by_hand():
     heavy = counting.pigeonhole(np.array([[3.0, 3.0]] * 4 + [[2.5, 2.5], [0.1, 0.1]]))
     assert heavy.bound_s == 8.5  # three of the five share a device
     assert sorted(heavy.members.tolist()) == [0, 1, 2, 3, 4]

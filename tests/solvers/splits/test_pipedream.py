@@ -27,7 +27,7 @@ def test_balances_computing():
     assert (found.value_s, found.status) == (3, "finished")
 
 
-def test_crossings_overlap_in_the_plan_and_add_up_in_its_value():
+def test_plans_overlap_crossings():
     """Cutting before the last plans max(4, 3) = 4, where the load is 4 + 3; one device takes 5."""
     found = methods.solve(_chain([4, 1], [3]), "pipedream")
     assert len(set(found.placement.tolist())) == 2
@@ -35,7 +35,7 @@ def test_crossings_overlap_in_the_plan_and_add_up_in_its_value():
     assert methods.solve(_chain([4, 1], [3]), "ideals_dp").value_s == 5
 
 
-def test_does_not_cut_where_a_crossing_takes_longer_than_everything():
+def test_expensive_crossings_are_avoided():
     found = methods.solve(_chain([4, 1], [6]), "pipedream")
     assert len(set(found.placement.tolist())) == 1
 
