@@ -114,8 +114,10 @@ def _serial_waits_s(problem: Instance, placement: np.ndarray, order: np.ndarray)
 def _makespan(problem: Instance, placement: np.ndarray) -> list[Span]:
     columns = np.asarray(placement, np.int32)[:, None]
     start_s, finish_s = (np.asarray(s)[:, 0] for s in _times(problem.makespan_tables, columns))
-    times = zip(placement.tolist(), start_s.tolist(), finish_s.tolist(), strict=True)
-    return [Span(device, (op,), start, finish) for op, (device, start, finish) in enumerate(times)]
+    order = problem.priority_order.tolist()  # also of spans that start at the same time
+    return [
+        Span(int(placement[op]), (op,), float(start_s[op]), float(finish_s[op])) for op in order
+    ]
 
 
 def _subgraph(problem: Instance, placement: np.ndarray) -> list[Span]:
