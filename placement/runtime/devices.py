@@ -142,7 +142,7 @@ def resolve(spec: str) -> tuple[Device, ...]:
             if available_bytes is not None and limit_bytes > available_bytes:
                 raise UserError(
                     f"devices {spec!r} give {device.name} {limit_bytes} bytes of memory, but it "
-                    f"has {available_bytes}; give memory={available_bytes}B or less"
+                    f"has {available_bytes}; set memory={available_bytes}B or less"
                 )
             device = dataclasses.replace(device, capacity_bytes=limit_bytes)
         limited.append(device)
@@ -155,7 +155,7 @@ def _split_limits(spec: str) -> tuple[str, list[int | None]]:
     There is one limit for each entry of the list.
 
     Raises:
-      UserError: a limit is no size, or belongs to no single device.
+      UserError: a limit is not a size, or does not belong to a single device.
     """
     names, limits_bytes = [], list[int | None]()
     for entry in spec.strip().split(","):
@@ -163,7 +163,7 @@ def _split_limits(spec: str) -> tuple[str, list[int | None]]:
         if separator and name.strip() in ("", "auto", PRECISIONS):
             raise UserError(
                 f"the limit of memory {entry.strip()!r} in devices {spec!r} is not that of one "
-                "device; give it after a device's name or 'host', such as "
+                "device; write it after a device's name or 'host', such as "
                 "'CPU,GPU.0:memory=6GB' or 'host:memory=40MB'"
             )
         names.append(name)
@@ -194,9 +194,9 @@ def _resolve_names(spec: str, core: ov.Core) -> tuple[Device, ...]:
     names = available if spec == "auto" else [name.strip() for name in spec.split(",")]
     unknown_names = [name for name in names if name not in available]
     if unknown_names:
-        raise UserError(f"unknown device {unknown_names[0]!r} in {spec!r}; give {valid_specs}")
+        raise UserError(f"unknown device {unknown_names[0]!r} in {spec!r}; set {valid_specs}")
     if len(set(names)) < len(names):
-        raise UserError(f"devices {spec!r} name one device twice; give {valid_specs}, each once")
+        raise UserError(f"devices {spec!r} name one device twice; set {valid_specs}, each once")
     return tuple(_make_device(core, name) for name in names)
 
 
@@ -227,7 +227,7 @@ def replace_with_f32(devices: Sequence[Device], names: Collection[str]) -> tuple
 
 
 def list_references(devices: Iterable[Device]) -> tuple[Device, ...]:
-    """Returns the devices that a placement on `devices` is compared with, beside each of them.
+    """Returns the devices that a placement on `devices` is compared with, next to each of them.
 
     Host devices are parts of the CPU, so the whole CPU is a competitor: in f32, and in the other
     precisions of the host devices, but never in a coarser precision than theirs. Real devices
@@ -401,12 +401,12 @@ def _make_host_devices(precisions: Sequence[str], core: ov.Core) -> tuple[Device
     invalid = [precision for precision in precisions if precision not in valid]
     if invalid:
         raise UserError(
-            f"host devices cannot compute in {invalid[0]!r} here; give {' or '.join(valid)}"
+            f"host devices cannot compute in {invalid[0]!r} here; set {' or '.join(valid)}"
         )
     if len(precisions) > max(2, len(cores)):
         raise UserError(
-            f"{len(precisions)} host devices, but this process may use {len(cores)} cores; give "
-            "as many precisions as cores at most"
+            f"{len(precisions)} host devices, but this process may use {len(cores)} cores; set "
+            "at most as many precisions as cores"
         )
     note = "" if len(valid) > 1 else ", no bf16 here"
     devices = []
@@ -433,7 +433,7 @@ def _make_precisions(core: ov.Core) -> tuple[Device, ...]:
     if len(precisions) < 2:
         raise UserError(
             f"devices={PRECISIONS!r} place operations in f32 or bf16, but this processor computes "
-            "in f32 alone; give 'CPU'"
+            "in f32 alone; set devices='CPU'"
         )
     devices = []
     for precision, name in zip(precisions, _host_names(precisions), strict=True):

@@ -46,7 +46,7 @@ HAS_BF16 = "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 
 def test_precisions_are_the_whole_cpu():
     if not HAS_BF16:
-        with pytest.raises(UserError, match="computes in f32 alone; give 'CPU'"):
+        with pytest.raises(UserError, match="computes in f32 alone; set devices='CPU'"):
             devices.resolve("precisions")
         return
     found = devices.resolve("precisions")
@@ -93,7 +93,7 @@ def test_host_devices_in_given_precisions(spec, precisions, names):
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ("host:f64,f32", "cannot compute in 'f64'.*give f32"),
+        ("host:f64,f32", "cannot compute in 'f64'.*set f32"),
         ("host:", "cannot compute in ''"),
         ("host:f32,", "cannot compute in ''"),
         ("host:f16", "cannot compute in 'f16'"),
@@ -206,7 +206,7 @@ def test_memory_limits_follow_devices(spec, capacities):
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("auto:memory=1GB", "is not that of one device; give it after a device's name or 'host'"),
+        ("auto:memory=1GB", "is not that of one device; write it after a device's name or 'host'"),
         ("CPU:memory=6", "'6' in devices 'CPU:memory=6' is no size of a memory; give a number"),
         ("CPU:memory=1GB:memory=2GB", "'1GB:memory=2GB' in devices"),
         ("NPU.7:memory=1GB", "unknown device 'NPU.7'"),
@@ -241,7 +241,7 @@ def test_reported_memory_is_the_limit(monkeypatch, key):
     assert [d.capacity_bytes for d in devices.resolve("CPU,GPU")] == [None, 12_000_000_000]
     limited = devices.resolve("CPU,GPU:memory=6GB")
     assert [device.capacity_bytes for device in limited] == [None, 6_000_000_000]
-    with pytest.raises(UserError, match="but it has 12000000000; give memory=12000000000B or less"):
+    with pytest.raises(UserError, match="but it has 12000000000; set memory=12000000000B or less"):
         devices.resolve("CPU,GPU:memory=13GB")
 
 

@@ -99,11 +99,11 @@ class Executor(RequestGroup):
 
         Raises:
           ValueError: `count` is at most `num_requests`.
-          RuntimeError: OpenVINO or a device's thread failed.
+          RuntimeError: an inference failed.
         """
         if count <= self.num_requests:
             raise ValueError(
-                f"{count} requests fill {self.num_requests} at once just once; give more"
+                f"{count} requests fill {self.num_requests} at once just once; run more"
             )
         free_requests: queue.SimpleQueue[InferRequest] = queue.SimpleQueue()
         ends_s: list[float] = []
@@ -199,7 +199,7 @@ class InferRequest:
         """Runs the model on the inputs that are set, and waits for its outputs.
 
         Raises:
-          RuntimeError: OpenVINO or a device's thread failed.
+          RuntimeError: an inference failed.
         """
         has_ended = threading.Semaphore(0)
         self.start(next(self._request_numbers), has_ended.release)
@@ -217,15 +217,10 @@ class InferRequest:
         self._num_pending_predecessors = [len(parts) for parts in self._predecessors]
         self._num_pending_parts = len(self._split.parts)
         self.spans.clear()
-        self._workers.begin_inference(self.fail)
+        self._workers.begin_inference()
         for part, part_predecessors in enumerate(self._predecessors):
             if not part_predecessors:
                 self._submit(part)
-
-    def fail(self, error: RuntimeError) -> None:
-        """Ends the inference that is under way with the error of a device's thread."""
-        self.error = error
-        self._end_callback()
 
     def reset_state(self) -> None:
         """Sets every variable of the model to its initial value."""
@@ -278,7 +273,7 @@ class InferRequest:
         for ready_part in ready_parts:
             self._submit(ready_part)
         if has_ended:
-            self._workers.end_inference(self.fail)
+            self._workers.end_inference()
             self._end_callback()
 
     def _hand_over(self, sender: int, links: Sequence[_Link]) -> None:

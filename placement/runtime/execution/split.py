@@ -2,7 +2,7 @@
 
 HETERO runs its submodels one after another. Here each device's operations, in the order in which
 it is to run them, are cut into segments (`placement.analysis.segments` chooses the cuts). Each
-segment becomes a model of its own: it starts when all its inputs have arrived, and hands over all
+segment becomes a model: it starts when all its inputs have arrived, and hands over all
 its outputs when it ends. This module builds these models; `executor` runs them.
 """
 
@@ -211,7 +211,7 @@ def _build_submodel(
         _redirect_inputs(op, pinned_values if follows_layout else plain_values)
 
     # Compute each Concat on permuted axes. The plug-in itself keeps a Concat's channels last only
-    # beside a convolution, and otherwise transposes slowly if other parts hand over all its inputs.
+    # next to a convolution, and otherwise transposes slowly if other parts hand over all its inputs.
     # It removes pairs of transposes that undo each other.
     permuted_concats = {}
     for op in part_ops:

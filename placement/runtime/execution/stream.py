@@ -27,7 +27,7 @@ class RequestGroup:
         """Runs the first request alone, and waits for its outputs.
 
         Raises:
-          RuntimeError: OpenVINO or a device's thread failed.
+          RuntimeError: an inference failed.
         """
         self.requests[0].infer()
 

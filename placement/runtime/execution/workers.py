@@ -12,11 +12,9 @@ from collections.abc import Callable, Iterable
 from placement.errors import UserError
 from placement.runtime import processors
 from placement.runtime.devices import Device
-from placement.runtime.errors import summarise_error
 
 _STOP_PRIORITY = (float("inf"), -1)  # after every part of every request
 
-_FailureCallback = Callable[[RuntimeError], None]
 # Priority, sequence number, and the function to call; None ends the thread.
 _Job = tuple[tuple[float, int], int, Callable[[], None] | None]
 
@@ -27,51 +25,46 @@ class Workers:
     While an inference is under way, a thread that is bound to a core spins until its next part
     arrives: a sleeping core takes 50 us or more to wake, as long as a small part takes to run.
     Threads that share a core do not spin.
-
-    A thread whose job raises an error ends, and with it all inferences that are under way
-    (`begin_inference`). No new inference can begin until `close`.
     """
 
     def __init__(self) -> None:
         """Makes no threads; `start` starts them, and `close` ends them."""
-        self.thread_ids: dict[str, int] = {}  # device name -> the system's number of its thread
-        # The fields below have an entry for each device, by its name.
+        # All have an entry for each device, by its name.
         self._threads: dict[str, threading.Thread] = {}
         self._queues: dict[str, _JobQueue] = {}
         self._signals: dict[str, _SpinSignal] = {}  # of the threads that spin
         self._cores: dict[str, int] = {}  # of the threads that are bound
-        self._active_inferences: set[_FailureCallback] = set()
-        self._error: RuntimeError | None = None
-        self._lock = threading.Lock()  # guards _active_inferences and _error
+        self._num_active = 0  # inferences that are under way
+        self._lock = threading.Lock()  # guards _num_active
+
+    @property
+    def thread_ids(self) -> dict[str, int | None]:
+        """The system's number of each device's thread, by the device's name."""
+        return {name: thread.native_id for name, thread in self._threads.items()}
 
     def start(self, devices: Iterable[Device]) -> None:
         """Starts the threads of those devices that have none.
 
         Raises:
           UserError: a device has a core that this process may not use.
-          RuntimeError: the system provides no thread, or a thread has failed.
+          RuntimeError: the system provides no thread.
         """
         for device in devices:
             name, core = device.name, device.core
-            if name in self._queues:
+            if name in self._threads:
                 continue
             if core is not None and core not in processors.list_allowed_cores():
                 raise UserError(
                     f"{name} needs core {core}, which this process may not use; resolve the "
                     "devices in the process that runs them"
                 )
-            jobs, is_started = _JobQueue(), threading.Semaphore(0)
-            thread = threading.Thread(
-                target=self._work, args=(name, jobs, is_started), name=name, daemon=True
-            )
+            jobs = _JobQueue()
+            thread = threading.Thread(target=self._work, args=(name, jobs), name=name, daemon=True)
             thread.start()
-            is_started.acquire()
-            self._threads[name] = thread
-            if self._error is not None:
-                raise self._error
-            self._queues[name] = jobs
+            self._threads[name], self._queues[name] = thread, jobs
             if core is not None:
-                os.sched_setaffinity(self.thread_ids[name], {core})
+                assert thread.native_id is not None
+                os.sched_setaffinity(thread.native_id, {core})
                 sharing = [other for other in self._cores if self._cores[other] == core]
                 self._cores[name] = core
                 if not sharing:
@@ -82,30 +75,25 @@ class Workers:
     def submit(
         self, device: str, priority: tuple[float, int], job: Callable[[], None] | None
     ) -> None:
-        """Lets a device's thread call `job`, lower priorities first; None ends the thread."""
+        """Lets a device's thread call `job`, lower priorities first; None ends the thread.
+
+        A job must not raise.
+        """
         self._queues[device].add(priority, job)
         if (signal := self._signals.get(device)) is not None:
             signal.post()
 
-    def begin_inference(self, failure_callback: _FailureCallback) -> None:
-        """Registers an inference, so that threads spin and `failure_callback` hears of a failure.
-
-        Args:
-          failure_callback: called with the error of a thread that fails while the inference runs.
-
-        Raises:
-          RuntimeError: a thread has failed before.
-        """
+    def begin_inference(self) -> None:
+        """Counts an inference as under way, so that threads spin."""
         with self._lock:
-            if self._error is not None:
-                raise self._error
-            self._active_inferences.add(failure_callback)
+            self._num_active += 1
 
-    def end_inference(self, failure_callback: _FailureCallback) -> None:
-        """Ends the inference that `begin_inference` registered with the same function."""
+    def end_inference(self) -> None:
+        """Ends an inference that `begin_inference` has counted."""
         with self._lock:
-            self._active_inferences.discard(failure_callback)
-        self._wake_spinning_threads()
+            self._num_active -= 1
+        for signal in list(self._signals.values()):
+            signal.post()
 
     def stop(self) -> None:
         """Ends the threads once their queues are empty, and returns immediately.
@@ -120,40 +108,18 @@ class Workers:
         self.stop()
         for thread in self._threads.values():
             thread.join()
-        self.thread_ids.clear()
-        self._threads.clear()
-        self._queues.clear()
-        self._signals.clear()
-        self._cores.clear()
-        self._error = None
+        for entries in (self._threads, self._queues, self._signals, self._cores):
+            entries.clear()
 
-    def _wake_spinning_threads(self) -> None:
-        for signal in list(self._signals.values()):
-            signal.post()
-
-    def _work(self, name: str, jobs: "_JobQueue", is_started: threading.Semaphore) -> None:
-        """Runs the jobs of a thread, until one is None or fails."""
-        try:
-            self.thread_ids[name] = threading.get_native_id()
-            is_started.release()
-            while (job := self._next_job(name, jobs)) is not None:
-                job()
-                del job  # it refers to requests, which should be freed while the thread waits
-        except BaseException as error:  # raised where the callers wait
-            failure = RuntimeError(f"the thread of {name} has ended: {summarise_error(error)}")
-            failure.__cause__ = error
-            with self._lock:
-                self._error = self._error or failure
-                active_inferences = list(self._active_inferences)
-                self._active_inferences.clear()
-            self._wake_spinning_threads()
-            for failure_callback in active_inferences:
-                failure_callback(failure)
-            is_started.release()
+    def _work(self, name: str, jobs: "_JobQueue") -> None:
+        """Runs the jobs of a thread until one is None."""
+        while (job := self._next_job(name, jobs)) is not None:
+            job()
+            del job  # it refers to requests, which should be freed while the thread waits
 
     def _next_job(self, name: str, jobs: "_JobQueue") -> Callable[[], None] | None:
         """Returns the next job; waits for it spinning if an inference is under way."""
-        while self._active_inferences and (signal := self._signals.get(name)) is not None:
+        while self._num_active and (signal := self._signals.get(name)) is not None:
             with contextlib.suppress(queue.Empty):
                 return jobs.take(is_waiting=False)
             signal.wait()
