@@ -162,7 +162,7 @@ def _validate_affinity(model: ov.Model, affinity: Affinity, device_names: Sequen
     ]
     if missing_ops:
         raise UserError(
-            f"the placement has no device for {quote_names(missing_ops)}; name one for every operation"
+            f"the placement has no device for {quote_names(missing_ops)}; name one for each"
         )
     for group in colocation.colocated_groups(model):
         members = [name for i, name in enumerate(ops) if i in group and name in affinity]

@@ -211,8 +211,8 @@ def _build_submodel(
         _redirect_inputs(op, pinned_values if follows_layout else plain_values)
 
     # Compute each Concat on permuted axes. The plug-in itself keeps a Concat's channels last only
-    # next to a convolution, and otherwise transposes slowly if other parts hand over all its inputs.
-    # It removes pairs of transposes that undo each other.
+    # next to a convolution. Otherwise it transposes slowly if other parts hand over all inputs. It
+    # removes pairs of transposes that undo each other.
     permuted_concats = {}
     for op in part_ops:
         if op.get_type_name() != "Concat":
