@@ -207,7 +207,7 @@ def test_memory_limits_follow_devices(spec, capacities):
     ("spec", "message"),
     [
         ("auto:memory=1GB", "is not that of one device; write it after a device's name or 'host'"),
-        ("CPU:memory=6", "'6' in devices 'CPU:memory=6' is no size of a memory; give a number"),
+        ("CPU:memory=6", "'6' in devices 'CPU:memory=6' is not a size of a memory; set a number"),
         ("CPU:memory=1GB:memory=2GB", "'1GB:memory=2GB' in devices"),
         ("NPU.7:memory=1GB", "unknown device 'NPU.7'"),
     ],

@@ -114,7 +114,7 @@ def test_too_small_limits_are_infeasible(model_file, costs, tmp_path):
 def test_wrong_limits_are_one_line(model_file, tmp_path):
     code, _, err = run(tmp_path, *_flags(model_file, "host:memory=much"))
     assert code == 2
-    assert "'much' in devices 'host:memory=much' is no size of a memory; give a number" in err
+    assert "'much' in devices 'host:memory=much' is not a size of a memory; set a number" in err
     assert len(err.strip().splitlines()) == 1
 
 
