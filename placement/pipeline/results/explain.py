@@ -119,17 +119,7 @@ def _measured(
         length_s = intervals_s[:, :, 1].max(axis=1)
         times_s = intervals_s[np.argsort(length_s)[len(intervals_s) // 2]]
         method = f"measured: the inference of median length, of {len(intervals_s)}"
-    return details.Timeline(_spans(names, times_s, graph, assignment, placement), method)
-
-
-def _spans(
-    names: list[tuple[str, ...]],
-    times_s: np.ndarray,
-    graph: OpGraph,
-    assignment: np.ndarray,
-    placement: np.ndarray,
-) -> tuple[Span, ...]:
-    """Returns spans of coarse operations, each in the first part with one of its members."""
+    # Spans are of coarse operations, each in the first part with one of its members.
     number = {name: int(coarse) for name, coarse in zip(graph.op_names, assignment, strict=True)}
     assigned: set[int] = set()
     spans = []
@@ -139,4 +129,4 @@ def _spans(
         assigned.update(new)
         if new:
             spans.append(Span(int(placement[new[0]]), new, start_s, finish_s))
-    return tuple(spans)
+    return details.Timeline(tuple(spans), method)

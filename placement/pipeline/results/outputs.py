@@ -44,15 +44,15 @@ def environment(choice: cluster.Choice | None = None) -> dict[str, Any]:
     return machine | {"hosts": {"used": used, "hardware": hardware, "left_out": choice.left_out}}
 
 
-def provenance(
-    settings: Settings, target: target_lib.Target, conditions: dict[str, Any]
-) -> dict[str, Any]:
-    """Returns the files that say where results come from, by name.
+def write_provenance(
+    directory: Path, settings: Settings, target: target_lib.Target, conditions: dict[str, Any]
+) -> None:
+    """Writes the files that say where results come from, config.json and environment.json.
 
     `conditions` are those of measurements, see `placement.pipeline.target.open_target`.
     """
-    machine = environment(target.hosts) | conditions
-    return {"config.json": settings.to_dict(), _ENVIRONMENT: machine}
+    runs.write_json(directory / "config.json", settings.to_dict())
+    runs.write_json(directory / _ENVIRONMENT, environment(target.hosts) | conditions)
 
 
 def directory(workdir: Path, summary: dict[str, Any], display: progress.Display) -> Path:
@@ -83,30 +83,6 @@ def directory(workdir: Path, summary: dict[str, Any], display: progress.Display)
         f"{workdir} keeps the better results of before; those of this run are in {separate}"
     )
     return separate
-
-
-def write(directory: Path, contents: dict[str, Any]) -> None:
-    """Writes JSON files by name."""
-    for name, content in contents.items():
-        runs.write_json(directory / name, content)
-
-
-def origin(target: target_lib.Target, objective: str, seed: int) -> dict[str, Any]:
-    """Returns the origin of a placement, which its file has so that it can be repeated."""
-    graph = target.net.graph
-    present = {device.name: dataclasses.asdict(device) for device in target.present}
-    content: dict[str, Any] = {
-        "graph": {"name": graph.name, "num_ops": graph.num_ops, "num_edges": graph.num_edges},
-        "objective": objective,
-        "seed": seed,
-        "devices": {
-            name: present.get(name, {"label": label})
-            for name, label in zip(target.names, target.labels, strict=True)
-        },
-    }
-    if target.net.model is not None:  # deploy checks that it is still the same
-        content["model"] = fingerprint.compute_fingerprint(target.net.model)
-    return content
 
 
 def describe_memory(problem: Instance, placement: np.ndarray) -> dict[str, dict[str, float | None]]:
@@ -142,8 +118,18 @@ def write_placement(
     row = next(row for row in summary["rows"] if row["method"] == best.method)
     placed = best.placed_problem(problem)
     affinity = loading.map_ops_to_devices(placed, best.placements[0])
-    provenance = origin(target, summary["objective"], summary["seed"]) | {"row": row}
-    provenance["memory"] = describe_memory(placed.coarse, best.placements[0])
+    present = {device.name: dataclasses.asdict(device) for device in target.present}
+    provenance: dict[str, Any] = {
+        **{key: summary[key] for key in ("graph", "objective", "seed")},
+        "devices": {
+            name: present.get(name, {"label": label})
+            for name, label in zip(target.names, target.labels, strict=True)
+        },
+        "row": row,
+        "memory": describe_memory(placed.coarse, best.placements[0]),
+    }
+    if target.net.model is not None:  # deploy checks that it is still the same
+        provenance["model"] = fingerprint.compute_fingerprint(target.net.model)
     content: dict[str, Any] = {"method": row["method"], "placement": affinity}
     if "divisions" in summary:
         content["divisions"] = summary["divisions"]

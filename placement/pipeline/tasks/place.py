@@ -97,7 +97,7 @@ def run_methods(
     target, order = _prepare(settings, methods, extra, display)
     workdirs.claim(workdir, display, [settings.graph])
     if not (workdir / runs.SUMMARY).exists():
-        outputs.write(workdir, outputs.provenance(settings, target, {}))
+        outputs.write_provenance(workdir, settings, target, {})
     with target_lib.open_target(target, settings, workdir, display) as opened:
         target, costs, measurer, conditions = opened
         problem = loading.make_search_problem(target.net, costs, target.names, settings.objective)
@@ -165,9 +165,8 @@ def run_methods(
         affinity = loading.map_ops_to_devices(best.placed_problem(problem), best.placements[0])
         summary["divisions"] = [division.to_json(affinity) for division in target.divisions]
     directory = outputs.directory(workdir, summary, display)
-    outputs.write(
-        directory, outputs.provenance(settings, target, conditions) | {runs.SUMMARY: summary}
-    )
+    outputs.write_provenance(directory, settings, target, conditions)
+    runs.write_json(directory / runs.SUMMARY, summary)
     with fault_log.during("writing the placement"):
         outputs.write_placement(directory, summary, best, target, problem)
         explain.write(directory, explained, target)
