@@ -12,7 +12,7 @@ from tests import helpers
 
 
 def diamond(*, measured: bool = True) -> Details:
-    """op1 on the second device, beside op2 on the first; four operations of 1 to 4 ms."""
+    """op1 on the second device, and op2 on the first; four operations of 1 to 4 ms."""
     graph = helpers.diamond()
     spans = (
         Span(0, (0,), 0.0, 1e-3),

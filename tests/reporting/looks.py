@@ -29,7 +29,7 @@ def box(text):
 
 
 def words(figure):
-    """The texts of a figure's axes, beside those of ticks."""
+    """The texts of a figure's axes, without those of ticks."""
     return [text.get_text() for axes in figure.axes for text in axes.texts]
 
 

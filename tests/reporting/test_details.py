@@ -31,11 +31,11 @@ def _equal(one, other):
     return np.array_equal(one, other) if isinstance(one, np.ndarray) else one == other
 
 
-@pytest.mark.parametrize("told", [drawn.diamond(), drawn.diamond(measured=False), drawn.large(60)])
-def test_details_are_read_as_written(tmp_path, told):
+@pytest.mark.parametrize("data", [drawn.diamond(), drawn.diamond(measured=False), drawn.large(60)])
+def test_details_are_read_as_written(tmp_path, data):
     path = tmp_path / "details.json"
-    details.write(path, told)
-    assert _equal(details.read(path), told)
+    details.write(path, data)
+    assert _equal(details.read(path), data)
 
 
 def test_unsupported_operation_costs_null(tmp_path):

@@ -15,7 +15,7 @@ from placement.reporting import runs
 from placement.types import Solution, Status
 
 
-def test_write_json_converts_arrays_and_writes_null_for_what_is_no_number(tmp_path):
+def test_write_json_converts_arrays(tmp_path):
     solution = Solution(np.array([0, 1], np.int32), 0.5, math.nan, Status.FINISHED, 0.1, 3)
     data = {
         "scalar": np.float32(0.5),
@@ -42,7 +42,7 @@ def test_write_json_converts_arrays_and_writes_null_for_what_is_no_number(tmp_pa
     assert text.endswith("}\n")
 
 
-def test_a_value_json_cannot_hold_leaves_the_earlier_file(tmp_path):
+def test_unsupported_value_keeps_the_file(tmp_path):
     path = tmp_path / "x.json"
     runs.write_json(path, {"a": 1})
     with pytest.raises(TypeError):
@@ -51,7 +51,7 @@ def test_a_value_json_cannot_hold_leaves_the_earlier_file(tmp_path):
     assert os.listdir(tmp_path) == ["x.json"]
 
 
-def test_a_write_that_fails_leaves_the_earlier_file_and_nothing_beside_it(tmp_path, monkeypatch):
+def test_failed_write_keeps_the_file(tmp_path, monkeypatch):
     path = tmp_path / "report.md"
     runs.write_text(path, "before")
 
@@ -65,14 +65,14 @@ def test_a_write_that_fails_leaves_the_earlier_file_and_nothing_beside_it(tmp_pa
     assert os.listdir(tmp_path) == ["report.md"]
 
 
-def test_files_have_the_permissions_of_any_new_file(tmp_path):
+def test_files_have_usual_permissions(tmp_path):
     (tmp_path / "plain").touch()
     runs.write_text(tmp_path / "ours", "text")
     modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("plain", "ours")]
     assert modes[0] == modes[1]
 
 
-def test_a_log_returns_its_records_in_order(tmp_path):
+def test_log_keeps_the_order(tmp_path):
     path = tmp_path / "metrics.jsonl"
     for step in range(3):
         runs.append_jsonl(path, {"step": step, "best_s": np.float32(np.inf), "text": "ü\n"})
@@ -82,12 +82,12 @@ def test_a_log_returns_its_records_in_order(tmp_path):
     assert path.read_bytes().count(b"\n") == 3
 
 
-def test_a_missing_log_has_no_records(tmp_path):
+def test_missing_log_is_empty(tmp_path):
     assert files.read_jsonl(tmp_path / "metrics.jsonl", {}, remedy="") == []
 
 
 @pytest.mark.parametrize("rest", [b'{"step": 1, "be', b'{"step": 1}', b"\xc3"])
-def test_a_half_written_last_line_is_no_record_and_spoils_no_later_one(tmp_path, rest):
+def test_unfinished_line_is_dropped(tmp_path, rest):
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b'{"step": 0}\n' + rest)
     assert files.read_jsonl(path, {}, remedy="") == [{"step": 0}]
@@ -95,21 +95,21 @@ def test_a_half_written_last_line_is_no_record_and_spoils_no_later_one(tmp_path,
     assert files.read_jsonl(path, {}, remedy="") == [{"step": 0}, {"step": 2}]
 
 
-def test_a_log_that_is_one_half_line_starts_again(tmp_path):
+def test_unfinished_log_starts_again(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b'{"st')
     runs.append_jsonl(path, {"step": 0})
     assert path.read_bytes() == b'{"step": 0}\n'
 
 
-def test_a_whole_line_that_is_not_json_is_named(tmp_path):
+def test_invalid_line_is_named(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b'{"step": 0}\nnonsense\n{"step": 2}\n')
     with pytest.raises(UserError, match=r"metrics\.jsonl' cannot be read: line 2: not JSON"):
         files.read_jsonl(path, {}, remedy="")
 
 
-def test_prepare_workdir_makes_parents_and_accepts_one_that_is_there(tmp_path):
+def test_prepare_workdir_makes_parents(tmp_path):
     path = tmp_path / "a" / "b"
     runs.prepare_workdir(path)
     (path / "kept").touch()
@@ -117,7 +117,7 @@ def test_prepare_workdir_makes_parents_and_accepts_one_that_is_there(tmp_path):
     assert os.listdir(path) == ["kept"]
 
 
-def test_prepare_workdir_clears_what_killed_runs_left_and_nothing_else(tmp_path):
+def test_prepare_workdir_removes_temporary_files(tmp_path):
     ended = subprocess.Popen(["true"])
     ended.wait()
     (tmp_path / "checkpoint").mkdir()
@@ -138,7 +138,7 @@ def test_prepare_workdir_clears_what_killed_runs_left_and_nothing_else(tmp_path)
         lambda path: runs.append_jsonl(path, {"x": "x" * 99}),
     ],
 )
-def test_a_disk_that_takes_no_more_is_an_error_that_names_the_file(tmp_path, write):
+def test_full_disk_names_the_file(tmp_path, write):
     path = tmp_path / "log"
     path.write_text("{}\n")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)

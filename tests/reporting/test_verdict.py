@@ -12,7 +12,7 @@ UNCLEAR = "No placement is clearly faster than running without one:"
 NOTHING_FOUND = "found no placement on several devices that is clearly faster."
 
 
-def told(*rows, objective="makespan", preferred=""):
+def decide(*rows, objective="makespan", preferred=""):
     return verdict.sentence(verdict.decide(rows, preferred), objective)
 
 
@@ -34,23 +34,23 @@ def test_lack_of_memory_is_named():
     out_of_memory = "failed: out of memory: A needs 3 MB of 2 MB"
     single = make_row("single:A", None, status=out_of_memory)
     placed = make_row("search", 0.019, 0.020)
-    assert told(single, placed) == (
+    assert decide(single, placed) == (
         "No single device has enough memory. Use the placement of `search`: 20.00 ms."
     )
     cpu = make_row("reference:CPU", None, 0.040, reference=True)
-    assert told(single, placed, cpu) == (
+    assert decide(single, placed, cpu) == (
         "No single device has enough memory. Use the placement of `search`: 20.00 ms. Without "
         "placing, `CPU` takes 40.00 ms."
     )
     fits = make_row("single:B", 0.030, 0.030, 1.0)
-    assert told(single, fits, placed).startswith("Use the placement of `search`: 20.00 ms.")
-    assert told(single) == "No placement has a usable latency; the column `status` says why."
+    assert decide(single, fits, placed).startswith("Use the placement of `search`: 20.00 ms.")
+    assert decide(single) == "No placement has a usable latency; the column `status` says why."
 
 
 @pytest.mark.parametrize(
     ("search", "reference", "expected"),
     [
-        # median ms of a placement and of the whole CPU, beside 30 ms on one device
+        # median ms of a placement and of the whole CPU, compared with 30 ms on one device
         (20.0, 25.0, "Use the placement of `search`: 20.00 ms. Without placing, `CPU` takes 25.00"),
         (20.0, 40.0, "Without placing, `A` alone takes 30.00 ms."),
         (20.0, 20.1, f"Use `CPU`: 20.10 ms. {UNCLEAR} the placement of `search` takes 20.00"),
@@ -66,27 +66,27 @@ def test_winner_is_clearly_faster(search, reference, expected):
         make_row("search", 0.01, search / 1e3, search / 30),
         make_row("reference:CPU", None, reference / 1e3, reference / 30, reference=True),
     ]
-    assert expected in told(*rows)
+    assert expected in decide(*rows)
 
 
 def test_preferred_device_is_kept():
     rows = [make_row("single:A", 0.03, 0.03, 1.0), make_row("single:B", 0.03, 0.0302, 1.01)]
-    assert told(*rows, preferred="single:B").startswith("Use `B` alone")
+    assert decide(*rows, preferred="single:B").startswith("Use `B` alone")
     rows[1] = make_row("single:B", 0.03, 0.04, 1.3)
-    assert told(*rows, preferred="single:B").startswith("Use `A` alone")
+    assert decide(*rows, preferred="single:B").startswith("Use `A` alone")
 
 
 def test_predictions_count_without_measurements():
     rows = [make_row("single:A", 0.03, ratio=1.0), make_row("heft", 0.03, ratio=1.0)]
-    assert told(*rows).startswith("In simulation, use `A` alone: 30.00 ms. No placement is clearly")
+    assert decide(*rows).startswith("In simulation, use `A` alone: 30.00 ms. No placement is")
     rows += [make_row("lns", 0.02, ratio=0.667)]
-    assert told(*rows).startswith("In simulation, use the placement of `lns`: 20.00 ms. Without")
+    assert decide(*rows).startswith("In simulation, use the placement of `lns`: 20.00 ms. Without")
 
 
 def test_placement_on_one_device():
     rows = [make_row("single:A", 0.03, ratio=1.0)]
     rows += [make_row("hetero", 0.0299, ratio=0.99, num_devices=1)]
-    assert told(*rows) == "In simulation, use `A` alone: 30.00 ms. No faster placement is known."
+    assert decide(*rows) == "In simulation, use `A` alone: 30.00 ms. No faster placement is known."
 
 
 @pytest.mark.parametrize("median", [None, 0.001])
@@ -101,15 +101,15 @@ def test_baselines_do_not_show_searches(median):
     use = "Use `A` alone: 30.00 ms." if median else "In simulation, use `A` alone: 30.00 ms."
     single, random = row("single:A", 30.0, 1), row("random", 60.0, 2)
     rows = [single, row("hetero", 30.0, 1), random]
-    assert told(*rows) == f"{use} No faster placement is known."
-    assert told(*rows, row("search", 30.0, 1)) == f"{use} `search` {NOTHING_FOUND}"
+    assert decide(*rows) == f"{use} No faster placement is known."
+    assert decide(*rows, row("search", 30.0, 1)) == f"{use} `search` {NOTHING_FOUND}"
     interrupted = row("search", 30.0, 1, status="interrupted")
-    assert told(*rows, interrupted) == f"{use} `search` {NOTHING_FOUND}"
+    assert decide(*rows, interrupted) == f"{use} `search` {NOTHING_FOUND}"
     failed = row("search", 30.0, 1, status="failed: fault: why")
-    assert told(*rows, failed) == f"{use} No faster placement is known."
+    assert decide(*rows, failed) == f"{use} No faster placement is known."
     both = (row("search", 30.0, 1), row("lns", 30.0, 1), row("hsdag", 70.0, 2))
-    assert told(*rows, *both) == f"{use} `search` and `lns` {NOTHING_FOUND}"
-    assert told(*rows, row("search", 80.0, 2), row("hsdag", 70.0, 2)) == (
+    assert decide(*rows, *both) == f"{use} `search` and `lns` {NOTHING_FOUND}"
+    assert decide(*rows, row("search", 80.0, 2), row("hsdag", 70.0, 2)) == (
         f"{use} The placement of `hsdag` takes 70.00 ms."  # `random` takes 60 ms
     )
 
@@ -119,16 +119,16 @@ def test_overlapping_placement_is_named():
     hsdag = make_row("hsdag", 0.2, 0.2597, 0.98, spread=0.1, num_devices=2)
     cpu = make_row("reference:CPU", None, 0.2, 0.73, reference=True)
     rows = [single, {**hetero, "num_devices": 1}, hsdag]
-    assert told(*rows) == (
+    assert decide(*rows) == (
         f"Use `A` alone: 275.3 ms. {UNCLEAR} the placement of `hsdag` takes 259.7 ms."
     )
-    assert told(*rows, cpu) == "Use `CPU`: 200.0 ms. The placement of `hsdag` takes 259.7 ms."
+    assert decide(*rows, cpu) == "Use `CPU`: 200.0 ms. The placement of `hsdag` takes 259.7 ms."
 
 
 def test_winner_beats_every_unplaced_row():
     search = make_row("search", 0.02, 0.02, 0.667, num_devices=2)
     noisy = make_row("reference:CPU", None, 0.025, 0.833, spread=0.5, reference=True)
-    assert told(SINGLE, search, noisy) == (
+    assert decide(SINGLE, search, noisy) == (
         f"Use `A` alone: 30.00 ms. {UNCLEAR} the placement of `search` takes 20.00 ms."
     )
 
@@ -137,7 +137,7 @@ def test_one_device_for_every_seed():
     rows = [make_row("single:A", 0.03, ratio=1.0, seed=seed, num_devices=1) for seed in (0, 1)]
     rows += [make_row("lns", 0.03, ratio=1.0, seed=0, num_devices=1)]
     rows += [make_row("lns", 0.05, ratio=5 / 3, seed=1, num_devices=2)]
-    assert told(*rows) == (
+    assert decide(*rows) == (
         "In simulation, use `A` alone: 30.00 ms (mean of 2 seeds). "
         "The placement of `lns` takes 40.00 ms (mean of 2 seeds)."
     )
@@ -146,11 +146,11 @@ def test_one_device_for_every_seed():
 def test_failed_rows_cannot_win():
     failed = make_row("heft", 0.001, status="failed: compile: why")
     unmeasured = make_row("lns", 0.001)
-    assert told(SINGLE, failed, unmeasured).startswith("Use `A` alone")
-    assert told(failed) == "No placement has a usable latency; the column `status` says why."
+    assert decide(SINGLE, failed, unmeasured).startswith("Use `A` alone")
+    assert decide(failed) == "No placement has a usable latency; the column `status` says why."
     broken = make_row("single:A", 0.03, status="failed: infer: why")
     alone = make_row("lns", 0.02, 0.02)
-    assert told(broken, alone) == "Use the placement of `lns`: 20.00 ms. No single device runs."
+    assert decide(broken, alone) == "Use the placement of `lns`: 20.00 ms. No single device runs."
 
 
 def test_seeds_are_one_contender():
@@ -162,7 +162,7 @@ def test_seeds_are_one_contender():
 
 
 def test_throughput_is_per_request():
-    assert "takes 30.00 ms a request." in told(
+    assert "takes 30.00 ms a request." in decide(
         SINGLE, make_row("search", 0.02, 0.02, 0.667), objective="max_load"
     )
 
@@ -209,7 +209,7 @@ def test_methods_are_ranked_over_graphs():
 
 def test_closing_sentence_of_one_graph():
     rows = [{**row, "graph": "a", "seed": 0} for row in (SINGLE, make_row("lns", 0.02, 0.02, 0.6))]
-    assert verdict.closing_sentence(rows) == told(*rows)
+    assert verdict.closing_sentence(rows) == decide(*rows)
 
 
 def test_rank_ignores_number_of_seeds():

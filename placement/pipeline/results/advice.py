@@ -1,4 +1,4 @@
-"""Advice before any search: the best possible latency beside the fastest without placing.
+"""Advice before any search: the best possible latency next to the fastest without placing.
 
 The fastest without placing is that of the single devices and of the references
 (`devices.resolve_with_references`). Where the devices are present, each of these runs a few
@@ -38,8 +38,8 @@ class Advice(NamedTuple):
     single_s: float  # the best single device, predicted; inf where none can run everything
     bound_s: float  # no placement is below; -inf where nothing is known
     optimal: bool  # whether there is a placement at the bound; known under `serial` alone
-    # The longest path on the best single device, over its time: 1 where nothing can run beside
-    # anything. nan without a single device.
+    # The longest path on the best single device over its time: 1 if all work is sequential, nan
+    # without a single device.
     chain: float
 
     @property

@@ -1,11 +1,11 @@
 """The best lower bounds known for a run's problem, kept in bounds.json.
 
 There is a bound for each of three sets of solutions. *Full* placements give every operation a
-device of its own. *Coarse* ones, which searches use, keep merged operations together
+separate device. *Coarse* ones, which searches use, keep merged operations together
 (`graphs.coarsen`). Under `makespan` both bounds hold for every order in which devices run their
 operations. The third holds for coarse placements in the order of HEFT's upward rank, which most
 methods keep. A bound of a set holds for its subsets: a full bound for coarse placements, a bound of
-all orders for one order. The reverse is not true: a bound stands beside a row only if the row's
+all orders for one order. The reverse is not true: a row has a bound only if the row's
 solution is in the set.
 """
 

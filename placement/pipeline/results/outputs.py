@@ -25,7 +25,7 @@ from placement.runtime.models import fingerprint
 
 INTERRUPTED = "interrupted"  # in the run directory: results that do not replace better ones
 _ENVIRONMENT = "environment.json"
-# The files of a run that was interrupted, beside its figures.
+# The files of a run that was interrupted, except its figures.
 _OF_A_RUN = (
     *("config.json", _ENVIRONMENT, runs.SUMMARY, runs.PLACEMENT, "details.json", "placed.xml"),
     *("report.md", "report.html", "trace.json"),
@@ -58,7 +58,7 @@ def write_provenance(
 def directory(workdir: Path, summary: dict[str, Any], display: progress.Display) -> Path:
     """Returns the directory for the results of a run, so that no better ones are replaced.
 
-    A complete run replaces everything. An incomplete one has a directory of its own where a
+    A complete run replaces everything. An incomplete one has a separate directory where a
     complete run or a faster placement is there already.
     """
     separate = workdir / INTERRUPTED

@@ -21,7 +21,7 @@ class NothingRanError(OSError):
 def measure(
     measurer: Measurer, rows: Sequence[Row], seconds: float, compile_s: float = math.inf
 ) -> list[Row]:
-    """Measures every row beside the fastest single device (`measurement.baseline`).
+    """Measures every row next to the fastest single device (`measurement.baseline`).
 
     Rows that are out of memory are not measured. Without a single device that has enough memory
     there are no ratios. A row with several candidates is first narrowed down to the fastest of

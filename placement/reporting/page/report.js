@@ -96,8 +96,8 @@ function viewOf(svg, frame, bounds) {
 }
 
 /** Draws nodes and edges; `chosen` is called with a node that is clicked. */
-function drawGraph(told, chosen) {
-  const { nodes, edges } = told;
+function drawGraph(data, chosen) {
+  const { nodes, edges } = data;
   const svg = byId("drawing");
   const shapes = nodes.name.map((name, node) => {
     const device = nodes.device[node];
@@ -149,7 +149,7 @@ function drawGraph(told, chosen) {
     shapes[node].classList.add("marked");
     const touches = (edge) => edges.senders[edge] === node || edges.receivers[edge] === node;
     touched.setAttribute("d", routes(touches));
-    byId("about").replaceChildren(...describe(told, node));
+    byId("about").replaceChildren(...describe(data, node));
   }
 
   svg.addEventListener("click", (event) => {
@@ -160,7 +160,7 @@ function drawGraph(told, chosen) {
   });
   svg.addEventListener("pointerover", (event) => {
     const node = shapes.indexOf(event.target.closest(".node"));
-    if (node >= 0) byId("about").replaceChildren(...describe(told, node));
+    if (node >= 0) byId("about").replaceChildren(...describe(data, node));
   });
   return (node) => {
     mark(node);
@@ -169,10 +169,10 @@ function drawGraph(told, chosen) {
 }
 
 /** A node's name, its time on each device, and when it runs. */
-function describe(told, node) {
-  const { nodes, costs, clock } = told;
+function describe(data, node) {
+  const { nodes, costs, clock } = data;
   const row = (title, text) => element("tr", {}, element("th", {}, title), element("td", {}, text));
-  const rows = told.devices.map((device, number) => {
+  const rows = data.devices.map((device, number) => {
     const seconds = nodes.seconds[number][node];
     const text = seconds === null ? "not supported" : `${inUnit(seconds, costs)} ${costs.name}`;
     const mark = number === nodes.device[node] ? "✓ " : "";
@@ -189,23 +189,23 @@ function describe(told, node) {
 }
 
 /** Fills the list; `picked` is called with a row's operation. Returns a function that lists a node. */
-function listOperations(told, picked) {
-  const { ops, costs } = told;
-  const nodeOf = (op) => told.nodeOf[ops.coarse[op]];
-  const deviceOf = (op) => told.deviceOf[ops.coarse[op]];
-  const haystack = ops.name.map((name, op) => `${name} ${told.types[ops.type[op]]}`.toLowerCase());
+function listOperations(data, picked) {
+  const { ops, costs } = data;
+  const nodeOf = (op) => data.nodeOf[ops.coarse[op]];
+  const deviceOf = (op) => data.deviceOf[ops.coarse[op]];
+  const haystack = ops.name.map((name, op) => `${name} ${data.types[ops.type[op]]}`.toLowerCase());
   const columns = [
     ["name", (op) => element("button", { type: "button" }, ops.name[op])],
-    ["type", (op) => told.types[ops.type[op]]],
-    ["shape", (op) => told.shapes[ops.shape[op]]],
+    ["type", (op) => data.types[ops.type[op]]],
+    ["shape", (op) => data.shapes[ops.shape[op]]],
     ["device", (op) => key(deviceOf(op))],
-    ...told.devices.map((_, device) => [
+    ...data.devices.map((_, device) => [
       `${letters(device)} ${costs.name}`,
       (op) => inUnit(ops.seconds[device][op], costs),
     ]),
     ["memory kB", (op) => (ops.bytes[op] / 1000).toFixed(1)],
   ];
-  if (told.coarse) columns.push(["coarse operation", (op) => told.coarse[ops.coarse[op]]]);
+  if (data.coarse) columns.push(["coarse operation", (op) => data.coarse[ops.coarse[op]]]);
   let [matches, shown, members] = [[], 0, null];
 
   function more() {
@@ -230,7 +230,7 @@ function listOperations(told, picked) {
     shown = 0;
     byId("list").tBodies[0].replaceChildren();
     byId("members").hidden = members === null;
-    byId("members").textContent = members === null ? "" : `only in ${told.nodes.name[members]} ✕`;
+    byId("members").textContent = members === null ? "" : `only in ${data.nodes.name[members]} ✕`;
     const of = matches.length === haystack.length ? "" : ` of ${haystack.length}`;
     byId("count").textContent = plural(matches.length, "operation") + of;
     more();
@@ -257,25 +257,25 @@ function listOperations(told, picked) {
   };
 }
 
-function start(told) {
-  const drawn = plural(told.nodes.name.length, told.blocks ? "block" : "coarse operation");
-  const all = told.nodes.name.length === told.ops.name.length;
-  const count = plural(told.ops.name.length, "operation");
+function start(data) {
+  const drawn = plural(data.nodes.name.length, data.blocks ? "block" : "coarse operation");
+  const all = data.nodes.name.length === data.ops.name.length;
+  const count = plural(data.ops.name.length, "operation");
   const what = all ? `All ${count} are drawn.` : `${count} are drawn as ${drawn}.`;
-  const crossings = plural(told.crossings, "tensor");
+  const crossings = plural(data.crossings, "tensor");
   byId("drawn").textContent =
     `Data flows from left to right. ${what} Bold lines lead to another device (${crossings}). ` +
-    `Times: ${told.how.join("; ")}.`;
-  const counts = told.devices.map(() => 0);
-  for (const coarse of told.ops.coarse) counts[told.deviceOf[coarse]] += 1;
-  told.devices.forEach((device, number) => {
+    `Times: ${data.how.join("; ")}.`;
+  const counts = data.devices.map(() => 0);
+  for (const coarse of data.ops.coarse) counts[data.deviceOf[coarse]] += 1;
+  data.devices.forEach((device, number) => {
     const text = ` ${device}: ${plural(counts[number], "operation")}`;
     byId("legend").append(element("li", {}, key(number), text));
     byId("device").append(element("option", { value: number }, `${letters(number)} ${device}`));
   });
   let list = null;
-  const show = drawGraph(told, (node) => list(node));
-  list = listOperations(told, show);
+  const show = drawGraph(data, (node) => list(node));
+  list = listOperations(data, show);
 }
 
 if (byId("data")) start(JSON.parse(byId("data").textContent));

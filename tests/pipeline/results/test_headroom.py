@@ -20,7 +20,7 @@ def advise(problem: Instance) -> advice.Advice:
 
 
 @pytest.mark.parametrize("objective", list(simulators.OBJECTIVES))
-def test_no_placement_is_below_what_can_be_at_best(objective):
+def test_bound_holds_for_all_placements(objective):
     rng = np.random.default_rng(0)
     base = helpers.random_dag_of_size(rng, 6, 9, 6)
     for draw in range(5):
@@ -35,7 +35,7 @@ def test_no_placement_is_below_what_can_be_at_best(objective):
         assert found.single_s == pytest.approx(min(values[0], values[-1]))  # all on one device
 
 
-def test_the_share_of_a_chain_is_the_longest_path_on_the_best_single_device():
+def test_chain_is_the_longest_path():
     for graph, expected in ((helpers.chain(5), 1.0), (helpers.fork_join(4), 3 / 6)):
         compute_s = np.ones((graph.num_ops, 2), np.float32)
         compute_s[:, 0] = 2.0
@@ -45,7 +45,7 @@ def test_the_share_of_a_chain_is_the_longest_path_on_the_best_single_device():
         assert found.chain == pytest.approx(expected)
 
 
-def test_where_no_device_runs_everything_there_is_no_single_one():
+def test_single_device_may_be_missing():
     graph = helpers.chain(2)
     compute_s = np.float32([[1, np.inf], [np.inf, 1]])
     problem = helpers.as_problem(graph, helpers.unit_costs(graph, compute_s=compute_s), "makespan")

@@ -80,7 +80,7 @@ def table(*given: Row):
     return measured, rows, best(rows)
 
 
-def test_the_prediction_in_a_row_is_that_of_the_placement_measured() -> None:
+def test_prediction_is_of_measured_placement() -> None:
     learned = make_row("hsdag", first=0.5, second=0.6)
     chosen, rows, method = table(make_row("single:A", 0, single=1.0), learned)
     assert chosen[1].candidates == (Candidate({"op": "second"}, ()),)
@@ -92,7 +92,7 @@ def test_the_prediction_in_a_row_is_that_of_the_placement_measured() -> None:
     assert method == "hsdag"
 
 
-def test_a_failure_has_no_number_and_is_never_best() -> None:
+def test_failure_is_never_best() -> None:
     _, rows, method = table(make_row("single:A", 0, single=1.0), make_row("hsdag", bad=0.1))
     assert rows[1]["measured_s"] is None
     assert rows[1]["versus_best_single_device"] is None
@@ -101,13 +101,13 @@ def test_a_failure_has_no_number_and_is_never_best() -> None:
     assert method == "single:A"
 
 
-def test_what_cannot_be_told_from_the_single_device_is_not_best() -> None:
+def test_tie_prefers_single_device() -> None:
     _, rows, method = table(make_row("single:A", 0, single=1.0), make_row("hsdag", single=1.0))
     assert rows[1]["versus_best_single_device"] == 1.0
     assert method == "single:A"
 
 
-def test_ratios_are_to_a_single_device_that_runs() -> None:
+def test_ratios_need_running_device() -> None:
     """The one predicted best computes wrong outputs, as bf16 does for some models."""
     singles = make_row("single:A", 0, bad=0.1), make_row("single:B", 1, single=1.0)
     _, rows, method = table(*singles, make_row("hsdag", second=0.5))
@@ -115,7 +115,7 @@ def test_ratios_are_to_a_single_device_that_runs() -> None:
     assert method == "hsdag"
 
 
-def test_what_gives_one_device_everything_is_that_device_however_it_was_found() -> None:
+def test_placement_on_one_device() -> None:
     """Timed another way it might be faster than itself."""
     singles = make_row("single:A", 0, first=0.5), make_row("single:B", 1, single=1.0)
     chosen, rows, method = table(
@@ -127,7 +127,7 @@ def test_what_gives_one_device_everything_is_that_device_however_it_was_found() 
     assert method == "single:B"
 
 
-def test_ratios_are_paired_with_the_single_device_that_is_measured_as_the_fastest() -> None:
+def test_ratios_pair_with_fastest_device() -> None:
     """Not with the one that is predicted to be."""
 
     given = [make_row("single:A", 0, first=0.5), make_row("single:B", 1, single=1.0)]
@@ -139,14 +139,14 @@ def test_ratios_are_paired_with_the_single_device_that_is_measured_as_the_fastes
     assert random["versus_interval"] == pytest.approx([0.89, 0.91])
 
 
-def test_where_nothing_is_measured_one_device_is_not_better_than_itself() -> None:
+def test_prediction_prefers_single_device() -> None:
     found = [make_row("single:A", 0, single=1.0), make_row("hetero", 0, first=0.99)]
     assert best(rows_lib.to_json(found)) == "single:A"
     found += [make_row("lns", first=0.98)]
     assert best(rows_lib.to_json(found)) == "lns"
 
 
-def test_where_every_placement_failed_none_is_best_and_the_causes_are_counted() -> None:
+def test_causes_of_failures_are_counted() -> None:
     found = [
         make_row("single:A", 0, bad=0.1),
         make_row("single:B", 1, bad=0.2),
@@ -160,7 +160,7 @@ def test_where_every_placement_failed_none_is_best_and_the_causes_are_counted() 
     assert method == "lns"
 
 
-def test_placements_of_few_segments_are_compiled_before_those_of_many() -> None:
+def test_few_segments_compile_first() -> None:
     asked = []
 
     class Recorded(GivenOutcomes):
@@ -182,7 +182,7 @@ def test_placements_of_few_segments_are_compiled_before_those_of_many() -> None:
     assert [row.outcome.ratio.median for row in measured] == [1.0, 1.1, 0.9]
 
 
-def test_rows_that_are_out_of_memory_are_not_measured():
+def test_memory_failures_are_not_measured():
     reason = f"{OUT_OF_MEMORY}: A needs 3 MB of 2 MB"
     single = make_row("single:A", 0, single=math.inf)
     failed = single.solution._replace(status=Status.FAILED, reason=reason)

@@ -10,32 +10,32 @@ from placement.types import Span
 from tests.reporting import drawn
 
 
-def _edges(told):
-    edges = told["edges"]
-    columns = (edges[name] for name in ("senders", "receivers", "crossing"))
-    return {(sender, receiver): crosses for sender, receiver, crosses in zip(*columns, strict=True)}
+def _edges(columns):
+    edges = columns["edges"]
+    parts = (edges[name] for name in ("senders", "receivers", "crossing"))
+    return {(sender, receiver): crosses for sender, receiver, crosses in zip(*parts, strict=True)}
 
 
 def test_operations_have_costs_and_times():
-    told = data.columns(drawn.diamond())
-    assert told["costs"] == told["clock"] == {"name": "ms", "decimals": 3}
-    assert told["ops"]["seconds"] == [[1.0, 4.0, 3.0, 4.0], [2.0, 2.0, None, 8.0]]
-    assert told["ops"]["bytes"] == [10.0, 20.0, 30.0, 40.0]
-    assert [told["types"][number] for number in told["ops"]["type"]] == ["MatMul"] * 4
-    assert told["coarse"] is None
-    assert not told["blocks"]
-    nodes = told["nodes"]
-    assert nodes["device"] == told["deviceOf"] == [0, 1, 0, 0]
+    columns = data.columns(drawn.diamond())
+    assert columns["costs"] == columns["clock"] == {"name": "ms", "decimals": 3}
+    assert columns["ops"]["seconds"] == [[1.0, 4.0, 3.0, 4.0], [2.0, 2.0, None, 8.0]]
+    assert columns["ops"]["bytes"] == [10.0, 20.0, 30.0, 40.0]
+    assert [columns["types"][number] for number in columns["ops"]["type"]] == ["MatMul"] * 4
+    assert columns["coarse"] is None
+    assert not columns["blocks"]
+    nodes = columns["nodes"]
+    assert nodes["device"] == columns["deviceOf"] == [0, 1, 0, 0]
     assert nodes["predicted"] == [[0.0, 1.5, 1.0, 4.0], [1.0, 3.5, 4.0, 8.0]]
     assert nodes["measured"][1] == pytest.approx([1.1, 3.85, 4.4, 8.8])
-    assert _edges(told) == {(0, 1): 1, (0, 2): 0, (1, 3): 1, (2, 3): 0}
+    assert _edges(columns) == {(0, 1): 1, (0, 2): 0, (1, 3): 1, (2, 3): 0}
 
 
 def test_operations_share_times_of_span():
     details = drawn.diamond(measured=False)
     spans = (Span(0, (0, 2), 0.0, 3e-3), Span(0, (2,), 5e-3, 6e-3))
-    told = dataclasses.replace(details, predicted=Timeline(spans, "simulated"))
-    times = data.columns(told)["nodes"]["predicted"]
+    columns = dataclasses.replace(details, predicted=Timeline(spans, "simulated"))
+    times = data.columns(columns)["nodes"]["predicted"]
     assert times == [[0.0, None, 0.0, None], [3.0, None, 6.0, None]]
 
 
@@ -46,12 +46,12 @@ def test_measurement_may_be_missing():
 @pytest.mark.parametrize(("num_ops", "blocks"), [(300, False), (2_000, True)])
 def test_nodes_hold_every_operation_once(num_ops, blocks):
     details = drawn.large(num_ops)
-    told = data.columns(details)
-    assert told["blocks"] == blocks
-    nodes = told["nodes"]
+    columns = data.columns(details)
+    assert columns["blocks"] == blocks
+    nodes = columns["nodes"]
     assert sum(nodes["count"]) == num_ops
-    assert len(told["nodeOf"]) == details.coarse.num_ops
-    for node, device in zip(told["nodeOf"], told["deviceOf"], strict=True):
+    assert len(columns["nodeOf"]) == details.coarse.num_ops
+    for node, device in zip(columns["nodeOf"], columns["deviceOf"], strict=True):
         assert nodes["device"][node] == device
     total_us = 1e6 * details.compute_s.sum(0)
     np.testing.assert_allclose(np.sum(nodes["seconds"], axis=1), total_us, rtol=1e-3)
@@ -59,16 +59,16 @@ def test_nodes_hold_every_operation_once(num_ops, blocks):
     starts, finishes = nodes["predicted"]
     assert min(starts) == 0.0
     assert max(finishes) == pytest.approx(1e3 * details.predicted.spans[-1].finish_s, abs=1e-3)
-    json.dumps(told, allow_nan=False)
+    json.dumps(columns, allow_nan=False)
 
 
 def test_edges_between_blocks_lead_forward():
-    told = data.columns(drawn.large(2_000))
-    device, x, y = (told["nodes"][name] for name in ("device", "x", "y"))
-    edges = _edges(told)
-    assert len(edges) == len(told["edges"]["paths"])
+    columns = data.columns(drawn.large(2_000))
+    device, x, y = (columns["nodes"][name] for name in ("device", "x", "y"))
+    edges = _edges(columns)
+    assert len(edges) == len(columns["edges"]["paths"])
     for ((sender, receiver), crosses), path in zip(
-        edges.items(), told["edges"]["paths"], strict=True
+        edges.items(), columns["edges"]["paths"], strict=True
     ):
         assert crosses == (device[sender] != device[receiver])
         assert path[:2] == [x[sender], y[sender]]
