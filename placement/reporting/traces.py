@@ -28,7 +28,10 @@ def trace(details: Details) -> dict[str, Any]:
 def _process(details: Details, schedule: Timeline, kind: str, pid: int) -> Iterator[dict[str, Any]]:
     coarse, device, spans = details.coarse, details.placement, schedule.spans
     keys = [(span.device, lane) for span, lane in zip(spans, schedule.lanes(), strict=True)]
-    names = {"process_name": [(0, schedule.heading(kind))], "thread_name": []}
+    names: dict[str, list[tuple[int, str]]] = {
+        "process_name": [(0, schedule.heading(kind))],
+        "thread_name": [],
+    }
     threads = {key: tid for tid, key in enumerate(sorted(set(keys)), 1)}
     for (number, lane), tid in threads.items():
         label = details.devices[number] + (f" ({lane + 1})" if lane else "")

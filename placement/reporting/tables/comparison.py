@@ -55,7 +55,8 @@ def compare(rows: Iterable[Row], learned: Collection[str]) -> Comparison:
     The single devices become one method, the best of them.
     """
     cells: dict[str, dict[str, Cell]] = {}
-    best, reduction = {}, {}
+    best: dict[str, str] = {}
+    reduction: dict[str, float] = {}
     placements = summaries.split_references(rows)[0]
     for graph_rows in summaries.group_by_graph(placements):
         graph = graph_rows[0]["graph"]

@@ -38,15 +38,16 @@ def terminal_table(summary: Summary) -> grids.Grid:
     table.title += summary["objective"]
     sentences = [verdict_lib.closing_sentence(rows, summary["objective"])]
     sentences += filter(None, [verdict_lib.misprediction(rows)] if len(graphs) == 1 else [])
-    table.notes = [line.replace("`", "") for line in sentences]
+    notes = [line.replace("`", "") for line in sentences]
     for row, stripped in zip(summary["rows"], rows, strict=True):
         if stripped != row:
             cause = " ".join(row["status"].split())
-            table.notes.append(f"{row['method']} {cause[:_LONGEST_CAUSE]}")
+            notes.append(f"{row['method']} {cause[:_LONGEST_CAUSE]}")
     if summary.get("memory"):
-        table.notes.append(f"memory of the best placement: {_memory(summary)}")
+        notes.append(f"memory of the best placement: {_memory(summary)}")
     if _has_host(summary):
-        table.notes.append(_HOST_NOTE.replace("`", ""))
+        notes.append(_HOST_NOTE.replace("`", ""))
+    table.notes = notes
     return table
 
 
