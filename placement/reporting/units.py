@@ -59,14 +59,10 @@ def duration(seconds: float) -> str:
     return f"{seconds * per_s:.3g} {name}"
 
 
-def byte_unit(largest: float) -> tuple[str, float]:
-    """Returns a suitable unit for a number of bytes, and the unit's bytes."""
-    return next((unit for unit in _SIZES if largest >= unit[1]), ("bytes", 1.0))
-
-
 def size(num_bytes: float) -> str:
     """Returns a number of bytes with three digits and a suitable unit: '12.5 MB'."""
-    name, unit_bytes = byte_unit(num_bytes)
+    suitable = (unit for unit in _SIZES if num_bytes >= unit[1])
+    name, unit_bytes = next(suitable, ("bytes", 1.0))
     return f"{num_bytes / unit_bytes:.3g} {name}"
 
 

@@ -24,7 +24,6 @@ from placement.reporting.tables import aggregates, comparison, learning_curves, 
 
 CELLS = "cells.json"  # the run directories that a comparison consists of, and their graphs
 _CELLS_SCHEMA = [{"directory": str, "graph": str}]
-_SUFFIXES = ("png", "svg")  # of the figures' files
 T = TypeVar("T")
 
 
@@ -181,11 +180,11 @@ def _draw(
     directory = runs.make_folder(workdir / "figures")
     saved, left_out = [], dict[str, list[str]]()
     for name, draw in drawings.items():
-        for suffix in _SUFFIXES:  # of an earlier run
+        for suffix in plots.SUFFIXES:  # of an earlier run
             (directory / f"{name}.{suffix}").unlink(missing_ok=True)
         with task_faults.during(f"drawing {name}"):
             try:
-                plots.save(draw(), directory, name, _SUFFIXES)
+                plots.save(draw(), directory, name)
                 saved.append(directory / f"{name}.svg")
             except (plots.NothingToDrawError, UserError) as error:
                 left_out.setdefault(str(error), []).append(name)

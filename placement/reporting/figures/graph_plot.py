@@ -154,7 +154,6 @@ def placement(details: Details) -> "Figure":
             y,
             "\n".join(lines),
             fontsize=size,
-            color="white" if plots.luminance(tint) < 0.3 else "black",
             ha="center",
             va="center",
             linespacing=1.0,

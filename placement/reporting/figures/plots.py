@@ -9,12 +9,9 @@ hatches distinguish devices in grey print.
 
 import functools
 import io
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from placement import files
 from placement.errors import missing_extra
@@ -28,8 +25,8 @@ ALARM = "#d55e00"  # emphasises
 GREY, PALE = "#767676", "#ececec"
 SMALLEST = 6.0  # points: the smallest readable text in print
 BOUND: dict[str, Any] = {"color": "black", "linestyle": ":", "linewidth": 1.5}
-# By suffix of a figure's file: what differs from run to run is left out.
-_METADATA = {"png": {"Software": None}, "svg": {"Date": None}}
+# The suffixes of a figure's files, with the metadata that would differ from run to run.
+SUFFIXES: dict[str, Any] = {"png": {"Software": None}, "svg": {"Date": None}}
 _LEGEND_SIZE = 10.0
 
 
@@ -37,7 +34,7 @@ class NothingToDrawError(Exception):
     """A figure cannot be drawn; the message says why, in one line."""
 
 
-def save(figure: "Figure", directory: Path, name: str, suffixes: Iterable[str]) -> None:
+def save(figure: "Figure", directory: Path, name: str) -> None:
     """Writes NAME.png and NAME.svg; equal figures make equal files.
 
     Raises:
@@ -46,10 +43,10 @@ def save(figure: "Figure", directory: Path, name: str, suffixes: Iterable[str]) 
     import matplotlib
 
     take_literally(figure)
-    for suffix in suffixes:
+    for suffix, metadata in SUFFIXES.items():
         image = io.BytesIO()
         with matplotlib.rc_context({"svg.hashsalt": "placement", "svg.fonttype": "none"}):
-            figure.savefig(image, dpi=150, format=suffix, metadata=_METADATA[suffix])
+            figure.savefig(image, dpi=150, format=suffix, metadata=metadata)
         files.write_bytes(directory / f"{name}.{suffix}", image.getvalue())
 
 
@@ -89,11 +86,6 @@ def mixed(colour: str, share: float) -> tuple[float, float, float]:
     return red, green, blue
 
 
-def luminance(colour: tuple[float, float, float]) -> float:
-    """Returns the luminance of a colour, from 0 to 1 (ITU-R BT.709)."""
-    return float(np.dot((0.2126, 0.7152, 0.0722), colour))
-
-
 def legend_below(figure: "Figure", handles: Sequence[Any]) -> None:
     """Draws the legend below the axes, in as many columns as fit."""
     if not handles:
@@ -115,22 +107,6 @@ def line_key(label: str, style: dict[str, Any]) -> Any:
     from matplotlib.lines import Line2D
 
     return Line2D([], [], **style, label=label)
-
-
-def scale_axis(axis: Any, values: Iterable[float]) -> None:
-    """Makes an axis logarithmic if positive values span more than a factor of ten.
-
-    It then has several labelled ticks in a decade.
-    """
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    finite = [value for value in values if value > 0 and math.isfinite(value)]
-    if not finite or max(finite) <= 10 * min(finite):
-        return
-    axis.axes.set(**{f"{axis.axis_name}scale": "log"})
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.set_major_formatter(lambda value, _: f"{value:g}")
-    axis.set_minor_formatter(NullFormatter())
 
 
 def text_width(text: str, size: float) -> float:

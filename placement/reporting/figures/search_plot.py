@@ -34,6 +34,8 @@ def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[summaries.Row] =
     unit = units.latency_unit(record.get("best_s") for record in metrics)
     methods = list(dict.fromkeys(method for method, _ in searches))
     figure = plots.new_figure(7.5, 4.6)
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     axes = figure.subplots()
     singles = {  # the predicted latencies of the single devices, by name
         row["method"].removeprefix("single:"): value
@@ -66,7 +68,13 @@ def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[summaries.Row] =
     axes.set_ylabel(f"latency as the search evaluates it ({unit.name})")
     axes.xaxis.set_major_formatter(lambda count, _: f"{count:,.0f}")
     axes.set_xlim(left=0)
-    plots.scale_axis(axes.yaxis, (float(y) for line in axes.lines for y in line.get_ydata()))
+    values = np.concatenate([np.asarray(line.get_ydata(), float) for line in axes.lines])
+    values = values[values > 0]  # nan leaves a gap
+    if values.size and values.max() > 10 * values.min():  # with several labelled ticks in a decade
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
     handles, texts = axes.get_legend_handles_labels()
     plots.legend_below(figure, list(dict(zip(texts, handles, strict=True)).values()))
     axes.spines[["top", "right"]].set_visible(False)
