@@ -5,6 +5,7 @@ Each runs in a process that a server forks, which has loaded JAX and OpenVINO an
 really is, because a page's commands must run everywhere.
 """
 
+import importlib
 import multiprocessing
 import os
 import re
@@ -86,7 +87,7 @@ class Reader:
         flags = words[3:]
         workdirs = [f.partition("=")[2] for f in flags if f.startswith("--workdir=")]
         is_run = all(workdir in self._run for workdir in workdirs)
-        if is_run and any(flag.startswith("--config=") for flag in flags):
+        if is_run and any(flag.startswith("--config") for flag in flags):
             flags += self._run[workdirs[0]]
         return self._fork(_run_command if is_run else _check_command, flags)
 
@@ -134,16 +135,16 @@ def _run_command(flags: list[str]) -> None:
 
 def _check_command(flags: list[str]) -> None:
     """Parses the flags, and checks the settings and the methods."""
-    from experiments import main
+    tasks = [flag.partition("=")[2] for flag in flags if flag.startswith("--task=")]
+    task = [*tasks, "place"][0]
 
-    def check_settings() -> None:
-        settings = Settings.from_mapping(main._CONFIG.value)
-        is_place = main._TASK.value in ("place", "pretrain")
-        methods = settings.method if is_place else settings.methods
+    def check_settings(settings: Settings, *_: object) -> None:
+        is_single = task in ("place", "pretrain")
+        methods = settings.method if is_single else settings.methods
         for method in [] if methods == "all" else arguments.split_list(methods):
             method_runs.check(method, settings.objective)
 
-    main._run = check_settings
+    importlib.import_module(f"placement.pipeline.tasks.{task}").run = check_settings
     _run_command(flags)
 
 
