@@ -13,7 +13,7 @@ Value = bool | int | float | str
 
 
 def split_list(text: str) -> tuple[str, ...]:
-    """Splits a comma list whose entries may have arguments with commas of their own.
+    """Splits a comma list whose entries may have arguments with commas.
 
     'resnet50,nmt:layers=2,steps=30' has two entries: KEY=VALUE belongs to the entry before it.
     Braces list alternatives: 'hsdag:levels={1,2}' has the entries 'hsdag:levels=1' and

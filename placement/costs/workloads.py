@@ -77,7 +77,7 @@ def from_json(data: Any, *, name: str, objective: str, parts: int = 1) -> Worklo
 
     The paper's c_u is a cost of the producing node, so the edges of one source carry one tensor.
     There are two departures. If these edges differ in cost, which the authors' code refuses, each
-    cost is a tensor of its own. If they differ in size, which the authors' code does not read (14
+    cost is a separate tensor. If they differ in size, which the authors' code does not read (14
     sources of the ResNet50 training graph), the tensor has the largest size.
 
     Args:

@@ -52,7 +52,7 @@ def make_learner(
     if num_minibatches < 1 or settings.num_samples % num_minibatches:
         raise UserError(
             f"num_samples={settings.num_samples} does not split into "
-            f"num_minibatches={num_minibatches} equal shares; give a divisor"
+            f"num_minibatches={num_minibatches} equal shares; set a divisor"
         )
 
     def loss(

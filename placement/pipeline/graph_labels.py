@@ -30,7 +30,7 @@ def identity(graph: str) -> str:
 def content(graph: str) -> str | None:
     """Returns the SHA-256 of a graph's file, or of all files of its folder; None without one.
 
-    That of an .xml includes the weights beside it.
+    That of an .xml includes its weights.
     """
     root = file(graph)
     if root is None or not root.exists():

@@ -136,7 +136,7 @@ def _describe(settings: Settings, net: loading.Network) -> Target | None:
         if settings.costs:
             raise UserError(
                 f"devices={settings.devices!r} and costs={settings.costs!r} both say what "
-                "operations cost; give one of them"
+                "operations cost; set only one of them"
             )
         names = roofline.parse_devices(settings.devices)
         labels = tuple(f"{name} [described]" for name in names)

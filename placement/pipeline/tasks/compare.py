@@ -1,6 +1,6 @@
 """The `compare` task: methods, graphs and seeds in one table, with the same budget for all.
 
-A cell is one graph with one seed. It is a run directory of its own, `cells/GRAPH/seed-K`;
+A cell is one graph with one seed. It has its run directory, `cells/GRAPH/seed-K`;
 `graph_labels` decides which graphs are the same. In simulation, methods that no seed changes run in
 the first cell of each graph only. A finished cell is not run again, so that the same command
 continues after an interruption, and the list of graphs, methods or seeds may grow.

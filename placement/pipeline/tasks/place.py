@@ -39,7 +39,7 @@ _BASELINES = frozenset((*_TRIVIAL, *_MEMORY_BASELINES))
 def run(
     settings: Settings, workdir: Path, display: progress.Display = progress.DEFAULT_DISPLAY
 ) -> dict[str, Any]:
-    """Places one model with the configured method, beside the trivial ones.
+    """Places one model with the configured method, next to the trivial ones.
 
     A run that was interrupted in the same directory continues.
     """

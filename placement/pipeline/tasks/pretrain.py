@@ -132,7 +132,7 @@ def _make_batches(
             graphs_by_shape.setdefault(prepared.shapes, []).append(prepared)
     if not graphs_by_shape:
         raise UserError(
-            f"no member has fewer than {_SIZES[-1][0]} coarse operations; give other families, or "
+            f"no member has fewer than {_SIZES[-1][0]} coarse operations; set other families, or "
             "more members"
         )
     batches = []
