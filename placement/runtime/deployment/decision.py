@@ -98,14 +98,17 @@ def measure(placed: PlacementFile, measurer: Measurer, *, seconds: float) -> lis
         min_rounds=MIN_ROUNDS,
         seconds=seconds,
     )
+    pairs = sorted(
+        zip(singles, measured.singles, strict=True),
+        key=lambda pair: baseline.ratio_or_latency(pair[1]),
+    )
     singles, others = (
-        [row._replace(outcome=outcome) for row, outcome in zip(rows, outcomes, strict=True)]
-        for rows, outcomes in ((singles, measured.singles), (others, measured.candidates))
+        [row._replace(outcome=outcome) for row, outcome in rows]
+        for rows in (pairs, zip(others, measured.candidates, strict=True))
     )
     for form in others[:num_forms][-1:]:
         if not form.is_right:
             raise _refuse(placed, form)
-    singles.sort(key=lambda row: baseline.ratio_or_latency(row.outcome))
     return [*singles, *too_large, *others]
 
 

@@ -161,7 +161,7 @@ def verify(folder: Path, artifact: Artifact, inputs: Inputs) -> dict[str, str]:
     if artifact.dynamic is not None:
         checks["another shape"] = "none found next to the placed one that the model accepts"
         with contextlib.suppress(UserError, RuntimeError):
-            drawn = _draw_other_shape(artifact)
+            drawn = _draw_other_shape(artifact.model, artifact.dynamic)
             expected = _infer_plain(artifact.dynamic, [*samples, drawn])
             other = drawn
     quantised = outputs.is_quantised(artifact.model)
@@ -200,20 +200,18 @@ def _infer_plain(model: ov.Model, samples: Sequence[Sequence[np.ndarray]]) -> Ou
     return [a for sample in samples for a in infer(request, [ov.Tensor(x) for x in sample])]
 
 
-def _draw_other_shape(artifact: Artifact) -> list[np.ndarray]:
+def _draw_other_shape(model: ov.Model, dynamic: ov.Model) -> list[np.ndarray]:
     """Draws inputs whose first dynamic dimensions are one larger than placed, or one smaller.
 
     Raises:
       UserError: the model does not accept them.
     """
     shapes = []
-    for placed, port in zip(artifact.model.inputs, artifact.dynamic.inputs, strict=True):
+    for placed, port in zip(model.inputs, dynamic.inputs, strict=True):
         shape = [*placed.get_shape()]
         for axis, dimension in enumerate(port.partial_shape):
             if dimension.is_dynamic:
                 shape[axis] += -1 if shape[axis] == dimension.get_max_length() else 1
                 break
         shapes.append(tuple(shape))
-    return frontend.example_inputs(
-        artifact_lib.make_static(artifact.dynamic, tuple(shapes)), seed=0
-    )
+    return frontend.example_inputs(artifact_lib.make_static(dynamic, tuple(shapes)), seed=0)
