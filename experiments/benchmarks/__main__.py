@@ -1,6 +1,8 @@
 """Benchmarks of speed and of solution quality; each compares its alternatives within one run.
 
     python -m experiments.benchmarks simulators
+    python -m experiments.benchmarks compile [METHOD ...]
+    python -m experiments.benchmarks search [METHOD ...]
     python -m experiments.benchmarks scale [OPERATIONS ...]
     python -m experiments.benchmarks unseen POLICY
 
@@ -11,7 +13,9 @@ import sys
 from collections.abc import Callable
 
 from experiments.benchmarks import (
+    compilation,
     scale,
+    search,
     simulators,
     unseen,
 )
@@ -20,17 +24,18 @@ from placement.pipeline.console import faults
 
 BENCHMARKS: dict[str, Callable[..., None]] = {
     "simulators": simulators.run,
+    "compile": compilation.run,
+    "search": search.run,
     "scale": scale.run,
     "unseen": unseen.run,
 }
-_WITH_ARGUMENTS = ("scale", "unseen")
 
 
 def main(argv: list[str]) -> None:
     """Runs the benchmark that the command line names, with the arguments after the name."""
     name, *values = argv[1:] or ["nothing"]
     try:
-        if name not in BENCHMARKS or (values and name not in _WITH_ARGUMENTS):
+        if name not in BENCHMARKS or (values and name == "simulators"):
             text = " ".join([name, *values])
             raise UserError(f"given {text!r}; pass one of: {', '.join(BENCHMARKS)}")
         BENCHMARKS[name](*values)

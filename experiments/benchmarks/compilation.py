@@ -1,0 +1,125 @@
+"""Seconds until the first step of learned methods, by graph: `experiments.benchmarks compile`.
+
+Each method places a list of graphs one after another in a process of its own, without JAX's
+persistent cache. The second graph is in the bucket of the first one
+(`placement.graphs.batching.bucket`), the others are in different buckets. A row has
+
+- seconds: from the problem to the end of the first step,
+- processor: the same in seconds of the processor, which other processes hardly change,
+- tracing, lowering, XLA: parts of the seconds, as JAX reports them,
+- programs: the number of compiled programs.
+
+A last table counts the programs that ten graphs of one bucket compile, by objective. Methods given
+as arguments replace the default list.
+"""
+
+import json
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+
+import jax
+from rich.console import Console
+
+from experiments.benchmarks import cells, timing
+from placement.methods import learned
+from placement.reporting.tables import grids
+
+_METHODS = ("hsdag", "scheduler", "placeto", "hierarchical", "colocrl")
+_LAYERED = "synthetic:family=layered,ops=300,seed={}"
+_GRAPHS = (*map(_LAYERED.format, range(2)), "inception_v3", "resnet50", "bert_base")
+_BUCKET = tuple(map(_LAYERED.format, range(10)))
+_DEVICES = "roofline:cpu,gpu,gpu"
+_OBJECTIVES = ("makespan", "serial", "max_load")
+_MODULE = "experiments.benchmarks.compilation"
+_EVENTS = {
+    "tracing": "/jax/core/compile/jaxpr_trace_duration",
+    "lowering": "/jax/core/compile/jaxpr_to_mlir_module_duration",
+    "XLA": "/jax/core/compile/backend_compile_duration",
+}
+
+
+def run(*methods: str) -> None:
+    """Prints the seconds of each method on each graph, cold and with a persistent cache.
+
+    Args:
+      *methods: with their arguments; none: the default list.
+
+    Raises:
+      UserError: as `placement.methods.learned.make`.
+    """
+    for method in methods:
+        learned.make(method, 3, False)
+    columns = "operations", "nodes x edges", "seconds", "processor", *_EVENTS, "programs"
+    for title, is_cached in (("nothing compiled before", False), ("compiled by a process", True)):
+        table = grids.new_table(f"until the first step, {title}", ("method", "graph"), columns)
+        for method in methods or _METHODS:
+            for row in _measure(method, _GRAPHS, is_cached=is_cached):
+                table.add_row(method, *row)
+        Console(width=130).print(table)
+    table = grids.new_table(
+        "ten graphs of 300 operations", ("method", "objective"), ("first", "nine others")
+    )
+    for method in methods or _METHODS:
+        for objective in _OBJECTIVES:
+            rows = _measure(method, _BUCKET, objective, is_cached=False)
+            first, *others = (int(row[-1]) for row in rows)
+            table.add_row(method, objective, str(first), str(sum(others)))
+    Console(width=130).print(table)
+
+
+def _measure(
+    method: str, graphs: tuple[str, ...], objective: str = "makespan", *, is_cached: bool
+) -> list[list[str]]:
+    """Returns the rows of graphs that a process of its own measures."""
+    request = json.dumps([method, graphs, objective])
+    if not is_cached:
+        environment = {"JAX_ENABLE_COMPILATION_CACHE": "false"}
+        return timing.run_module(_MODULE, request, environment)
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {
+            "JAX_COMPILATION_CACHE_DIR": folder,
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.3",
+        }
+        timing.run_module(_MODULE, request, environment)
+        return timing.run_module(_MODULE, request, environment)
+
+
+def measure_graphs(method: str, graphs: list[str], objective: str) -> list[list[str]]:
+    """Takes the first step on each graph and returns its row: the graph, then the columns."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    counts = Counter[str]()
+
+    def listen(event: str, duration_secs: float, **_: str | int) -> None:
+        seconds[event] += duration_secs
+        counts[event] += 1
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    rows = []
+    for graph in graphs:
+        problem = cells.describe_problem(graph, _DEVICES, objective=objective).coarse
+        seconds.clear()
+        counts.clear()
+        start_s, processor_start_s = time.perf_counter(), time.process_time()
+        search = learned.Search.prepare(method, problem)
+        progress = search.start(0, problem.evaluate)
+        next(search.steps(progress, sys.maxsize, problem.evaluate, lambda: 1))
+        times_s = time.perf_counter() - start_s, time.process_time() - processor_start_s
+        padded = search.policy_input.graph
+        rows.append(
+            [
+                *(graph, str(problem.graph.num_ops)),
+                f"{len(padded.nodes['mask'])} x {len(padded.senders)}",
+                *(
+                    f"{value:.2f}"
+                    for value in (*times_s, *map(seconds.__getitem__, _EVENTS.values()))
+                ),
+                str(counts[_EVENTS["XLA"]]),
+            ]
+        )
+    return rows
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure_graphs(*json.loads(sys.argv[1]))))
