@@ -26,8 +26,8 @@ _LEGEND = (
     "of the scores of all runs: less is better, 1 is the best known. In brackets: the 95% interval "
     "of a bootstrap that resamples the runs of each graph, from five runs of a graph on "
     "(Agarwal et al., NeurIPS 2021). The other columns say how likely a run of the row's method is "
-    "faster than one of the column's, ties counting half: a mean over the graphs, in bold where the "
-    "whole interval is above a half."
+    "faster than one of the column's, ties counting half: a mean over the graphs, in bold where "
+    "the whole interval is above a half."
 )
 
 
