@@ -15,7 +15,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -186,12 +186,6 @@ def set_aside(path: StrPath) -> Path:
     with files.naming(original):
         os.rename(original, free)
     return free
-
-
-def file_names(texts: Sequence[str]) -> list[str]:
-    """Returns a file name for each text, without digests if the names differ without them."""
-    plain = [re.sub(_UNFIT, "_", text)[-_LONGEST_NAME:] for text in texts]
-    return plain if len(set(plain)) == len(plain) else [file_name(text) for text in texts]
 
 
 def file_name(text: str) -> str:

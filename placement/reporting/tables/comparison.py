@@ -34,7 +34,6 @@ class Cell(NamedTuple):
 
     latency_s: statistics.Estimate  # inf where any seed has no number
     runs_s: tuple[float, ...]  # latency of each seed
-    search_s: float  # mean
     bound_s: float  # the smallest bound of the seeds; nan where any is missing
     out_of_memory: bool = False  # whether any seed's placement exceeds a memory, so has no latency
 
@@ -150,13 +149,12 @@ def _cell(rows: list[Row], is_measured: bool) -> Cell:
         value = seconds(row)
         seed_latencies_s.setdefault(row["seed"], []).append(math.inf if value is None else value)
     values = [min(latencies_s) for latencies_s in seed_latencies_s.values()]
-    search_s = float(np.mean([row["search_s"] for row in rows]))
     bound_s = float(np.min([units.or_nan(row.get("bound_s")) for row in rows]))
     out_of_memory = Status.FAILED.describe(OUT_OF_MEMORY)
     exceeds = math.isinf(max(values)) and any(
         (row.get("status") or "").startswith(out_of_memory) for row in rows
     )
-    return Cell(statistics.estimate(values), tuple(values), search_s, bound_s, exceeds)
+    return Cell(statistics.estimate(values), tuple(values), bound_s, exceeds)
 
 
 def _percent(value: float) -> str:
