@@ -301,7 +301,7 @@ def test_foreign_files_are_kept(tmp_path, quick):
     task.run(settings, tmp_path)
     assert (folder / "model-0123456789abcdef.bin").read_text() == "mine"
     refused_graph = config(folder / models[1])
-    with pytest.raises(UserError, match="which this task writes"):
+    with pytest.raises(UserError, match="that this task writes"):
         task.run(refused_graph, tmp_path)
     assert os.path.exists(os.devnull)
 
