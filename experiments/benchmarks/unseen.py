@@ -108,13 +108,13 @@ def read_training_families(path: Path) -> tuple[str, ...]:
 def _measure_problem(problem: loading.SearchProblem, path: Path) -> dict[str, float]:
     coarse = problem.coarse
     single_devices = np.arange(len(coarse.devices))[:, None].repeat(coarse.graph.num_ops, axis=1)
-    trained = pretrained.prepare(coarse, path, 0)._replace(key=jax.random.PRNGKey(0))
-    search = trained.search
-    initial = jax.jit(search.method.policy.init)(trained.key, search.policy_input.graph)
+    search, params = pretrained.prepare(coarse, path)
+    key = jax.random.PRNGKey(0)
+    initial = jax.jit(search.method.policy.init)(key, search.policy_input.graph)
     # The first call for a problem compiles, so only the second one is timed.
-    untrained = pretrained.place(trained._replace(params=initial))
+    untrained = pretrained.place(search, initial, key)
     start_s = time.perf_counter()
-    zero_shot = pretrained.place(trained)
+    zero_shot = pretrained.place(search, params, key)
     elapsed_s = time.perf_counter() - start_s
     return {
         "single_s": float(np.min(problem.simulate(single_devices))),

@@ -30,6 +30,7 @@ from experiments.tables.audit import COLD, Point, Run
 from placement import arguments, methods, suite
 from placement.errors import UserError
 from placement.instance import Instance
+from placement.learning import trainer
 from placement.methods import learned, pretrained
 from placement.pipeline.console.compilation_cache import limit_compiled
 from placement.solvers import base
@@ -149,7 +150,7 @@ def run_curve(
 
     def observe(evaluations: int, best_s: float, *_: object) -> None:
         # The released HSDAG evaluates its starts, the single devices, as 1e10 s.
-        value_s = best_s if best_s < learned.RELEASED_SINGLE_DEVICE_S else np.inf
+        value_s = best_s if best_s < trainer.RELEASED_SINGLE_DEVICE_S else np.inf
         points.append(Point(time.process_time() - start_s, evaluations, value_s))
 
     def stop() -> bool:

@@ -46,11 +46,6 @@ class Stack(NamedTuple):
         """The `simulators.Objective.simulate` of the graphs' objective."""
         return simulators.get_objective(self.graphs.globals.objective.name).simulate
 
-    @property
-    def shapes(self) -> str:
-        """Describes the shapes of all arrays; only graphs with equal shapes can be stacked."""
-        return str(jax.tree.map(np.shape, self))
-
 
 def prepare(graph: jraph.GraphsTuple, problem: Instance) -> Stack:
     """Prepares one graph for a stack, on the host.
@@ -71,14 +66,7 @@ def prepare(graph: jraph.GraphsTuple, problem: Instance) -> Stack:
 
 
 def stack(graphs: list[Stack]) -> Stack:
-    """Stacks graphs that `prepare` made, on the host.
-
-    Raises:
-      ValueError: they differ in size, in the number of devices or in the objective.
-    """
-    num_shapes = len({graph.shapes for graph in graphs})
-    if num_shapes > 1:
-        raise ValueError(f"{len(graphs)} graphs of {num_shapes} sizes; pad them to one")
+    """Stacks graphs of equal shapes that `prepare` made, on the host."""
     result: Stack = jax.tree.map(lambda *leaves: np.stack(leaves), *graphs)
     return result
 

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,8 +34,6 @@ POLICIES = ("hsdag", "hierarchical", "colocrl", "placeto", "giph", "doppler", "s
 RECIPES: dict[str, Recipe] = {
     name: importlib.import_module(f"placement.policies.{name}").RECIPE for name in POLICIES
 }
-CHUNK = 16  # steps between two reports at most
-RELEASED_SINGLE_DEVICE_S = np.float32(1e10)
 _REPORT_INTERVAL_S = 1.0
 _MEASURED_SAMPLES = 8  # samples of a step where evaluating each of them takes seconds
 _INSTALLED = Path(__file__).parent / "pretrained"
@@ -206,130 +204,83 @@ class Search(NamedTuple):
     method: Method
     policy_input: PolicyInput
     problem: Instance
-    is_measured: bool  # whether placements are evaluated on devices
+    evaluate: Evaluate | None  # measures placements on devices; None: the simulator evaluates
 
     @classmethod
-    def prepare(cls, name: str, problem: Instance, is_measured: bool = False) -> "Search":
+    def prepare(cls, name: str, problem: Instance, evaluate: Evaluate | None = None) -> "Search":
         """Makes the method and reads the problem as its policy does.
 
         Raises:
           UserError: as `make`.
         """
-        method = make(name, len(problem.devices), is_measured)
-        policy_input = method.read(problem)
-        return cls(method, policy_input, problem, is_measured)
+        method = make(name, len(problem.devices), evaluate is not None)
+        return cls(method, method.read(problem), problem, evaluate)
 
-    def start(self, seed: int, evaluate: Evaluate) -> trainer.Progress:
+    @property
+    def simulator(self) -> trainer.Simulator:
+        """The simulator of the problem, for placements of the policy's nodes."""
+        return trainer.Simulator.from_problem(self.problem, self.policy_input.assignment)
+
+    def start(self, seed: int) -> trainer.Progress:
         """Returns a search at its beginning: initial parameters, single devices evaluated."""
         num_ops, num_devices = self.problem.costs.compute_s.shape
         return trainer.start(
             self.method.learner,
             jax.random.PRNGKey(seed),
             self.policy_input.graph,
-            evaluate,
+            self.evaluate or self.problem.evaluate,
             num_ops,
             num_devices,
             keep_single_devices=not self.method.single_devices_fail,
         )
 
-    def compile(self, progress: trainer.Progress) -> None:
-        """Compiles the steps that continue a search, so that `steps` does not."""
-        learner, (graph, assignment) = self.method.learner, self.policy_input
-        if self._is_simulated:
-            simulator = trainer.Simulator.from_problem(self.problem, assignment)
-            trainer.compile_search_simulated(learner, graph, simulator, progress, chunk=CHUNK)
-        else:
-            trainer.compile_search(learner, graph, progress)
-
-    @property
-    def _is_simulated(self) -> bool:
-        """Whether the steps are compiled together with the simulator."""
-        return not (self.is_measured or self.method.single_devices_fail)
-
-    def steps(
+    def run(
         self,
         progress: trainer.Progress,
-        budget: int,
-        evaluate: Evaluate,
-        pace: Callable[[], int] | None = None,
-    ) -> Iterator[trainer.Report]:
-        """Continues a search until the budget is spent; compiled, where that is possible.
+        limits: SearchLimits,
+        on_report: Callable[[trainer.Report, float], None] = lambda report, compile_s: None,
+    ) -> Solution:
+        """Takes steps until the limits, which count from the first step.
 
         Args:
-          progress: where to continue.
-          budget: placements evaluated in all.
-          evaluate: evaluates placements on the host; a compiled search uses the problem's simulator
-            instead.
-          pace: the steps of the next report of a compiled search, see `trainer.search_simulated`.
+          progress: where the search continues.
+          limits: begun with the search; told of the best placement with every report.
+          on_report: called after that with every report and the seconds until the first step, to
+            log, show and save it. The first report has no steps.
+
+        Returns:
+          The fastest placements as `elite`. The placement is None where none that can run is known.
         """
-        learner, (graph, assignment) = self.method.learner, self.policy_input
-        fail_singles = self.method.single_devices_fail
-        if self._is_simulated:
-            simulator = trainer.Simulator.from_problem(self.problem, assignment)
-            return trainer.search_simulated(
-                learner, graph, simulator, progress, budget, chunk=CHUNK, pace=pace
-            )
-        penalised: Evaluate | None = None if self.is_measured else self.problem.evaluate_penalised
-        if fail_singles:
-            evaluate = _fail_single_devices(evaluate)
-            penalised = penalised and _fail_single_devices(penalised)
-        return trainer.search(
-            learner, graph, evaluate, progress, budget, assignment=assignment, penalised=penalised
+        status, compile_s = Status.FINISHED, None
+        for report in trainer.search(
+            self.method.learner,
+            self.policy_input.graph,
+            self.simulator,
+            progress,
+            limits.budget,
+            evaluate=self.evaluate,
+            fail_single_devices=self.method.single_devices_fail,
+            pace=make_pace(limits.elapsed_s),
+        ):
+            progress = report.progress
+            if compile_s is None:
+                compile_s = limits.elapsed_s()
+                limits.extend(compile_s)
+            # Before the callback, which may fail.
+            limits.report(progress.evaluations, progress.best_s, np.asarray(progress.elite[0]))
+            on_report(report, compile_s)
+            if progress.evaluations < limits.budget and limits.is_over():
+                status = Status.INTERRUPTED if limits.is_stopped() else Status.TIME_LIMIT
+                break
+        num_known = int(np.isfinite(progress.elite_s).sum())
+        return Solution(
+            progress.elite[0] if num_known else None,
+            value_s=progress.best_s,
+            status=status,
+            evaluations=progress.evaluations,
+            elite=progress.elite[:num_known],
+            compile_s=compile_s or 0.0,
         )
-
-
-def _fail_single_devices(evaluate: Evaluate) -> Evaluate:
-    """Evaluates as HSDAG's released code does: a single-device placement takes 1e10 seconds."""
-
-    def evaluate_others(placements: Array) -> Array:
-        placements = np.asarray(placements)
-        is_single = (placements == placements[:, :1]).all(axis=1)
-        return np.where(is_single, RELEASED_SINGLE_DEVICE_S, np.asarray(evaluate(placements)))
-
-    return evaluate_others
-
-
-def run(
-    reports: Iterable[trainer.Report],
-    progress: trainer.Progress,
-    limits: SearchLimits,
-    on_report: Callable[[trainer.Report], None] = lambda report: None,
-) -> Solution:
-    """Takes the steps of a learned search until its limits: the one loop of all learned methods.
-
-    Args:
-      reports: of `Search.steps`, with the budget of the limits.
-      progress: the one from which the steps continue.
-      limits: told of the best placement with every report.
-      on_report: called with every report after that, to log, show and save it.
-
-    Returns:
-      The fastest placements as `elite`. The placement is None where none that can run is known.
-    """
-    status = Status.FINISHED
-    for report in reports:
-        progress = report.progress
-        # First, since a callback may fail.
-        limits.report(progress.evaluations, progress.best_s, np.asarray(progress.elite[0]))
-        on_report(report)
-        if progress.evaluations >= limits.budget:
-            break
-        if limits.is_over():
-            status = Status.INTERRUPTED if limits.is_stopped() else Status.TIME_LIMIT
-            break
-    return to_solution(progress, status)
-
-
-def to_solution(progress: trainer.Progress, status: Status) -> Solution:
-    """Returns the placements that a search has found so far."""
-    num_known = int(np.isfinite(progress.elite_s).sum())
-    return Solution(
-        progress.elite[0] if num_known else None,
-        value_s=progress.best_s,
-        status=status,
-        evaluations=progress.evaluations,
-        elite=progress.elite[:num_known],
-    )
 
 
 def find(
@@ -342,30 +293,22 @@ def find(
 ) -> Solution:
     """Trains a learned method on one problem, in its simulator, until its limits.
 
-    The time limit counts from the first step.
-
     Args:
       method: with its arguments.
       problem, seed, limits: as of every `placement.solvers.base.Find`.
       load: maps the initial parameters to those that the search starts from.
     """
-    began_s = limits.elapsed_s()
     if not make(method, len(problem.devices), False).single_devices_fail:
         solvers_base.report_single_device(problem, limits)
     search = Search.prepare(method, problem)
-    progress = search.start(seed, problem.evaluate)
+    progress = search.start(seed)
     state = progress.state
     progress = progress._replace(state=state._replace(params=load(state.params)))
-    search.compile(progress)
-    compile_s = limits.elapsed_s() - began_s
-    limits.extend(compile_s)
-    pace = make_pace(limits.elapsed_s)
-    steps = search.steps(progress, limits.budget, problem.evaluate, pace)
-    return run(steps, progress, limits)._replace(compile_s=compile_s)
+    return search.run(progress, limits)
 
 
 def make_pace(clock_s: Callable[[], float]) -> Callable[[], int]:
-    """Makes a function that returns how many steps take about a second, at most `CHUNK`.
+    """Makes a function that returns how many steps take about a second, at most `trainer.CHUNK`.
 
     It is asked before every chunk. The first chunk, which is timed, has one step.
 
@@ -379,8 +322,10 @@ def make_pace(clock_s: Callable[[], float]) -> Callable[[], int]:
         nonlocal steps
         call_times_s.append(clock_s())
         if len(call_times_s) > 1:
-            step_s = max((call_times_s[-1] - call_times_s[-2]) / steps, _REPORT_INTERVAL_S / CHUNK)
-            steps = max(1, int(_REPORT_INTERVAL_S / step_s))
+            step_s = (call_times_s[-1] - call_times_s[-2]) / steps
+            steps = max(
+                1, int(_REPORT_INTERVAL_S / max(step_s, _REPORT_INTERVAL_S / trainer.CHUNK))
+            )
         return steps
 
     return pace

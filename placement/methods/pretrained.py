@@ -4,13 +4,12 @@ The shipped policy is the result of the task `pretrain` with its configuration.
 """
 
 from pathlib import Path
-from typing import NamedTuple
 
 import jax
 
 from placement.errors import UserError
 from placement.instance import Instance
-from placement.learning import trainer, zero_shot
+from placement.learning import zero_shot
 from placement.methods import checkpoints, learned
 from placement.solvers.limits import SearchLimits
 from placement.types import Array, Params, Solution
@@ -18,15 +17,6 @@ from placement.types import Array, Params, Solution
 FILE = "policy.msgpack"
 SHIPPED = Path(__file__).parent / "pretrained" / FILE
 _REMEDY = f"set init_from to the {FILE} of the task pretrain, or to a file in policies/ of a run"
-
-
-class Pretrained(NamedTuple):
-    """A learned method on one problem, with parameters that were trained on other graphs."""
-
-    method: str  # with its arguments
-    search: learned.Search
-    params: Params
-    key: Array  # of the placements that are drawn
 
 
 def method_of(path: Path) -> str:
@@ -56,19 +46,6 @@ def load(path: Path, method: str, params: Params) -> Params:
     )
 
 
-def prepare(problem: Instance, path: Path, seed: int) -> Pretrained:
-    """Loads the policy in a file for a problem.
-
-    Raises:
-      UserError: as `load`.
-    """
-    method = method_of(path)
-    search = learned.Search.prepare(method, problem)
-    init_key, key = jax.random.split(jax.random.PRNGKey(seed))
-    shapes = jax.eval_shape(search.method.policy.init, init_key, search.policy_input.graph)
-    return Pretrained(method, search, load(path, method, shapes), key)
-
-
 def check_zero_shot(method: str) -> None:
     """Refuses a method whose policy does not place all operations in one step.
 
@@ -83,32 +60,34 @@ def check_zero_shot(method: str) -> None:
         )
 
 
-def place(pretrained: Pretrained) -> Solution:
-    """Places the problem that a policy was prepared for, without learning.
+def prepare(problem: Instance, path: Path) -> tuple[learned.Search, Params]:
+    """Prepares the method in a file for a problem; returns it with the file's parameters.
 
     Raises:
-      UserError: as `check_zero_shot`.
+      UserError: as `load` and `check_zero_shot`.
     """
-    check_zero_shot(pretrained.method)
-    method, (graph, assignment), problem, _ = pretrained.search
-    improve = method.policy.improve
+    method = method_of(path)
+    check_zero_shot(method)
+    search = learned.Search.prepare(method, problem)
+    init, graph = search.method.policy.init, search.policy_input.graph
+    shapes = jax.eval_shape(init, jax.random.PRNGKey(0), graph)
+    return search, load(path, method, shapes)
+
+
+def place(search: learned.Search, params: Params, key: Array) -> Solution:
+    """Places a problem with a policy that has learned on other graphs."""
+    improve = search.method.policy.improve
     assert improve is not None
-    simulator = trainer.Simulator.from_problem(problem, assignment)
-    result = zero_shot.place(improve, pretrained.params, graph, simulator, pretrained.key)
+    graph = search.policy_input.graph
+    result = zero_shot.place(improve, params, graph, search.simulator, key)
     return Solution(
-        result.placement[: problem.graph.num_ops],
+        result.placement[: search.problem.graph.num_ops],
         value_s=float(result.latency_s[-1]),
         evaluations=result.evaluations,
     )
 
 
-def find(
-    problem: Instance,
-    seed: int,
-    limits: SearchLimits,
-    *,
-    path: Path = SHIPPED,
-) -> Solution:
+def find(problem: Instance, seed: int, limits: SearchLimits, *, path: Path = SHIPPED) -> Solution:
     """Places with a policy that has learned on other graphs, without learning on this one.
 
     Args:
@@ -116,8 +95,9 @@ def find(
       path: the file of the policy.
 
     Raises:
-      UserError: as `load` and `check_zero_shot`.
+      UserError: as `prepare`.
     """
-    solution = place(prepare(problem, path, seed))
+    search, params = prepare(problem, path)
+    solution = place(search, params, jax.random.split(jax.random.PRNGKey(seed))[1])
     limits.report(solution.evaluations, solution.value_s, solution.placement)
     return solution

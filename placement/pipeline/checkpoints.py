@@ -8,7 +8,6 @@ from placement import files
 from placement.methods import checkpoints
 from placement.pipeline.console import progress
 from placement.reporting import runs
-from placement.types import Params
 
 T = TypeVar("T")
 
@@ -30,11 +29,6 @@ def restore(path: Path, make: Callable[[Any], T], display: progress.Display) -> 
     if not path.exists():
         return None
     return readable(path, lambda file: checkpoints.read(file, make, remedy="remove it"), display)
-
-
-def save_policy(path: Path, method: str, params: Params) -> None:
-    """Writes what a method has learned, for `methods.pretrained`; makes the file's directory."""
-    save(path, {"method": method, "params": params})
 
 
 def save(path: Path, content: Any) -> None:

@@ -3,7 +3,6 @@
 import functools
 import hashlib
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from placement.pipeline import checkpoints, loading
 from placement.pipeline.console import metrics
 from placement.pipeline.console import progress as progress_lib
 from placement.pipeline.settings import Settings
-from placement.solvers.limits import NO_METRICS, Observe, SearchLimits, ignore_progress
+from placement.solvers.limits import NO_METRICS, Observe, SearchLimits
 from placement.types import Evaluate, Solution, Status
 
 # The settings that may differ between an interrupted run and the one that continues it.
@@ -34,8 +33,8 @@ def train(
     evaluate: Evaluate,
     workdir: Path,
     display: progress_lib.Display,
-    stop: Callable[[], bool] = lambda: False,
-    observe: Observe = ignore_progress,
+    stop: Callable[[], bool],
+    observe: Observe,
 ) -> Solution:
     """Trains a learned method until the budget or time is spent, or `stop` says so.
 
@@ -51,66 +50,62 @@ def train(
       method: with its arguments.
       settings, workdir, display: of the run.
       problem: its coarse operations are placed.
-      evaluate: of coarse placements: the simulator, or the devices.
+      evaluate: measures coarse placements, if the settings say so.
       stop, observe: asked and told with every report, as by `placement.methods.solve`.
 
     Returns:
       The solution, whose elite has one placement at least. If none is known to run it is the first,
       so that measuring it records why.
     """
-    began_s = time.monotonic()
+    limits = SearchLimits(settings.time_limit_s, settings.budget, observe, stop)
     with display.phase(f"searching {method}") as phase:
-        search = learned.Search.prepare(method, problem.coarse, settings.evaluate == "measure")
+        is_measured = settings.evaluate == "measure"
+        search = learned.Search.prepare(method, problem.coarse, evaluate if is_measured else None)
         graph = search.policy_input.graph
         # All graphs that are padded to these sizes share one compilation.
         sizes = f"{len(graph.nodes['mask'])} nodes and {len(graph.senders)} edges"
         phase.note(f"compiling for graphs of up to {sizes}")
-        progress = search.start(settings.seed, evaluate)
+        progress = search.start(settings.seed)
         if settings.init_from:
             params = pretrained.load(Path(settings.init_from), method, progress.state.params)
             progress = progress._replace(state=progress.state._replace(params=params))
-        fingerprint = _fingerprint(method, settings, problem)
-        path = workdir / "checkpoint" / f"{fingerprint[:16]}.msgpack"
+        path = workdir / "checkpoint" / f"{_fingerprint(method, settings, problem)[:16]}.msgpack"
         make = functools.partial(restored, (progress, 0.0))
         progress, spent_s = checkpoints.restore(path, make, display) or (progress, 0.0)
         if progress.step:
             display.detail(f"resuming {method} from step {progress.step}, after {spent_s:.1f} s")
+        limits.extend(-spent_s)
         if np.isfinite(progress.best_s):
             observe(progress.evaluations, progress.best_s, progress.elite[0], NO_METRICS)
+        resumed = {"step": int(progress.step), "evaluations": int(progress.evaluations)}
         single_s, params = float(progress.reference_s), progress.state.params
-        pace = learned.make_pace(time.monotonic)
-        reports = search.steps(progress, settings.budget, evaluate, pace)
 
-        def keep(report: trainer.Report) -> None:
+        def keep(report: trainer.Report, compile_s: float) -> None:
             nonlocal params
             params = report.progress.state.params
-            steps_s = spent_s + limits.elapsed_s()
+            if not report.records:
+                phase.note("")  # logs the seconds of the note above
+                phase.goal = progress_lib.Goal(
+                    settings.budget, settings.time_limit_s, single_s, spent_s - compile_s
+                )
+                return
+            elapsed_s = spent_s + limits.elapsed_s()
             # Logged before it is saved: a search that continues drops records that come after its
             # checkpoint, but cannot add missing ones.
             for record, latencies_s in zip(report.records, report.latencies_s, strict=True):
-                log.add(record, compile_s + steps_s, latencies_s)
+                log.add(record, elapsed_s, latencies_s)
             phase.update(report.progress.evaluations, report.progress.best_s)
-            checkpoints.save(path, (report.progress, steps_s))
+            checkpoints.save(path, (report.progress, elapsed_s - compile_s))
 
-        resumed = {"step": int(progress.step), "evaluations": int(progress.evaluations)}
-        solution = learned.to_solution(progress, Status.TIME_LIMIT)
         with metrics.Log(workdir, method, settings.seed, **resumed) as log:
-            search.compile(progress)
-            compile_s = time.monotonic() - began_s
-            phase.note("")  # logs the seconds of the note above
-            limits = SearchLimits(settings.time_limit_s - spent_s, settings.budget, observe, stop)
-            phase.goal = progress_lib.Goal(
-                settings.budget, settings.time_limit_s, single_s, spent_s - compile_s
-            )
-            if spent_s <= settings.time_limit_s:
-                solution = learned.run(reports, progress, limits, keep)
+            solution = search.run(progress, limits, keep)
     name = metrics.name_search(method, settings.seed)
-    checkpoints.save_policy(workdir / _POLICIES / f"{name}.msgpack", method, params)
+    learned_policy = {"method": method, "params": params}
+    checkpoints.save(workdir / _POLICIES / f"{name}.msgpack", learned_policy)
     if solution.placement is None:
         nowhere = np.zeros((1, problem.coarse.graph.num_ops), np.int32)
         solution = solution._replace(placement=nowhere[0], elite=nowhere, status=Status.INFEASIBLE)
-    search_s = spent_s + time.monotonic() - began_s
-    return solution._replace(search_s=search_s, compile_s=compile_s)
+    return solution._replace(search_s=spent_s + limits.elapsed_s())
 
 
 def _fingerprint(method: str, settings: Settings, problem: loading.SearchProblem) -> str:
