@@ -28,18 +28,8 @@ def test_rewards_by_hand(kind, expected):
     np.testing.assert_allclose(advantages.rewards(kind, latency_s, 4.0), expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["inverse", "sqrt", "log"])
-def test_faster_is_better_and_the_unit_does_not_matter(kind):
-    latency_s = jnp.array([[1e-3, 2e-3], [5e-3, INF]])
-    reward = advantages.rewards(kind, latency_s, 3e-3)
-    np.testing.assert_allclose(
-        reward, advantages.rewards(kind, 1000 * latency_s, 3.0), rtol=1e-5, atol=1e-6
-    )
-    assert reward[0, 0] > reward[0, 1] > reward[1, 0] > reward[1, 1]
-
-
 @pytest.mark.parametrize(("kind", "failed"), [("inverse", 0.0), ("sqrt", -3.0), ("log", -1.0)])
-def test_a_failure_is_worth_one_less_than_the_worst_that_ran(kind, failed):
+def test_failure_is_worse_than_slowest(kind, failed):
     worst = {"inverse": 0.5, "sqrt": -2.0, "log": 0.0}[kind]
     ratio = {"inverse": 2.0, "sqrt": 4.0, "log": 1.0}[kind]
     latency_s = jnp.array([[INF, ratio], [ratio / 2, INF]])
@@ -49,7 +39,7 @@ def test_a_failure_is_worth_one_less_than_the_worst_that_ran(kind, failed):
 
 
 @pytest.mark.parametrize(("kind", "value"), [("inverse", 0.0), ("sqrt", -1.0), ("log", -1.0)])
-def test_rewards_are_equal_where_everything_failed(kind, value):
+def test_rewards_where_everything_failed(kind, value):
     reward = advantages.rewards(kind, jnp.full((2, 3), INF), 1.0)
     assert reward.tolist() == [[value] * 3] * 2
 
@@ -64,17 +54,7 @@ def test_episode_returns_by_hand():
     assert returns.tolist() == [[5.25] * 3, [8.0] * 3]
 
 
-@pytest.mark.parametrize(("discount", "expected"), [(0.0, [5.0, 7.0]), (1.0, [12.0, 7.0])])
-def test_the_extreme_discounts(discount, expected):
-    assert advantages.discounted_returns(jnp.array([[5.0, 7.0]]), discount).tolist() == [expected]
-
-
-def test_one_step_returns_its_reward():
-    reward = jnp.array([[3.0], [-1.0]])
-    assert advantages.discounted_returns(reward, 0.95).tolist() == reward.tolist()
-
-
-def test_leave_one_out_is_the_difference_from_the_others_mean_up_to_one_scale():
+def test_leave_one_out_subtracts_others():
     returns = np.random.default_rng(0).normal(size=(5, 3))
     others = [[np.delete(returns[:, t], b).mean() for t in range(3)] for b in range(5)]
     advantage = np.asarray(_leave_one_out(returns))
@@ -84,7 +64,7 @@ def test_leave_one_out_is_the_difference_from_the_others_mean_up_to_one_scale():
 
 
 @pytest.mark.parametrize("steps", [1, 4])
-def test_advantages_have_unit_deviation_however_the_steps_differ(steps):
+def test_advantages_have_unit_deviation(steps):
     rng = np.random.default_rng(1)
     returns = 50.0 * np.arange(steps) + 1e-2 * rng.normal(size=(200, steps))
     advantage = _leave_one_out(returns)
@@ -99,7 +79,7 @@ def test_equal_returns_have_no_advantage(value, batch):
     assert np.abs(advantage).max() == 0.0
 
 
-def test_samples_that_do_not_count_have_no_advantage_and_shift_no_other():
+def test_ignored_samples_shift_no_other():
     returns = np.random.default_rng(0).normal(size=(6, 2))
     counts = np.ones((6, 2), bool)
     counts[3:, 0] = False
@@ -111,18 +91,13 @@ def test_samples_that_do_not_count_have_no_advantage_and_shift_no_other():
     assert (advantage[all_counts] != 0).all()
 
 
-def test_the_only_sample_that_counts_has_no_advantage():
-    counts = np.array([[True], [False], [False]])
-    assert (_leave_one_out(np.array([[3.0], [5.0], [9.0]]), counts) == 0).all()
-
-
-def test_the_running_mean_leaves_out_the_first_reward():
+def test_running_mean_omits_first_reward():
     reward = jnp.array([[9.0, 1, 3, 5], [9, 0, 0, -3]])
     expected = [[0, 1, 2, 3], [0, 0, 0, -1]]
     np.testing.assert_allclose(advantages.running_mean(reward), expected)
 
 
-def test_the_moving_average_by_hand():
+def test_moving_average_by_hand():
     """There are two steps; no sample counts at the second step of the first batch."""
     returns = jnp.array([[1.0, 5.0], [3.0, 7.0]])
     first = jnp.array([[True, False], [True, False]])
@@ -138,7 +113,7 @@ def test_the_moving_average_by_hand():
     np.testing.assert_allclose(baseline, [2.0, 0.9 * 16 + 0.1 * 6], rtol=1e-6)
 
 
-def test_failures_are_a_large_constant_in_999_updates_and_do_not_count_later():
+def test_failures_count_in_early_updates():
     """As in Grappler's code, a placement as slow as the constant no longer counts either."""
     latency_s = jnp.array([[2.0], [INF], [301.0]])
     early = advantages.penalise_failures(latency_s, 3.0, 999)
@@ -148,7 +123,7 @@ def test_failures_are_a_large_constant_in_999_updates_and_do_not_count_later():
     assert late[1].tolist() == [[True], [False], [False]]
 
 
-def test_an_episode_of_improvements_returns_the_whole_improvement():
+def test_improvements_sum_to_total():
     latency_s = jnp.array([[4.0, 1.0, 2.0], [6.0, INF, 3.0]])
     reward = advantages.rewards("improvement", latency_s, 2.0)
     assert np.isfinite(reward).all()

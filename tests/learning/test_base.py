@@ -28,27 +28,17 @@ def _sample() -> tuple[base.State, Sample]:
     return learner.sample(learner.init(jax.random.key(0), GRAPH), GRAPH)
 
 
-def test_the_algorithm_decides_the_update_alone(make):
-    state, samples = _sample()
-    learner = make(POLICY, Settings(num_samples=8))
-    actual_state, actual = learner.sample(learner.init(jax.random.key(0), GRAPH), GRAPH)
-    np.testing.assert_array_equal(actual_state.params, state.params)
-    np.testing.assert_array_equal(actual.placement, samples.placement)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("reward", "baseline", "failed"),
     [
         ("inverse", "none", "worst"),
-        ("inverse", "leave_one_out", "worst"),
-        ("sqrt", "none", "worst"),
         ("log", "leave_one_out", "worst"),
         ("sqrt", "moving_average", "constant"),
         ("improvement", "leave_one_out", "constant"),
     ],
 )
-def test_failures_leave_the_parameters_finite(make, reward, baseline, failed):
+def test_failures_leave_parameters_finite(make, reward, baseline, failed):
     state, samples = _sample()
     learner = make(POLICY, Settings(num_samples=8, reward=reward, baseline=baseline, failed=failed))
     for broken in (np.arange(8) % 2 == 0, np.ones(8, bool)):
@@ -94,23 +84,10 @@ def test_failures_become_less_likely(make):
         ),
     ],
 )
-def test_impossible_settings_are_refused_in_one_line(make, settings, message):
+def test_impossible_settings_are_refused(make, settings, message):
     with pytest.raises(UserError, match=message) as error:
         make(POLICY, Settings(**settings))
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.slow
-def test_the_moving_average_remembers_earlier_batches(make):
-    """The first batch is its own baseline; equal latencies later leave the average unchanged."""
-    learner = make(POLICY, Settings(num_samples=8, reward="sqrt", baseline="moving_average"))
-    state, samples = learner.sample(learner.init(jax.random.key(0), GRAPH), GRAPH)
-    assert np.isnan(state.baseline).all()
-    for latency_s, expected in ((4.0, -2.0), (4.0, -2.0), (9.0, -2.1)):
-        latencies = np.full((8, 1), latency_s, np.float32)
-        state, _ = learner.update(state, GRAPH, samples, latencies, 1.0)
-        np.testing.assert_allclose(state.baseline, [expected], rtol=1e-6)
-    assert state.updates == 3
 
 
 _FAILING = Settings(
@@ -119,7 +96,7 @@ _FAILING = Settings(
 
 
 @pytest.mark.slow
-def test_the_moving_average_starts_at_the_failing_signal(make):
+def test_moving_average_starts_at_failure(make):
     """The signal is 100 times the reference, whose reward is -10."""
     learner = make(POLICY, _FAILING)
     state, samples = learner.sample(learner.init(jax.random.key(0), GRAPH), GRAPH)
@@ -132,7 +109,7 @@ def test_the_moving_average_starts_at_the_failing_signal(make):
 
 
 @pytest.mark.slow
-def test_infeasible_placements_fail_in_999_updates_and_do_not_count_later(make):
+def test_infeasible_placements_fail_early_only(make):
     """Their penalised latency of 4 is not learned from."""
     learner = make(POLICY, _FAILING)
     state, samples = learner.sample(learner.init(jax.random.key(0), GRAPH), GRAPH)
@@ -145,7 +122,7 @@ def test_infeasible_placements_fail_in_999_updates_and_do_not_count_later(make):
         assert (updated_state.params != state.params).any() == (updates == 999)
 
 
-def test_the_entropy_weight_falls_linearly_to_zero(make):
+def test_entropy_weight_falls_linearly(make):
     del make
     log_prob = LogProb(jnp.zeros((2, 1)), jnp.full((2, 1), 6.0), jnp.full((2, 1), 4.0))
     for decay, expected in ((40, [1.5, 0.75, 0.0, 0.0]), (0, [1.5] * 4)):
@@ -155,7 +132,7 @@ def test_the_entropy_weight_falls_linearly_to_zero(make):
 
 
 @pytest.mark.slow
-def test_an_update_has_the_entropy_weight_of_its_number(make):
+def test_entropy_weight_follows_updates(make):
     """All latencies are equal: only the entropy is learned, and only in the first update."""
     learner = make(POLICY, Settings(num_samples=8, entropy_decay_updates=1))
     state, samples = learner.sample(learner.init(jax.random.key(0), GRAPH), GRAPH)
@@ -187,7 +164,7 @@ def _distance(make, decay: float, count: int) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("count", "halvings"), [(0, 0), (440, 0), (450, 1), (501, 2)])
-def test_the_learning_rate_decays_after_the_first_steps(make, count, halvings):
+@pytest.mark.parametrize(("count", "halvings"), [(440, 0), (450, 1), (501, 2)])
+def test_learning_rate_decays_later(make, count, halvings):
     ratio = _distance(make, 0.5, count) / _distance(make, 1.0, count)
     assert ratio == pytest.approx(0.5**halvings, rel=0.05)

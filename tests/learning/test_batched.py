@@ -5,11 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from placement.graphs import batching
 from placement.instance import Instance
 from placement.learning import base, batched, local_search, reinforce, zero_shot
 from placement.learning.trainer import Simulator
-from placement.policies import hsdag, placeto, scheduler
+from placement.policies import hsdag, scheduler
 from tests import helpers
 
 SAMPLES = 16
@@ -37,14 +36,14 @@ STACK = batched.stack(PREPARED)
 _sample = jax.jit(POLICY.sample, static_argnums=3)
 
 
-def test_the_reference_is_the_fastest_single_device():
+def test_reference_is_fastest_single_device():
     for problem, reference_s in zip(PROBLEMS, STACK.reference_s, strict=True):
         num_ops = problem.graph.num_ops
         single_s = np.asarray(problem.evaluate(np.zeros((1, num_ops), np.int32)))
         assert reference_s == pytest.approx(single_s[0])
 
 
-def test_the_reference_moves_unsupported_operations_if_no_device_runs_everything():
+def test_reference_moves_unsupported_operations():
     problem = _problem(2, 2)
     compute_s = np.array(problem.costs.compute_s)
     compute_s[[0, 1], [0, 1]] = np.inf  # of 6 and of 12
@@ -54,22 +53,8 @@ def test_the_reference_moves_unsupported_operations_if_no_device_runs_everything
     assert batched.prepare(_read(problem), problem).reference_s == 2 + 0.5 + 5
 
 
-def test_graphs_of_different_sizes_are_refused():
-    ends = helpers.chain(3).senders, helpers.chain(3).receivers
-    other = batching.to_graphs_tuple(*ends, np.zeros((3, 0)), np.ones((3, 2), bool))
-    other = other._replace(globals=GRAPHS[0].globals)
-    with pytest.raises(ValueError, match="2 sizes"):
-        batched.stack([PREPARED[0], PREPARED[0]._replace(graphs=other)])
-
-
-def test_graphs_of_different_objectives_are_refused():
-    problem = PROBLEMS[0]._replace(objective="serial")
-    with pytest.raises(ValueError, match="2 sizes"):
-        batched.stack([PREPARED[0], batched.prepare(_read(problem), problem)])
-
-
 @pytest.mark.slow
-def test_each_graph_of_a_stack_is_placed_as_by_itself():
+def test_stack_places_graphs_separately():
     params = base.initial_params(STACK_POLICY.init, jax.random.key(0), STACK.graphs)
     key = jax.random.key(1)
 
@@ -87,26 +72,7 @@ def test_each_graph_of_a_stack_is_placed_as_by_itself():
         np.testing.assert_allclose(log_prob.log_prob[rows], single.log_prob, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.slow
-def test_an_update_of_one_graph_is_the_learners_own():
-    """Episodes are compared within their graph, so that a stack of one changes nothing."""
-    settings = base.Settings(num_samples=SAMPLES)
-    single, stacked = (
-        reinforce.make_learner(POLICY, settings),
-        reinforce.make_learner(STACK_POLICY, settings),
-    )
-    stack = batched.stack(PREPARED[:1])
-    state = single.init(jax.random.key(0), GRAPHS[0])
-    samples = _sample(state.params, jax.random.key(1), GRAPHS[0], SAMPLES)
-    rng = np.random.default_rng(0)
-    latency_s = jnp.asarray(rng.uniform(1, 2, (SAMPLES, 2)), jnp.float32)
-    first, _ = single.update(state, GRAPHS[0], samples, latency_s, jnp.float32(1.5))
-    second, _ = stacked.update(state, stack.graphs, samples, latency_s, jnp.array([1.5]))
-    for a, b in zip(jax.tree.leaves(first.params), jax.tree.leaves(second.params), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
-
-
-def test_advantages_compare_samples_of_one_graph_only():
+def test_advantages_compare_within_graph():
     settings = base.Settings(num_samples=4, discount=0.0)
     state = base.State(None, None, jax.random.key(0), jnp.full(1, jnp.nan), jnp.zeros((), int))
     latency_s = np.array([1.0, 2.0, 3.0, 4.0])
@@ -118,7 +84,7 @@ def test_advantages_compare_samples_of_one_graph_only():
 
 
 @pytest.mark.slow
-def test_learning_makes_the_best_samples_of_all_graphs_better():
+def test_learning_improves_best_samples():
     settings = base.Settings(
         *(SAMPLES, 3e-2), baseline="risk_seeking", entropy_weight=0.0, discount=0.0
     )
@@ -136,30 +102,7 @@ def test_learning_makes_the_best_samples_of_all_graphs_better():
 
 
 @pytest.mark.slow
-def test_every_policy_that_reads_costs_learns_on_several_graphs():
-    """Checks a step of Placeto against the simulators."""
-    policy = batched.batch_policy(placeto.make(num_devices=2, hidden_size=4, rounds=2))
-    learner = reinforce.make_learner(policy, base.Settings(num_samples=2, reward="improvement"))
-    graphs = [helpers.with_costs(graph, of) for graph, of in zip(GRAPHS, PROBLEMS, strict=True)]
-    stack = batched.stack(
-        [batched.prepare(jax.device_get(g), p) for g, p in zip(graphs, PROBLEMS, strict=True)]
-    )
-    state = learner.init(jax.random.key(0), stack.graphs)
-    after, metrics = batched.train_step(learner, state, stack)
-    _, samples = learner.sample(state, stack.graphs)
-    ratios = []
-    for i, problem in enumerate(PROBLEMS):
-        placements = samples.placement[2 * i : 2 * i + 2, :, : problem.graph.num_ops]
-        rows = placements.reshape(-1, problem.graph.num_ops)
-        ratios.append(np.min(problem.evaluate(rows)) / stack.reference_s[i])
-    assert metrics["ratio"] == pytest.approx(np.exp(np.mean(np.log(ratios))), rel=1e-5)
-    assert metrics["evaluated"] == 3 * 2 * 20
-    changed = jax.tree.map(lambda a, b: bool((a != b).any()), after.params, state.params)
-    assert all(jax.tree.leaves(changed))
-
-
-@pytest.mark.slow
-def test_an_unseen_graph_is_placed_optimally_without_learning():
+def test_zero_shot_finds_optimum():
     params = base.initial_params(POLICY.init, jax.random.key(0), GRAPHS[0])
     problem = _problem(2, 3)
     result = zero_shot.place(
@@ -181,7 +124,7 @@ def test_an_unseen_graph_is_placed_optimally_without_learning():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", ["makespan", "max_load"])
-def test_local_searches_find_the_optimum_of_each_graph_and_train_one_policy(monkeypatch, objective):
+def test_local_searches_train_one_policy(monkeypatch, objective):
     steps, num_samples = 24, 4  # so few samples that no search ends in its first step
     monkeypatch.setattr(batched, "_LOCAL_SEARCH_STEPS", steps)
     policy = hsdag.make(num_devices=2, hidden_size=8, num_layers=1, levels=3, groups=16)

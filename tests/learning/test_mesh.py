@@ -23,13 +23,9 @@ def run_search() -> list[dict[str, float]]:
     costs = helpers.random_costs(np.random.default_rng(0), graph, 3)
     problem = helpers.as_problem(graph, costs, "makespan")
     search = learned.Search.prepare(METHOD, problem)
-    budget = 3 + 3 * 16
-    reports = search.steps(search.start(0, problem.evaluate), budget, problem.evaluate)
     records: list[dict[str, float]] = []
-    learned.run(
-        reports, search.start(0, problem.evaluate), SearchLimits(600, budget),
-        lambda report: records.extend(report.records),
-    )  # fmt: skip
+    limits = SearchLimits(600.0, 3 + 3 * 16)
+    search.run(search.start(0), limits, lambda report, _: records.extend(report.records))
     return records
 
 

@@ -21,7 +21,7 @@ def _sample(learner: base.Learner) -> tuple[base.State, Sample]:
 
 
 @pytest.mark.slow
-def test_one_epoch_of_one_minibatch_has_the_gradient_of_reinforce():
+def test_single_step_equals_reinforce():
     settings = Settings(num_samples=NUM_SAMPLES)
     updated = []
     for learner in (
@@ -38,7 +38,7 @@ def test_one_epoch_of_one_minibatch_has_the_gradient_of_reinforce():
     assert actual_metrics["clipped"] == 0
 
 
-def test_the_surrogate_by_hand():
+def test_surrogate_by_hand():
     """Clipping applies to steps that would move further out of the range, not back into it."""
     ratio = jnp.array([0.5, 0.5, 1.0, 1.5, 1.5])
     advantage = jnp.array([1.0, -1.0, 2.0, 1.0, -1.0])
@@ -50,7 +50,7 @@ def test_the_surrogate_by_hand():
 
 
 @pytest.mark.parametrize("advantage", [1.0, 0.0, -1.0])
-def test_a_ratio_that_overflows_has_a_finite_gain_and_slope(advantage):
+def test_overflowing_ratio_stays_finite(advantage):
     def gain_of(log_ratio):
         return ppo.surrogate(log_ratio, jnp.float32(advantage), clip=0.2)[0]
 
@@ -59,7 +59,7 @@ def test_a_ratio_that_overflows_has_a_finite_gain_and_slope(advantage):
     assert np.isfinite(slope)
 
 
-def test_steps_that_moved_too_far_are_not_learned_from():
+def test_far_steps_teach_nothing():
     """Inverse rewards without a baseline: every advantage is positive."""
     settings = Settings(
         num_samples=NUM_SAMPLES, reward="inverse", baseline="none", entropy_weight=0.0
@@ -73,22 +73,7 @@ def test_steps_that_moved_too_far_are_not_learned_from():
         assert metrics["clipped"] == 1 - learns
 
 
-def test_minibatches_hold_every_sample_once():
-    index = np.arange(12)
-    samples = Sample(np.tile(index[:, None, None], (1, 2, 5)), index[:, None], index[:, None])
-    batch = base.Batch(samples, index[:, None])
-    orders = []
-    for seed in range(3):
-        minibatches = ppo.shuffle(jax.random.key(seed), batch, 3, 12)
-        assert minibatches.samples.placement.shape == (3, 4, 2, 5)
-        assert sorted(minibatches.advantage.ravel().tolist()) == index.tolist()
-        for leaf in jax.tree.leaves(minibatches):  # one sample's leaves stay together
-            np.testing.assert_array_equal(leaf.reshape(12, -1)[:, 0], minibatches.advantage.ravel())
-        orders.append(minibatches.advantage.ravel().tolist())
-    assert len(set(map(tuple, orders))) == 3
-
-
-def test_minibatches_hold_as_many_samples_of_every_graph():
+def test_minibatches_balance_graphs():
     index = np.arange(12)
     samples = Sample(index[:, None, None], index[:, None], index[:, None])
     minibatches = ppo.shuffle(jax.random.key(0), base.Batch(samples, index[:, None]), 2, 6)
@@ -98,7 +83,7 @@ def test_minibatches_hold_as_many_samples_of_every_graph():
     assert sorted(minibatches.advantage.ravel().tolist()) == index.tolist()
 
 
-def test_an_update_takes_a_step_a_minibatch_in_every_epoch():
+def test_update_steps_through_minibatches():
     learner = ppo.make_learner(
         POLICY, Settings(num_samples=NUM_SAMPLES), epochs=3, num_minibatches=4
     )
@@ -117,13 +102,7 @@ def test_an_update_takes_a_step_a_minibatch_in_every_epoch():
         ({"clip": -0.1}, "clip=-0.1 is out of range; set from 0 to 1"),
     ],
 )
-def test_impossible_hyper_parameters_are_refused_in_one_line(changes, message):
+def test_impossible_settings_are_refused(changes, message):
     with pytest.raises(UserError, match=message) as error:
         ppo.make_learner(POLICY, Settings(num_samples=NUM_SAMPLES), **changes)
     assert "\n" not in str(error.value)
-
-
-def test_a_single_sample_is_fine_without_a_baseline():
-    settings = Settings(num_samples=1, baseline="none")
-    _, samples = _sample(ppo.make_learner(POLICY, settings, num_minibatches=1))
-    assert samples.log_prob.shape == (1, 1)

@@ -5,7 +5,7 @@ from tests import helpers
 
 
 @pytest.mark.parametrize("objective", simulators.OBJECTIVES)
-def test_the_search_is_no_worse_than_a_policy_without_a_search(objective):
+def test_search_beats_zero_shot(objective):
     problem = helpers.random_problem(0.3)._replace(objective=objective)
     solution = methods.solve(problem, "search", budget=20_000)
     alone = methods.solve(problem, "zero_shot")

@@ -20,7 +20,7 @@ def registered():
         del table["mine"]
 
 
-def test_a_registered_policy_solves_a_problem(registered):
+def test_registered_policy_solves(registered):
     graph = helpers.chain(3)
     problem = helpers.as_problem(graph, helpers.unit_costs(graph), "serial")
     mine = placement.solve(problem, _SMALL, budget=18)
@@ -29,7 +29,7 @@ def test_a_registered_policy_solves_a_problem(registered):
     assert "mine" in placement.list_methods()
 
 
-def test_a_registered_policy_is_compared_with_baselines(registered, tmp_path):
+def test_registered_policy_is_compared(registered, tmp_path):
     graphs = [f"synthetic:family=layered,ops={ops},seed=1" for ops in (12, 14)]
     compared = placement.compare(
         graphs,
@@ -58,19 +58,15 @@ def test_a_registered_policy_is_compared_with_baselines(registered, tmp_path):
     assert repr(compared) == f"Comparison(2 graphs, 5 methods, best={compared.summary['best']!r})"
 
 
-def test_registering_the_same_recipe_again_changes_nothing(registered):
-    placement.register("mine", learned.RECIPES["placeto"])
-
-
 @pytest.mark.parametrize(
     ("name", "words"), [("heft", "'heft' already"), ("hsdag", "'hsdag' already"), ("a b", "'a b'")]
 )
-def test_a_name_that_is_taken_or_none_is_refused(name, words):
+def test_invalid_names_are_refused(name, words):
     with pytest.raises(UserError, match=words):
         placement.register(name, learned.RECIPES["placeto"])
 
 
-def test_types_are_imported_from_the_package():
+def test_package_exports_types():
     from placement import types
 
     assert placement.Problem is types.Problem

@@ -11,6 +11,7 @@ from placement.instance import Instance
 from placement.learning import base, trainer
 from placement.methods import learned
 from placement.policies import cost_features, giph, schedules
+from placement.solvers.limits import SearchLimits
 from placement.types import Array, Params, Policy, Sample
 from tests import helpers
 from tests.simulators import reference
@@ -174,8 +175,7 @@ def test_learning_joins_a_chain():
         last = np.asarray(sample.placement)[:, 12, :6]
         return float(np.mean(problem.evaluate(last)))
 
-    progress = search.start(0, problem.evaluate)
-    untrained_s = mean_latency(progress)
-    for report in search.steps(progress, 120 * 16 * 14, problem.evaluate):
-        progress = report.progress
-    assert mean_latency(progress) < 0.6 * untrained_s
+    reports = []
+    limits = SearchLimits(600.0, 120 * 16 * 14)
+    search.run(search.start(0), limits, lambda report, _: reports.append(report.progress))
+    assert mean_latency(reports[-1]) < 0.6 * mean_latency(reports[0])

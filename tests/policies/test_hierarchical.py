@@ -141,15 +141,16 @@ def test_groups_fit_small_graphs():
 def test_learns_the_best_placement():
     """Which is better than a single device; the groups must come to separate op2 from the rest."""
     costs = helpers.random_costs(np.random.default_rng(3), helpers.diamond(), 2)
-    evaluate = helpers.as_problem(helpers.diamond(), costs, "serial").evaluate
+    problem = helpers.as_problem(helpers.diamond(), costs, "serial")
     every = helpers.all_placements(4, 2)
-    latency_s = np.asarray(evaluate(every))
+    latency_s = np.asarray(problem.evaluate(every))
     policy = hierarchical.make(num_groups=4, **SMALL)
     settings = base.Settings(num_samples=32, learning_rate=0.02, reward="sqrt", entropy_weight=0.4)
     learner = reinforce.make_learner(policy, settings)
-    start = trainer.start(learner, jax.random.key(1), GRAPH, evaluate, 4, 2)
-    reports = list(trainer.search(learner, GRAPH, evaluate, start, budget=2 + 32 * 160))
-    mean_s = [report.records[-1]["mean_s"] for report in reports]
+    start = trainer.start(learner, jax.random.key(1), GRAPH, problem.evaluate, 4, 2)
+    simulator = trainer.Simulator.from_problem(problem)
+    reports = list(trainer.search(learner, GRAPH, simulator, start, budget=2 + 32 * 160))
+    mean_s = [record["mean_s"] for report in reports for record in report.records]
     params = reports[-1].progress.state.params
     preferred = helpers.preferred_placement(policy, params, GRAPH)[:4]
     assert latency_s.min() < 0.7 * latency_s[[0, -1]].min()

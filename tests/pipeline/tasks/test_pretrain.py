@@ -20,7 +20,7 @@ UNSEEN = "synthetic:family=layered,ops=12,seed=1"
 _HSDAG = pretrained.SHIPPED.with_name("hsdag_makespan.msgpack")
 
 
-def test_a_pretrained_policy_places_another_graph(tmp_path: Path) -> None:
+def test_pretrained_policy_places_unseen_graph(tmp_path: Path) -> None:
     learning = tmp_path / "pretrain"
     flags = ["--task=pretrain", *SMALL, f"--config.method={TINY}"]
     code, out, err = run(learning, *flags, "--config.budget=64", config="pretrain")
@@ -49,7 +49,7 @@ def test_a_pretrained_policy_places_another_graph(tmp_path: Path) -> None:
     assert rows["zero_shot"]["predicted_s"] <= rows["random"]["predicted_s"]
 
 
-def test_a_search_on_devices_continues_what_a_search_in_the_simulator_learned(
+def test_measured_search_continues_simulated(
     tmp_path: Path,
 ) -> None:
     """The second and the third stage of DOPPLER."""
@@ -90,7 +90,7 @@ def test_a_search_on_devices_continues_what_a_search_in_the_simulator_learned(
         ("hsdag_makespan.msgpack", "hsdag_makespan.json", pretrain_hsdag.get_config()),
     ],
 )
-def test_an_installed_policy_matches_its_configuration(policy, told, config):
+def test_installed_policy_matches_configuration(policy, told, config):
     made = json.loads(pretrained.SHIPPED.with_name(told).read_text())
     assert made.get("objective", "makespan") == config.objective
     assert made["families"] == config.families
@@ -121,9 +121,7 @@ def test_an_installed_policy_matches_its_configuration(policy, told, config):
         ),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_code_2(
-    flags: list[str], words: list[str], tmp_path: Path
-) -> None:
+def test_mistakes_are_one_line(flags: list[str], words: list[str], tmp_path: Path) -> None:
     tiny = ["--config.graph=synthetic:ops=9", "--config.devices=roofline:cpu,gpu"]
     tiny.append("--config.search_anyway=True")
     code, _, err = run(tmp_path / "run", *tiny, *flags, config="pretrain")
