@@ -14,7 +14,7 @@ from placement.solvers.limits import SearchLimits
 from tests import helpers
 
 pytestmark = pytest.mark.slow
-METHOD = "hsdag:variant=paper,hidden_size=4,episode_steps=1,num_samples=16,algorithm=ppo,reward=log"
+METHOD = "colocrl:hidden_size=4,num_samples=16,algorithm=ppo"
 
 
 def run_search() -> list[dict[str, float]]:

@@ -253,7 +253,7 @@ def test_mean_is_of_last_placements(on_host):
     means_s = [record["mean_s"] for record in _records(reports)]
     assert len(means_s) == 2
     if on_host:
-        expected = [np.mean(problem.evaluate(placements[2::3])) for placements in batches]
+        expected = [float(np.mean(problem.evaluate(p[2::3]))) for p in batches]
         assert means_s == pytest.approx(expected, rel=1e-5)
 
 
