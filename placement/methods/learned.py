@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from placement.graphs import features
 from placement.instance import Instance
 from placement.learning import base, local_search, mesh, ppo, reinforce, trainer
 from placement.methods import checkpoints
-from placement.policies.base import PolicyInput, Recipe, Variant
+from placement.policies.base import PolicyInput, Recipe
 from placement.solvers import base as solvers_base
 from placement.solvers.limits import SearchLimits
 from placement.types import Array, Evaluate, Params, Policy, Solution, Status
@@ -54,6 +54,7 @@ class Method(NamedTuple):
     learner: base.Learner
     read: Callable[..., PolicyInput]  # maps a problem to the policy's input
     single_devices_fail: bool  # see `Variant`
+    hyper_parameters: dict[str, arguments.Value]  # by name, those of the policy first
 
 
 def is_learned(method: str) -> bool:
@@ -81,53 +82,6 @@ def make(
       UserError: the method, variant, algorithm, feature or hyper-parameter does not exist, or a
         value is impossible.
     """
-    parsed = _parse(method, measured)
-    policy = mesh.shard_policy(parsed.make_policy(num_devices=num_devices, **parsed.policy))
-    if parsed.variant.shipped:
-        init = functools.partial(_read_installed, method, parsed, policy.init)
-        policy = policy._replace(init=init)
-    algorithm_keys = _defaults(parsed.algorithm)
-    algorithm_values = {k: v for k, v in parsed.learner.items() if k in algorithm_keys}
-    settings = base.Settings(**{k: v for k, v in parsed.learner.items() if k not in algorithm_keys})
-    learned_policy = policy if wrap_policy is None else wrap_policy(policy)
-    learner = parsed.algorithm(learned_policy, settings, **algorithm_values)
-    reader = dict(parsed.reader)
-    if "features" in reader:
-        reader["features"] = features.parse_blocks(reader["features"])
-    read = functools.partial(parsed.read, **reader)
-    return Method(policy, learner, read, parsed.variant.single_devices_fail)
-
-
-def hyper_parameters(method: str) -> dict[str, arguments.Value]:
-    """Returns the values of a method's hyper-parameters, those of its policy first.
-
-    Raises:
-      UserError: as `make`.
-    """
-    parsed = _parse(method, measured=False)
-    names = {algorithm: name for name, algorithm in _ALGORITHMS.items()}
-    return {
-        **parsed.policy,
-        **parsed.reader,
-        "algorithm": names[parsed.algorithm],
-        **parsed.learner,
-    }
-
-
-class _Parsed(NamedTuple):
-    """The parts that a method's name asks for, with the values of all hyper-parameters."""
-
-    name: str
-    variant: Variant
-    make_policy: Callable[..., Policy]
-    read: Callable[..., PolicyInput]
-    algorithm: Callable[..., base.Learner]
-    policy: dict[str, Any]  # arguments of `make_policy`
-    reader: dict[str, Any]  # arguments of `read`
-    learner: dict[str, Any]  # arguments of `algorithm` and of `base.Settings`
-
-
-def _parse(method: str, measured: bool) -> _Parsed:
     name, options = arguments.split_arguments(method, "method")
     arguments.check_choice("method", name, RECIPES)
     recipe = RECIPES[name]
@@ -140,36 +94,57 @@ def _parse(method: str, measured: bool) -> _Parsed:
         variant = variant if faults == "1" else variant.corrected
     make_policy, read = variant.make or recipe.make, variant.read or recipe.read
     default_algorithm = variant.learner["algorithm"]
-    algorithm_name = options.pop("algorithm", default_algorithm)
+    algorithm = options.pop("algorithm", default_algorithm)
     # A policy that improves on placements learns by `walk` alone, and no other policy does.
     is_walk = default_algorithm == _WALK
     suitable = tuple(name for name in _ALGORITHMS if (name == _WALK) == is_walk)
-    arguments.check_choice("algorithm", algorithm_name, suitable)
-    algorithm = _ALGORITHMS[algorithm_name]
+    arguments.check_choice("algorithm", algorithm, suitable)
     reader = {key: value for key, value in _defaults(read).items() if value is not None}
     if "features" in reader:
         reader["features"] = "+".join(features.DEFAULT_BLOCKS)
-    policy = {**_defaults(make_policy), **reader, **variant.policy}
-    learner = {
+    policy_values = {**_defaults(make_policy), **reader, **variant.policy}
+    algorithm_values = _defaults(_ALGORITHMS[algorithm])
+    learner_values = {
         **dataclasses.asdict(base.Settings()),
-        **_defaults(algorithm),
+        **algorithm_values,
         **{key: value for key, value in variant.learner.items() if key != "algorithm"},
     }
     if measured:
-        learner |= {"num_samples": min(_MEASURED_SAMPLES, learner["num_samples"])}
+        learner_values["num_samples"] = min(_MEASURED_SAMPLES, learner_values["num_samples"])
     values = arguments.convert_arguments(
-        method, options, policy | learner, minimums=_MINIMA, kind="method"
+        method, options, policy_values | learner_values, minimums=_MINIMA, kind="method"
     )
-    return _Parsed(
-        name,
-        variant,
-        make_policy,
-        read,
-        algorithm,
-        policy={key: values[key] for key in policy if key not in reader},
-        reader={key: values[key] for key in reader},
-        learner={key: values[key] for key in learner},
+
+    def select(keys: Iterable[str]) -> dict[str, Any]:
+        return {key: values[key] for key in keys}
+
+    policy = make_policy(num_devices=num_devices, **select(policy_values.keys() - reader.keys()))
+    policy = mesh.shard_policy(policy)
+    if variant.shipped:
+        init = functools.partial(_read_installed, method, variant.shipped, policy.init)
+        policy = policy._replace(init=init)
+    settings = base.Settings(**select(learner_values.keys() - algorithm_values.keys()))
+    learned_policy = policy if wrap_policy is None else wrap_policy(policy)
+    learner = _ALGORITHMS[algorithm](learned_policy, settings, **select(algorithm_values))
+    reader = select(reader)
+    if "features" in reader:
+        reader["features"] = features.parse_blocks(reader["features"])
+    return Method(
+        policy,
+        learner,
+        functools.partial(read, **reader),
+        variant.single_devices_fail,
+        {**select(policy_values), "algorithm": algorithm, **select(learner_values)},
     )
+
+
+def hyper_parameters(method: str) -> dict[str, arguments.Value]:
+    """Returns the values of a method's hyper-parameters, those of its policy first.
+
+    Raises:
+      UserError: as `make`.
+    """
+    return make(method, 2, False).hyper_parameters
 
 
 def _defaults(function: Callable[..., Any]) -> dict[str, Any]:
@@ -179,22 +154,26 @@ def _defaults(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _read_installed(
-    method: str, parsed: _Parsed, init: Callable[..., Params], key: Array, graph: jraph.GraphsTuple
+    method: str,
+    objectives: tuple[str, ...],
+    init: Callable[..., Params],
+    key: Array,
+    graph: jraph.GraphsTuple,
 ) -> Params:
     """Reads installed parameters, trained for the graph's objective, into the shapes of `init`'s.
 
     Returns those of `init` if none are installed for the objective. `graph.globals` are a
     `cost_features.CostView`.
     """
-    objective = graph.globals.objective.name
-    if objective not in parsed.variant.shipped:
+    name, objective = method.split(":")[0], graph.globals.objective.name
+    if objective not in objectives:
         return init(key, graph)
     template = jax.eval_shape(init, key, graph)
     return checkpoints.read(
-        _INSTALLED / f"{parsed.name}_{objective}.msgpack",
+        _INSTALLED / f"{name}_{objective}.msgpack",
         lambda content: checkpoints.restored(template, content["params"]),
         remedy=f"{method!r} begins with it: leave its sizes and features, or give "
-        f"{parsed.name}:variant=untrained with them",
+        f"{name}:variant=untrained with them",
     )
 
 
