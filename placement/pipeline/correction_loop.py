@@ -30,20 +30,18 @@ class Correction(NamedTuple):
     placements: np.ndarray  # int32 [M, N] of coarse operations, fastest first
     latency_s: np.ndarray  # float64 [M]
     costs: CostModel  # of all operations; the profile's if a correction predicts no better
-    factors: np.ndarray  # float64 [J], see `placement.costs.correction`; zero for the profile's
-    error_before: float  # mean relative error of predictions by the profile
-    error_after: float  # of predictions by a fit to the other placements
+    # The part of profile.json that `saved_costs` applies: the factors (zero for the profile's
+    # costs), and the mean relative errors of predictions. That after the correction is of a fit to
+    # the other placements.
+    record: dict[str, Any]
 
     def describe(self) -> str:
         """Says how far predictions are off."""
+        record = self.record
         text = f"{len(self.latency_s)} measured placements: predictions are off by "
-        text += f"{self.error_before:.1%} on average; with corrected costs {self.error_after:.1%}"
-        return text if self.factors.any() else f"{text}, so the costs stay as profiled"
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the part of profile.json that `saved_costs` applies."""
-        errors = {"error_before": self.error_before, "error_after": self.error_after}
-        return {"factors": self.factors.tolist(), "placements": len(self.latency_s)} | errors
+        text += f"{record['error_before']:.1%} on average; with corrected costs "
+        text += f"{record['error_after']:.1%}"
+        return text if any(record["factors"]) else f"{text}, so the costs stay as profiled"
 
 
 def correct(
@@ -120,5 +118,6 @@ def correct(
     before, after = float(fitted.errors_before.mean()), float(fitted.errors_after.mean())
     factors = fitted.factors if after < before else np.zeros_like(fitted.factors)
     costs = correction.apply(full.costs, kinds, factors) if after < before else full.costs
+    record = {"factors": factors.tolist(), "error_before": before, "error_after": after}
     order = latency_s.argsort(kind="stable")
-    return Correction(placements[order], latency_s[order], costs, factors, before, after)
+    return Correction(placements[order], latency_s[order], costs, record)

@@ -88,7 +88,6 @@ def test_profile_corrects_costs(branches: Path, tmp_path: Path, flags: tuple[str
     code, out, err = run(tmp_path, *flags, "--task=profile")
     assert code == 0, err
     correction = json.loads((tmp_path / "profile.json").read_text())["correction"]
-    assert correction["placements"] >= 2
     assert f"predictions are off by {correction['error_before']:.1%}" in " ".join(out.split())
     assert correction["error_after"] < correction["error_before"] or not any(correction["factors"])
 

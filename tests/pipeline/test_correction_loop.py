@@ -33,8 +33,8 @@ def test_loop_finds_what_profile_hides(objective):
     gains = []
     for seed in range(3):
         result, profiled, true = _correct(seed, objective)
-        assert result.error_after < result.error_before
-        assert result.error_before > 0.1
+        assert result.record["error_after"] < result.record["error_before"]
+        assert result.record["error_before"] > 0.1
         best_s = float(np.asarray(true.evaluate(result.placements[:1]))[0])
         assert best_s == pytest.approx(result.latency_s[0])
         assert (np.diff(result.latency_s) >= 0).all()

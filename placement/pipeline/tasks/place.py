@@ -257,7 +257,7 @@ def _correct_costs(context: method_runs.Context) -> method_runs.Context:
         return context
     display.say(result.describe())
     if not settings.costs:
-        runs.write_json(path, saved | {"correction": result.to_json()})
+        runs.write_json(path, saved | {"correction": result.record})
     net, full = context.target.net, context.problem.full
     problem = loading.make_search_problem(net, result.costs, full.devices, full.objective)
     return context._replace(problem=problem, evaluate=problem.simulate)

@@ -64,7 +64,7 @@ def run(
         display.warn("fewer than two placements could be measured: the costs are not corrected")
     else:
         display.say(result.describe())
-        saved |= {"correction": result.to_json()}
+        saved |= {"correction": result.record}
     runs.write_json(workdir / saved_costs.FILE, saved)
     runs.write_json(workdir / "environment.json", environment)
     display.console.print(f"costs: {workdir / saved_costs.FILE}", markup=False, soft_wrap=True)
