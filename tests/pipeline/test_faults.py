@@ -17,7 +17,7 @@ import flax.serialization
 import onnx
 import pytest
 
-from placement.methods import learned
+from placement.learning import trainer
 from tests.experiments.command import run, start
 
 ROOT = Path(__file__).parents[2]
@@ -88,7 +88,7 @@ def finished(tmp_path_factory) -> Path:
     kill_when(process, lambda: any((workdir / "checkpoint").glob("*.msgpack")))
     check_whole(workdir)
     first, logged = saved_step(workdir), log(workdir)
-    assert 1 <= first <= len(logged) <= first + learned.CHUNK
+    assert 1 <= first <= len(logged) <= first + trainer.CHUNK
 
     grown = (workdir / "metrics.jsonl").stat().st_size + 2**15
 
@@ -99,7 +99,7 @@ def finished(tmp_path_factory) -> Path:
     check_whole(workdir)
     second, again = saved_step(workdir), log(workdir)
     assert unfinished(workdir)
-    assert first < second < len(again) <= second + learned.CHUNK
+    assert first < second < len(again) <= second + trainer.CHUNK
     assert again[: len(logged)] == logged
 
     code, _, err = run(workdir, *SIMULATED, f"--config.budget={8 * len(again) + 80}")
