@@ -143,8 +143,7 @@ def make_devices(records: Iterable[Mapping[str, Any]]) -> tuple[Device, ...]:
             raise ValueError("'devices' has unknown or missing fields")
         if problem := devices_lib.describe_invalid_device(Device(**record)):
             raise ValueError(f"a device has {problem}")
-        lists = {key: tuple(value) for key, value in record.items() if isinstance(value, list)}
-        devices.append(Device(**{**record, **lists}))
+        devices.append(Device(**record))
     return tuple(devices)
 
 
