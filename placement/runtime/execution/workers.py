@@ -8,6 +8,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Iterable
+from typing import cast
 
 from placement.errors import UserError
 from placement.runtime import processors
@@ -38,9 +39,9 @@ class Workers:
         self._lock = threading.Lock()  # guards _num_active
 
     @property
-    def thread_ids(self) -> dict[str, int | None]:
+    def thread_ids(self) -> dict[str, int]:
         """The system's number of each device's thread, by the device's name."""
-        return {name: thread.native_id for name, thread in self._threads.items()}
+        return {name: cast(int, thread.native_id) for name, thread in self._threads.items()}
 
     def start(self, devices: Iterable[Device]) -> None:
         """Starts the threads of those devices that have none.
@@ -63,8 +64,7 @@ class Workers:
             thread.start()
             self._threads[name], self._queues[name] = thread, jobs
             if core is not None:
-                assert thread.native_id is not None
-                os.sched_setaffinity(thread.native_id, {core})
+                os.sched_setaffinity(self.thread_ids[name], {core})
                 sharing = [other for other in self._cores if self._cores[other] == core]
                 self._cores[name] = core
                 if not sharing:
