@@ -118,8 +118,7 @@ class MeasuredEvaluate:
         self._time_limit_s = time_limit_s
         self._compile_s = max(compile_s, _MIN_COMPILE_S)
         self._baseline = candidate(baseline)
-        # The records of ratios to everything on the first device have the plain key.
-        self._key_suffix = "@" + cache_key(measurer, self._baseline) if baseline.any() else ""
+        self._key_suffix = "@" + cache_key(measurer, self._baseline)
 
     def __call__(self, placements: Array) -> np.ndarray:
         """Returns the seconds of placements [B, N], float32 [B].

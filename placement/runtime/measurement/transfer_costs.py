@@ -18,7 +18,6 @@ import itertools
 import math
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -39,13 +38,6 @@ _FIRST_CHAIN_S = 10.0  # wall time of the first chain, however short the limit i
 _Names = Sequence[tuple[str, ...]]  # for each part, the names of its operations
 _Samples = list[tuple[float, float]]  # bytes and seconds of transfers
 _Pairs = dict[tuple[int, int], _Samples]  # by the indices of two devices
-
-
-class _PartTimes(NamedTuple):
-    """Measured times of M parts on D devices."""
-
-    compute_s: np.ndarray  # float64 [M, D]: see `_measure_parts`
-    reads: _Pairs  # from the other device of each pair
 
 
 def measure(
@@ -138,15 +130,16 @@ def _measure_parts(
     weight_bytes: np.ndarray,
     deadline_s: float,
     shape: tuple[int, ...] | None = None,
-) -> _PartTimes:
+) -> tuple[np.ndarray, _Pairs]:
     """Runs M parts on each device, then alternating between the two devices of each pair.
 
     `source_bytes` has for each part the parts that it reads and the bytes of each; `weight_bytes`
     [M] has the bytes of its weights. With a `shape`, a chain of operations on such tensors runs
     instead of the model.
 
-    Returns the seconds of each part on each device, nan if it did not run there, and the reads. The
-    seconds count from the end of the part before, so that they include the launch of a submodel.
+    Returns the seconds of each part on each device, float64 [M, D], nan if it did not run
+    there; and the reads from the other device of each pair. The seconds count from the end of the part before,
+    so that they include the launch of a submodel.
     """
     limits_bytes = [_find_limit(device, weight_bytes) for device in measurer.devices]
     devices, rest = measurer.devices, supported.argmax(axis=1)
@@ -161,7 +154,9 @@ def _measure_parts(
         """Returns float64 [inferences, M, 2], without inferences if the time is over."""
         if not len(names):
             return np.empty((0, 0, 2))
-        segments = _segments(devices, names, placement)
+        segments = tuple(
+            Segment(devices[device].name, ops) for device, ops in zip(placement, names, strict=True)
+        )
         remaining_s = max(0.0, deadline_s - time.monotonic())
         return measurer.ask(Timeline(devices, segments, _INFERENCES, remaining_s, shape))
 
@@ -193,7 +188,7 @@ def _measure_parts(
         timeline_s = run(placement)
         if len(timeline_s):
             reads[pair] = _find_reads(timeline_s, placement, compute_s, source_bytes)
-    return _PartTimes(compute_s, reads)
+    return compute_s, reads
 
 
 def _find_limit(device: Device, weight_bytes: np.ndarray) -> float:
@@ -264,11 +259,3 @@ def _find_reads(
         (num_bytes, (usual_delay_s if math.isnan(delay_s) else delay_s) + longer_s)
         for num_bytes, delay_s, longer_s in reads
     ]
-
-
-def _segments(
-    devices: Sequence[Device], names: _Names, placement: np.ndarray
-) -> tuple[Segment, ...]:
-    return tuple(
-        Segment(devices[device].name, ops) for device, ops in zip(placement, names, strict=True)
-    )

@@ -3,7 +3,7 @@
 import dataclasses
 import time
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import openvino as ov
@@ -18,18 +18,16 @@ AnyRequest: TypeAlias = ov.InferRequest | Executor | Stream
 WARM_UP_INFERENCES = 2  # left out of timelines and counters
 
 
-def create_request(compiled: ov.CompiledModel, inputs: Sequence[np.ndarray]) -> ov.InferRequest:
-    """Creates a request with its inputs set, so that `infer()` needs no arguments."""
-    infer_request = compiled.create_infer_request()
-    set_inputs(infer_request, inputs)
-    return infer_request
+def create_request(
+    compiled: ov.CompiledModel, inputs: Sequence[np.ndarray], *, streams: bool = False
+) -> Any:
+    """Creates a request with its inputs set, so that `infer()` needs no arguments.
 
-
-def create_stream(compiled: ov.CompiledModel, inputs: Sequence[np.ndarray]) -> Stream:
-    """Creates as many requests as the device asks for, with their inputs set."""
-    requests = Stream(compiled)
-    set_inputs(requests, inputs)
-    return requests
+    `streams` creates a `Stream` of as many requests as the device asks for.
+    """
+    request = Stream(compiled) if streams else compiled.create_infer_request()
+    set_inputs(request, inputs)
+    return request
 
 
 def set_inputs(infer_request: AnyRequest, inputs: Sequence[np.ndarray]) -> None:

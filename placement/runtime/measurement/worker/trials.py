@@ -118,9 +118,7 @@ class Trials:
         key, num_submodels = "HETERO_NUMBER_OF_SUBMODELS", 1
         if key in compiled.get_property("SUPPORTED_PROPERTIES"):
             num_submodels = int(compiled.get_property(key))
-        create = (
-            inference.create_stream if candidate.num_requests is None else inference.create_request
-        )
+        create = functools.partial(inference.create_request, streams=candidate.num_requests is None)
         return run_stage("request", create, compiled, self._loaded.inputs), num_submodels
 
     def _compile_concurrent(self, candidate: Candidate, deadline_s: float) -> Executor:
