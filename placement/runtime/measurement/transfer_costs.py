@@ -138,8 +138,8 @@ def _measure_parts(
     instead of the model.
 
     Returns the seconds of each part on each device, float64 [M, D], nan if it did not run
-    there; and the reads from the other device of each pair. The seconds count from the end of the part before,
-    so that they include the launch of a submodel.
+    there; and the reads from the other device of each pair. The seconds count from the end of the
+    part before, so that they include the launch of a submodel.
     """
     limits_bytes = [_find_limit(device, weight_bytes) for device in measurer.devices]
     devices, rest = measurer.devices, supported.argmax(axis=1)
