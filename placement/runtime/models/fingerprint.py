@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -58,16 +58,14 @@ def digest(fingerprint: Fingerprint) -> str:
 
 
 def describe_differences(earlier: Fingerprint, later: Fingerprint) -> list[str]:
-    """Describes each way in which a model differs from an earlier one; [] if they are equal.
-
-    Args:
-      earlier: the fingerprint of the earlier model.
-      later: the fingerprint of the later model.
-    """
-    described = describe_name_differences(earlier["ops"], later["ops"])
+    """Describes each way in which a model differs from an earlier one; [] if they are equal."""
+    old_ops, new_ops = earlier["ops"], later["ops"]
+    lost, new = ([n for n in a if n not in b] for a, b in ((old_ops, new_ops), (new_ops, old_ops)))
+    described = [f"it lacks {quote_names(lost)}"] if lost else []
+    described += [f"it has new {quote_names(new)}"] if new else []
     changed_outputs, changed_rest = [], []
-    for name, old_op in earlier["ops"].items():
-        new_op = later["ops"].get(name, old_op)
+    for name, old_op in old_ops.items():
+        new_op = new_ops.get(name, old_op)
         old_outputs, new_outputs = (op.rpartition(" #")[0] for op in (old_op, new_op))
         if old_outputs != new_outputs:
             changed_outputs.append(f"{name!r} was {old_outputs} and is {new_outputs}")
@@ -86,13 +84,6 @@ def describe_differences(earlier: Fingerprint, later: Fingerprint) -> list[str]:
     if changed_weights:
         described.append(f"weights changed in {quote_names(changed_weights)}")
     return described
-
-
-def describe_name_differences(earlier: Collection[str], later: Collection[str]) -> list[str]:
-    """Describes the names that are in only one of two collections."""
-    lost, new = ([n for n in a if n not in b] for a, b in ((earlier, later), (later, earlier)))
-    described = [f"it lacks {quote_names(lost)}"] if lost else []
-    return described + ([f"it has new {quote_names(new)}"] if new else [])
 
 
 def quote_names(names: Iterable[str]) -> str:
