@@ -101,15 +101,15 @@ def apply(costs: CostModel, kinds: np.ndarray, factors: np.ndarray) -> CostModel
     segment_costs = costs.segment_costs
     if segment_costs is not None:
         segment_costs = segment_costs._replace(
-            fusion_loss_s=np.float32(fusion * np.asarray(segment_costs.fusion_loss_s)),
-            launch_s=np.float32(fusion * np.asarray(segment_costs.launch_s)),
+            fusion_loss_s=(fusion * np.asarray(segment_costs.fusion_loss_s)).astype(np.float32),
+            launch_s=(fusion * np.asarray(segment_costs.launch_s)).astype(np.float32),
         )
     return costs._replace(
-        compute_s=np.float32(compute_s * op_factors),
-        transfer_latency_s=np.float32(np.maximum(latency_s, 0.0)),
-        transfer_s_per_byte=np.float32(transfer * np.asarray(costs.transfer_s_per_byte)),
-        transfer_fixed_s=np.float32(transfer * np.asarray(costs.transfer_fixed_s)),
-        fusion_loss_s=np.float32(fusion * np.asarray(costs.fusion_loss_s)),
+        compute_s=(compute_s * op_factors).astype(np.float32),
+        transfer_latency_s=(np.maximum(latency_s, 0.0)).astype(np.float32),
+        transfer_s_per_byte=(transfer * np.asarray(costs.transfer_s_per_byte)).astype(np.float32),
+        transfer_fixed_s=(transfer * np.asarray(costs.transfer_fixed_s)).astype(np.float32),
+        fusion_loss_s=(fusion * np.asarray(costs.fusion_loss_s)).astype(np.float32),
         segment_costs=segment_costs,
     )
 

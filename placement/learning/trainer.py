@@ -158,7 +158,7 @@ def search(
         simulator.tables,
         simulator.assignment,
         jnp.float32(progress.reference_s),
-        np.int32(num_ops),
+        jnp.int32(num_ops),
     )
     remaining = np.int32(0)  # evaluates nothing, but compiles
     while True:
@@ -193,7 +193,8 @@ def search(
                     **{name: float(value) for name, value in metrics.items()},
                 }
             )
-            latencies_s.append(result.latency_s[np.isfinite(result.latency_s)])
+            step_s = np.asarray(result.latency_s)
+            latencies_s.append(step_s[np.isfinite(step_s)])
         progress = progress._replace(state=state)
         yield Report(progress, tuple(records), tuple(latencies_s))
         if progress.evaluations >= budget:

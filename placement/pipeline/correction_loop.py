@@ -69,8 +69,11 @@ def correct(
     """
     full, coarse = problem.full, problem.coarse
     kinds = correction.classify_ops(full.graph, full.costs)
-    singles = methods.single_device_placements(coarse)
-    singles = [single for single in singles if np.isfinite(coarse.value_s(single))]
+    singles = [
+        single
+        for single in methods.single_device_placements(coarse)
+        if np.isfinite(coarse.value_s(single))
+    ]
     num_rows = len(singles) + _ROUNDS * _SEARCHES
     placements, latency_s = np.empty((0, coarse.graph.num_ops), np.int32), np.empty(0)
     repriced, fitted = coarse, None

@@ -6,7 +6,7 @@ An infinite cost (a device that does not support the operation) is null.
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -204,7 +204,7 @@ def _from_json(data: Mapping[str, Any]) -> Details:
         if getattr(details, name).shape != shape:
             raise ValueError(f"{name} does not have the shape {shape}")
     spans = [span for line in (details.predicted, details.measured) if line for span in line.spans]
-    indices = {
+    indices: dict[str, tuple[Iterable[int], int]] = {
         "assignment": (details.assignment, num_coarse),
         "placement": (details.placement, len(details.devices)),
         "device of a span": ([span.device for span in spans], len(details.devices)),

@@ -255,10 +255,11 @@ def run_chain(
             if result.value_s < best_s:
                 problem = problem.with_order(result.order)
                 placement_limits, objective_tables = problem.tables
-                tables = placement_limits._replace(representative=None), objective_tables
-                space = space._replace(tables=tables)
+                placement_limits = placement_limits._replace(representative=None)
+                space = space._replace(tables=(placement_limits, objective_tables))
                 assert result.placement is not None
                 credit = state.chains.move_credit
+                assert credit is not None
                 chain = _make_chain(problem, result.placement, result.value_s, credit)
                 state = state._replace(chains=chain)
                 best, best_s = report(), result.value_s
@@ -310,7 +311,7 @@ def _make_chain(
 ) -> ils.ChainState:
     """Makes a chain at a placement int32 [N] of a known latency."""
     column = placement[problem.classes.first_ops, None]
-    latencies_s = np.float32([latency_s])
+    latencies_s = np.array([latency_s], np.float32)
     chain = _start(column, ils.Evaluation(latencies_s, latencies_s), np.arange(1))
     return chain._replace(move_credit=move_credit)
 

@@ -66,8 +66,12 @@ class Grid:
                 header = "\n".join(itertools.chain.from_iterable(lines))
             else:
                 header = _join_lines(title)
-            align = "right" if numeric else "left"
-            table.add_column(Text(header), justify=align, no_wrap=numeric, overflow="fold")
+            table.add_column(
+                Text(header),
+                justify="right" if numeric else "left",
+                no_wrap=numeric,
+                overflow="fold",
+            )
         for rows in (self.rows, self.references):
             for row in rows:
                 table.add_row(*map(_text, row))

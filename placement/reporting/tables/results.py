@@ -5,6 +5,7 @@ null, NaN or infinite prints as a dash; the status of a failed row says why it f
 `reference` (devices outside the placement) come last.
 """
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -160,7 +161,7 @@ def _table(rows: Sequence[Row]) -> grids.Grid:
     columns: dict[str, Callable[[Row], str]] = {}  # a cell's text, by header
     for key in ("graph", "seed"):
         if len({row[key] for row in rows if key in row}) > 1:
-            columns[key] = lambda row, key=key: str(row.get(key, units.NONE))
+            columns[key] = functools.partial(_field, key)
     columns["method"] = summaries.label
     columns[f"predic-\nted {latency.name}"] = lambda row: latency.write(row.get("predicted_s"))
     if any(summaries.median_s(row) is not None for row in rows):
@@ -190,6 +191,10 @@ def _status(row: Row) -> str:
     if status.startswith("optimal") and summaries.median_s(row) is not None:
         return f"optimal in simulation{status.removeprefix('optimal')}"
     return status
+
+
+def _field(key: str, row: Row) -> str:
+    return str(row.get(key, units.NONE))
 
 
 def _measured(row: Row, latency: units.Unit) -> str:

@@ -99,7 +99,8 @@ def _summarise(array: np.ndarray) -> tuple[float, str]:
     for start in range(0, flat.size, _CHUNK_ELEMENTS):
         chunk = flat[start : start + _CHUNK_ELEMENTS]
         is_finite = np.isfinite(chunk)
-        digest.update(np.where(is_finite, 0, np.nan_to_num(chunk, nan=2, posinf=1, neginf=-1)))
+        kinds = np.where(is_finite, 0, np.nan_to_num(chunk, nan=2, posinf=1, neginf=-1))
+        digest.update(kinds.tobytes())
         # Dividing before summing: the largest floats, which masks contain, would overflow.
         mean += np.divide(np.abs(chunk[is_finite]), array.size, dtype=np.float64).sum()
     return float(mean), digest.hexdigest()

@@ -38,7 +38,8 @@ def convert(function: Callable[..., Any], example_inputs: Any) -> ov.Model:
         program = jax.make_jaxpr(flat.function)(*flat.arrays)
     except Exception as error:  # the function's own code runs, which may raise anything
         raise conversion.make_tracing_error(subject, error) from error
-    inlined = jax.make_jaxpr(partial(_inline, program.jaxpr, program.consts))(*flat.arrays)
+    inline = partial(_inline, program.jaxpr, program.consts)
+    inlined = jax.make_jaxpr(inline)(*flat.arrays)
     # OpenVINO 2026.4 adds an axis to the result of `select_n`.
     select = ConversionExtension(
         "select_n", lambda n: [ops.select(*map(n.get_input, (0, 2, 1))).output(0)]
@@ -70,7 +71,7 @@ def _inline(jaxpr: core.Jaxpr, consts: Sequence[Any], *arrays: Any) -> list[Any]
     for eqn in jaxpr.eqns:
         inputs, name = list(map(read, eqn.invars)), eqn.primitive.name
         if name in _CALLS:
-            called = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
+            called = eqn.params["jaxpr" if "jaxpr" in eqn.params else "call_jaxpr"]
             inner, inner_consts = getattr(called, "jaxpr", called), getattr(called, "consts", ())
             results = _inline(inner, inner_consts, *inputs)
         else:
