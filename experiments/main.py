@@ -92,7 +92,7 @@ def _resolve_configs(argv: list[str]) -> list[str]:
     Without --config, keys such as `--config.graph=...` change the quickstart.
 
     Raises:
-      UserError: there is no such configuration, or the file is not one.
+      UserError: the configuration does not exist, or the file is not one.
     """
     names = [argument.partition("=")[0].lstrip("-") for argument in argv]
     if "config" not in names and any(name.startswith("config.") for name in names):

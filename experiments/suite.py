@@ -105,7 +105,7 @@ def _solve(name: str, method: str, seconds: str) -> Solution | None:
     """Solves a problem; None, with a message, where the method refuses it.
 
     Raises:
-      UserError: there is no such method, or the seconds are not a number.
+      UserError: the method does not exist, or the seconds are not a number.
     """
     arguments.check_choice("method", method.partition(":")[0], methods.METHODS)
     problem, time_limit_s = suite.load(name), _parse_seconds(seconds)

@@ -368,7 +368,7 @@ class Instance(Problem):
         """The arrays that `Objective.simulate` reads: pass them to jit as arguments.
 
         Raises:
-          UserError: there is no such objective, or there are more devices than bits in a set.
+          UserError: the objective does not exist, or there are more devices than bits in a set.
         """
         tables = self._make_objective_tables()
         # If a function is being traced, the arrays would be tracers, which must not be cached.

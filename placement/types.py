@@ -94,7 +94,7 @@ class CostModel(NamedTuple):
     # float32 [E]: a transfer of the edge's tensor costs this in addition to latency and bytes, on
     # any pair of devices; equal for edges of one tensor. Only workload files give it.
     transfer_fixed_s: Array
-    fusion_loss_s: Array  # float32 [E]: cost of separating an edge's ends beside the transfer
+    fusion_loss_s: Array  # float32 [E]: cost of cutting an edge, next to the transfer
     memory_bytes: Array  # float32 [N]: memory that an operation permanently occupies on its device
     capacity_bytes: Array  # float32 [D]; inf where unlimited
     # int32 [D]: -1 for a host, whose memory is where tensors are handed over; else the number of an

@@ -1,6 +1,6 @@
 """Seconds until the first step of learned methods, by graph: `experiments.benchmarks compile`.
 
-Each method places a list of graphs one after another in a process of its own, without JAX's
+Each method places a list of graphs one after another in a separate process, without JAX's
 persistent cache. The second graph is in the bucket of the first one
 (`placement.graphs.batching.bucket`), the others are in different buckets. A row has
 
@@ -73,7 +73,7 @@ def run(*methods: str) -> None:
 def _measure(
     method: str, graphs: tuple[str, ...], objective: str = "makespan", *, is_cached: bool
 ) -> list[list[str]]:
-    """Returns the rows of graphs that a process of its own measures."""
+    """Returns the rows of graphs that a separate process measures."""
     request = json.dumps([method, graphs, objective])
     if not is_cached:
         environment = {"JAX_ENABLE_COMPILATION_CACHE": "false"}

@@ -1,4 +1,4 @@
-"""How fast a search approaches the best known values: `experiments.benchmarks search [METHOD ...]`.
+"""Searches by their seconds: `experiments.benchmarks search [METHOD ...]`.
 
 A new process searches each test problem of the audit twice with one seed: first without any
 compiled program ("cold"), then again. The columns are values over the best known one, by seconds of

@@ -93,9 +93,9 @@ def apply(costs: CostModel, kinds: np.ndarray, factors: np.ndarray) -> CostModel
     """
     compute_s = np.asarray(costs.compute_s, np.float64)
     num_devices = compute_s.shape[1]
-    of_device, of_kind, of_cut = np.split(factors, [num_devices, num_devices * (NUM_KINDS + 1)])
-    transfer, added, fusion = np.exp(of_cut)
-    op_factors = np.exp(of_device[:, None] + of_kind.reshape(num_devices, NUM_KINDS)).T[kinds]
+    devices, device_kinds, cuts = np.split(factors, [num_devices, num_devices * (NUM_KINDS + 1)])
+    transfer, added, fusion = np.exp(cuts)
+    op_factors = np.exp(devices[:, None] + device_kinds.reshape(num_devices, NUM_KINDS)).T[kinds]
     latency_s = transfer * np.asarray(costs.transfer_latency_s) + _TRANSFER_S * (added - 1)
     np.fill_diagonal(latency_s, 0.0)
     segment_costs = costs.segment_costs
@@ -106,7 +106,7 @@ def apply(costs: CostModel, kinds: np.ndarray, factors: np.ndarray) -> CostModel
         )
     return costs._replace(
         compute_s=(compute_s * op_factors).astype(np.float32),
-        transfer_latency_s=(np.maximum(latency_s, 0.0)).astype(np.float32),
+        transfer_latency_s=np.maximum(latency_s, 0.0).astype(np.float32),
         transfer_s_per_byte=(transfer * np.asarray(costs.transfer_s_per_byte)).astype(np.float32),
         transfer_fixed_s=(transfer * np.asarray(costs.transfer_fixed_s)).astype(np.float32),
         fusion_loss_s=(fusion * np.asarray(costs.fusion_loss_s)).astype(np.float32),

@@ -93,7 +93,7 @@ def make_concurrent(graph: OpGraph, costs: CostModel, submodels: SubmodelCosts) 
     """Converts costs under HETERO to costs of devices that work at the same time.
 
     Cutting an edge between two of the sets costs the additional time that the reading set takes as
-    a submodel of its own, compared with the same operations inside the whole model. The edge's
+    a separate submodel, compared with the same operations inside the whole model. The edge's
     `fusion_loss_s` is the mean over devices; `SegmentCosts` has it for each device of the reader.
     """
     set_by_name = {name: i for i, group in enumerate(submodels.groups) for name in group}

@@ -203,7 +203,7 @@ def search(
 
 
 class _Program(NamedTuple):
-    """What the compiled steps of a search depend on; static under jit."""
+    """The static arguments of the compiled steps of a search."""
 
     learner: Learner
     simulate: Callable[[Any, Array], simulators.Outcome]

@@ -29,7 +29,7 @@ def read(path: Path, make: Callable[[Any], T], *, remedy: str) -> T:
       remedy: how the user can repair the file, for errors.
 
     Raises:
-      UserError: there is no such file, or it may not be read.
+      UserError: the file does not exist, or it may not be read.
       files.CorruptFileError: it holds something else.
     """
     data = files.read_bytes(path, remedy=remedy)

@@ -25,7 +25,7 @@ def readable(path: Path, read: Callable[[Path], T], display: progress.Display) -
 
 
 def restore(path: Path, make: Callable[[Any], T], display: progress.Display) -> T | None:
-    """Reads a file that `save` wrote, as `readable` does; None where there is no such file."""
+    """Reads a file that `save` wrote, as `readable` does; None where the file does not exist."""
     if not path.exists():
         return None
     return readable(path, lambda file: checkpoints.read(file, make, remedy="remove it"), display)

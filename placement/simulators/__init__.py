@@ -131,7 +131,7 @@ def get_objective(name: str) -> Objective:
     """Returns the objective called `name`.
 
     Raises:
-      UserError: there is no such objective; the message lists the valid names.
+      UserError: the objective does not exist; the message lists the valid names.
     """
     arguments.check_choice("objective", name, OBJECTIVES)
     return OBJECTIVES[name]

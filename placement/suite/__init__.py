@@ -37,7 +37,7 @@ def list_entries(split: str = "") -> list[Entry]:
     """Lists the problems of a split, of all splits by default.
 
     Raises:
-      UserError: there is no such split.
+      UserError: the split does not exist.
     """
     if split:
         arguments.check_choice("split", split, SPLITS)
@@ -49,7 +49,7 @@ def load(name: str) -> Instance:
     """Loads a problem.
 
     Raises:
-      UserError: there is no such problem, or its file has changed.
+      UserError: the problem does not exist, or its file has changed.
     """
     entries = {entry.name: entry for entry in list_entries()}
     arguments.check_choice("problem", name, tuple(entries))
@@ -60,7 +60,7 @@ def best_known(name: str) -> Best:
     """Returns the best known solution of a problem.
 
     Raises:
-      UserError: there is no such problem.
+      UserError: the problem does not exist.
     """
     known = archive.read()
     arguments.check_choice("problem", name, tuple(known))

@@ -118,7 +118,7 @@ def list_deployable(placed: PlacementFile, rows: Sequence[Row]) -> list[Row]:
     The concurrent form is deployed together with HETERO, which therefore has to be right, too.
 
     Raises:
-      UserError: there is no such row.
+      UserError: the row does not exist.
     """
     is_hetero_right = any(row.form == HETERO and row.is_right for row in rows)
     right = [row for row in rows if row.is_right and (row.form != CONCURRENT or is_hetero_right)]

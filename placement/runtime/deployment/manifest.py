@@ -61,7 +61,7 @@ _SCHEMA = {
 
 
 class Manifest(NamedTuple):
-    """How a deployed model runs."""
+    """The devices, placement and form of a deployed model."""
 
     form: str  # the form that `load` chooses by default
     devices: tuple[Device, ...]  # in HETERO's order of preference; one in form 'single'

@@ -273,7 +273,7 @@ def find_input(key: str, name: str, parameters: list[ov.Node]) -> int:
       parameters: the inputs of the model.
 
     Raises:
-      UserError: there is no such input.
+      UserError: the input does not exist.
     """
     matches = [i for i, parameter in enumerate(parameters) if name in input_names(parameter)]
     if not matches:
