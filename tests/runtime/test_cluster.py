@@ -145,25 +145,6 @@ def test_failing_jobs_end_the_run(running, messages):
     assert len(messages) == 6
 
 
-def test_busy_hosts_are_named(running, messages, monkeypatch):
-    import ray
-
-    class Other: ...
-
-    (b,) = hosts(running, "b")
-    other = ray.remote(Other).options(**cluster.exclusive_options(b.node)).remote()
-    ray.get(other.__ray_ready__.remote())
-    monkeypatch.setattr(cluster, "_BUSY_S", 0.5)
-
-    def free_host(text: str) -> None:
-        messages.append(text)
-        ray.kill(other)
-
-    with Pool([b], contextlib.nullcontext, free_host) as pool:
-        assert list(pool.run([Job("a job", lambda _: 1)])) == [(0, 1)]
-    assert messages == ["host b has not started: it may be busy with other work"]
-
-
 def test_mistakes_of_jobs_are_raised(running, messages):
     def refuse(_: None) -> None:
         raise UserError("no such thing")

@@ -10,20 +10,6 @@ from placement.errors import UserError
 from placement.runtime import devices, processors
 
 
-def test_host_makes_two_devices():
-    host = devices.resolve("host")
-    assert len({device.name for device in host}) == 2
-    for device in host:
-        assert "CPU" in device.name
-        assert "host" in device.label
-        assert device.precision in device.label
-        assert device.num_threads == 1
-        assert json.loads(json.dumps(device.properties)) == device.properties
-    core = devices.open_core(host)
-    assert {device.name for device in host} <= set(core.available_devices)
-    devices.register_devices(core, host)  # knows them already
-
-
 def test_host_precisions_follow_the_processor():
     bf16 = "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
     precisions = [device.precision for device in devices.resolve("host")]

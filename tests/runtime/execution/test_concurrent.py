@@ -1,7 +1,6 @@
 """Placements whose devices work at the same time, as they are measured."""
 
 import dataclasses
-import math
 import os
 
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 
 from placement.runtime import devices
 from placement.runtime.execution.split import Segment
-from placement.runtime.measurement import evaluate, local, transfer_costs
+from placement.runtime.measurement import evaluate, local
 from placement.runtime.measurement.request import (
     Candidate,
     Failure,
@@ -17,7 +16,7 @@ from placement.runtime.measurement.request import (
     Measurement,
     Timeline,
 )
-from placement.runtime.models import extract, outputs
+from placement.runtime.models import outputs
 from tests.runtime import small
 
 HOST = devices.resolve("host:f32,f32")
@@ -62,13 +61,6 @@ def test_branches_are_measured_together(measurer, model):
     assert both.compile_s > 0
 
 
-def test_one_device_may_be_cut(measurer, model):
-    cut = tuple(Segment(B, ops) for _, ops in CUT)
-    (outcome,) = measurer.ask(Measure([at_once(model, cut)], **ROUNDS))
-    assert isinstance(outcome, Measurement), outcome
-    assert outcome.submodels == 3
-
-
 def test_concurrent_outputs_are_checked(measurer, model):
     """Compared with what the reference computes: of a device that claims f32 and has bf16."""
     if devices.resolve("host")[1].precision != "bf16":
@@ -81,41 +73,6 @@ def test_concurrent_outputs_are_checked(measurer, model):
     assert isinstance(outcomes[0], Measurement), outcomes
     assert isinstance(outcomes[1], Failure), outcomes
     assert outcomes[1].stage == "wrong output"
-
-
-def test_wrong_cuts_fail_alone(measurer, model):
-    wrong = {
-        CUT[:2]: "'sum'",
-        CUT[::-1]: "reads from segment",
-        (*CUT, Segment(A, ("nonsense",))): "'nonsense'",
-        (*CUT, Segment(A, ("left_0", "right_0"))): "once, such as",
-    }
-    candidates = [at_once(model)._replace(segments=cut) for cut in wrong]
-    first, *failures, last = measurer.ask(
-        Measure([at_once(model), *candidates, alone(model)], **ROUNDS)
-    )
-    assert isinstance(first, Measurement), first
-    assert isinstance(last, Measurement), last
-    for failure, said in zip(failures, wrong.values(), strict=True):
-        assert isinstance(failure, Failure), failure
-        assert failure.stage == "compile"
-        assert said in failure.cause
-        assert "\n" not in failure.cause
-
-
-@pytest.mark.alone
-@two_cores
-def test_threads_on_other_cores_fail(measurer, model):
-    """The threads of the first candidate serve all: to the second they are on each other's core."""
-    swapped = tuple(
-        dataclasses.replace(device, core=other.core)
-        for device, other in zip(HOST, HOST[::-1], strict=True)
-    )
-    outcomes = measurer.ask(Measure([at_once(model), at_once(model, host=swapped)], **ROUNDS))
-    assert isinstance(outcomes[0], Measurement), outcomes
-    assert isinstance(outcomes[1], Failure), outcomes
-    assert outcomes[1].stage == "threads"
-    assert f"the thread of {A} may run on cores {HOST[0].core}, not" in outcomes[1].cause
 
 
 def test_missing_cores_are_named(measurer, model):
@@ -149,23 +106,7 @@ def test_too_many_threads_fail():
     assert "other threads compute at once" in outcomes[1].cause
 
 
-def test_variables_carry_over():
-    model = small.counter()
-    here = (Segment(B, ("read", "sum", "write")),)
-    apart = (Segment(A, ("read",)), Segment(B, ("sum", "write")))
-    where = small.everywhere(model, B)
-    with local.LocalMeasurer(model, HOST) as opened:
-        outcomes = opened.ask(
-            Measure([Candidate(where, HOST, cut) for cut in (here, apart)], **ROUNDS)
-        )
-    assert isinstance(outcomes[0], Measurement), outcomes
-    assert outcomes[0].output_error <= 1e-6  # of four inferences, of which each adds its input
-    assert isinstance(outcomes[1], Failure)
-    assert outcomes[1].stage == "compile"
-    assert "variable 'state'" in outcomes[1].cause
-
-
-def test_the_key_depends_on_the_segments(measurer, model):
+def test_keys_depend_on_segments(measurer, model):
     finer = (*(Segment(A, (op,)) for op in CUT[0].ops), *CUT[1:])
     candidates = [
         at_once(model)._replace(segments=None),
@@ -177,21 +118,6 @@ def test_the_key_depends_on_the_segments(measurer, model):
     assert evaluate.cache_key(measurer, at_once(model)) == evaluate.cache_key(
         measurer, candidates[1]
     )
-
-
-def test_evaluate_measures_segments(measurer, model):
-    def candidate(placement: np.ndarray) -> Candidate:
-        left, right = (HOST[device].name for device in placement)
-        first, second, total = small.in_two(LENGTH, left, right)
-        return at_once(model, (first, second, total))
-
-    run = evaluate.MeasuredEvaluate(
-        measurer, np.zeros(2, np.int32), candidate, evaluate.MeasurementCache(), min_rounds=6
-    )
-    seconds = run(np.array([[0, 0], [0, 1], [1, 0], [0, 1]]))
-    assert np.isfinite(seconds).all()
-    assert seconds[1] == seconds[3]
-    assert run.num_measurements == 2
 
 
 def test_timelines_time_parts(measurer):
@@ -212,49 +138,3 @@ def test_timelines_time_parts(measurer):
         Timeline(measurer.devices, tuple([Segment(B, ("x",)), *CUT]), inferences=1)
     )
     assert others.shape == (1, 3, 2)  # an input is no part
-
-
-def test_wrong_timelines_are_refused(measurer):
-    with pytest.raises(ChildProcessError, match="'sum'") as caught:
-        measurer.ask(Timeline(measurer.devices, CUT[:2], inferences=1))
-    assert "\n" not in str(caught.value)
-    assert measurer.ask(Timeline(measurer.devices, CUT, inferences=1)).shape == (1, 3, 2)
-
-
-def test_transfers_are_measured_on_models(measurer, model, monkeypatch):
-    monkeypatch.setattr(transfer_costs, "_INFERENCES", 4)
-    graph = extract.op_graph(model, name="branches", constants=False).graph
-    groups = [[name] for name in graph.op_names]
-    able = np.ones((graph.num_ops, 2), bool)
-    able[graph.op_names.index("sum"), 1] = False
-    found, (transfer,) = transfer_costs.measure(measurer, graph, groups, able)
-    computing = [name for name in graph.op_names if name not in ("x", "y")]
-    assert found.groups == tuple((name,) for name in computing)
-    assert found.alone_s.shape == (len(computing), 2)
-    missing = np.isnan(found.alone_s)
-    assert missing.sum() == 1
-    assert missing[computing.index("sum"), 1]
-    assert (found.alone_s[~missing] > 0).all()
-    assert np.nanmax(found.alone_s) < 1
-    for matrix in found.transfers:
-        assert matrix.shape == (2, 2)
-        assert (np.diag(matrix) == 0).all()
-        assert (matrix >= 0).all()
-        assert matrix[0, 1] == matrix[1, 0] < math.inf
-    assert found.transfers.latency_s[0, 1] == transfer.latency_s
-    assert {2.0**12, 2.0**16, 2.0**20} < set(transfer.num_bytes)
-    assert 1e-6 < transfer.latency_s + transfer.s_per_byte * 2**20 < 0.1
-
-
-def test_short_limits_leave_out_transfers(measurer, model):
-    graph = extract.op_graph(model, name="branches", constants=False).graph
-    groups = [[name] for name in graph.op_names]
-    able = np.ones((graph.num_ops, 2), bool)
-    found, (transfer,) = transfer_costs.measure(measurer, graph, groups, able, limit_s=0.0)
-    left_out = measurer.conditions()["profile"].left_out
-    assert measurer.ask(Timeline(measurer.devices, CUT, inferences=1)).shape == (1, 3, 2)
-    assert found.groups == ()
-    assert found.alone_s.shape == (0, 2)
-    assert set(transfer.num_bytes) == {4096}
-    assert "fewer than 20 inferences of the model in parts" in left_out
-    assert "fewer than 20 inferences of some of the tensors handed over" in left_out

@@ -1,12 +1,10 @@
 """Parts on two host devices at the same time, each on a core of its own where there are two."""
 
 import dataclasses
-import gc
 import itertools
 import os
 import threading
 import time
-import weakref
 from collections.abc import Iterable
 
 import numpy as np
@@ -17,7 +15,6 @@ from openvino import opset13 as ops
 from placement.runtime import devices
 from placement.runtime.execution import executor as executor_lib
 from placement.runtime.execution import split
-from placement.runtime.execution import submodels as submodels_lib
 from placement.runtime.execution.executor import Executor, Span
 from placement.runtime.execution.split import Segment
 from placement.runtime.execution.submodels import Submodels
@@ -95,16 +92,6 @@ def test_equal_submodels_compile_once(core, workers):
     assert ran(reversed_ops) == 0
 
 
-def test_properties_distinguish_submodels(core, workers):
-    model = small.branches()
-    submodels, cut = Submodels(core, model), small.in_two(3, A, B)
-    Executor(submodels, cut, HOST, workers)
-    counting = {**HOST[0].properties, "PERF_COUNT": True}
-    others = (dataclasses.replace(HOST[0], properties=counting), HOST[1])
-    Executor(submodels, cut, others, workers)
-    assert submodels.num_compilations == 3 + 2  # those on the first device
-
-
 @pytest.mark.skipif(
     "BF16" not in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"),
     reason="needs a processor that computes in bf16",
@@ -127,36 +114,6 @@ def test_precisions_distinguish_formats(core, workers):
         errors.append(np.abs(found - expected).max() / np.ptp(expected))
     assert errors[0] > 1e-4  # bf16 has 8 bits
     assert errors[1] < 1e-5
-
-
-def test_cache_drops_oldest_submodels(core, workers, monkeypatch):
-    model = small.branches()  # 256 bytes a matrix
-    submodels = Submodels(core, model)
-
-    def compiled(cut) -> int:
-        before = submodels.num_compilations
-        Executor(submodels, cut, HOST, workers)
-        return submodels.num_compilations - before
-
-    here, there = small.in_two(3, A, B), small.in_two(3, B, A)
-    monkeypatch.setattr(submodels_lib, "_CACHE_BYTES", 2 * 6 * 256)
-    assert compiled(here) == 3
-    assert compiled(there) == 3
-    assert compiled(here) == 0  # both fit; this one was used last
-    monkeypatch.setattr(submodels_lib, "_CACHE_BYTES", 6 * 256)
-    halves = (*(Segment(A, (op,)) for op in here[0].ops), *here[1:])
-    assert compiled(halves) == 3
-    assert compiled(halves) == 0
-    assert compiled(here) == 1  # the left branch in one
-    assert compiled(there) == 3
-    monkeypatch.setattr(submodels_lib, "_CACHE_BYTES", 1)
-    compiled(here)
-    assert compiled(here) == 2  # nothing fits that has weights, and all the same it runs
-    executor = Executor(submodels, here, HOST, workers)
-    inputs = frontend.example_inputs(model, 0)
-    np.testing.assert_allclose(
-        small.outputs(executor, inputs)[0], small.expected(model, inputs)[0], rtol=1e-4, atol=1e-4
-    )
 
 
 def compute_overlap(spans: list[Span]) -> float:
@@ -187,24 +144,6 @@ def test_branches_overlap_on_two_cores(core, workers):
     assert cores == [{HOST[0].core}, {HOST[1].core}]
     assert cores[0] != cores[1]
     assert len({*workers.thread_ids.values(), threading.get_native_id()}) == 3
-
-
-def test_spans_time_each_part(core, workers):
-    model = small.branches()
-    executor = Executor(Submodels(core, model), small.in_two(3, A, B), HOST, workers)
-    inputs = frontend.example_inputs(model, 0)
-    for _ in range(3):
-        before = time.perf_counter()
-        small.outputs(executor, inputs)
-        spans = {span.part: span for span in executor.spans}
-        assert len(executor.spans) == len(spans) == 3
-        assert before <= min(span.begin_s for span in spans.values())
-        assert max(span.end_s for span in spans.values()) <= time.perf_counter()
-        assert spans[2].begin_s >= max(spans[0].end_s, spans[1].end_s)
-        assert [span.end_s for span in executor.spans] == sorted(
-            span.end_s for span in executor.spans
-        )
-        assert all(span.begin_s < span.end_s for span in spans.values())
 
 
 def test_ready_parts_run_in_order(core, workers):
@@ -243,23 +182,6 @@ def test_device_order_adds_predecessors():
     ]
 
 
-def test_jobs_run_by_priority(own_workers):
-    own_workers.start(HOST)
-    hold, held = threading.Event(), threading.Event()
-    found, done = [], threading.Semaphore(0)
-    own_workers.begin_inference()
-    own_workers.submit(A, (0, 0), lambda: (held.set(), hold.wait()))
-    assert held.wait(60)
-    # Of equal priorities the job that was submitted first goes first.
-    for number, priority in enumerate([(2, 0), (1, 5), (0, 9), (1, 2), (1, 5), (0, 3)]):
-        own_workers.submit(A, priority, lambda n=number: (found.append(n), done.release()))
-    hold.set()
-    for _ in range(6):
-        assert done.acquire(timeout=60)
-    own_workers.end_inference()
-    assert found == [5, 2, 3, 1, 4, 0]
-
-
 def failing() -> ov.Model:
     """`branches`, whose right branch ends in a Reshape that some values of an input make fail, and
     then a sign.
@@ -277,21 +199,6 @@ def failing() -> ov.Model:
 LEFT, RIGHT, _ = small.in_two(3, A, B)
 FAILING = (LEFT, Segment(B, (*RIGHT.ops, "reshaped", "sum")), Segment(A, ("minus",)))
 GOOD, BAD = np.array([8, 8]), np.array([5, 7])
-
-
-def test_inferences_after_errors_are_right(core, workers):
-    model = failing()
-    executor = Executor(Submodels(core, model), FAILING, HOST, workers)
-    (source,) = frontend.example_inputs(small.branches(), 0)
-    expected = small.expected(small.branches(), [source])
-    for shape in (GOOD, BAD, GOOD, BAD, GOOD):  # the same values twice it checks once
-        if shape is BAD:
-            with pytest.raises(RuntimeError, match="reshaped"):
-                small.outputs(executor, [source, shape])
-        else:
-            (output,) = small.outputs(executor, [source, shape])
-            np.testing.assert_allclose(output, -expected[0], rtol=1e-4, atol=1e-4)
-    assert workers._num_active == 0
 
 
 def test_streams_after_errors_are_right(core, workers):
@@ -339,16 +246,7 @@ def test_streamed_requests_do_not_mix(core, workers):
     assert len(pointers) == 9
 
 
-def test_short_streams_are_refused(core, workers):
-    model = small.branches()
-    executor = Executor(
-        Submodels(core, model), small.in_two(3, A, B), HOST, workers, num_requests=3
-    )
-    with pytest.raises(ValueError, match="3 requests"):
-        executor.stream(3)
-
-
-def test_every_request_of_a_stream_runs_once(core, workers):
+def test_streamed_requests_run_once(core, workers):
     """Counted by a variable, of which each request has its own."""
     model = small.counter()
     cut = (Segment(A, ("read", "sum", "write")),)
@@ -390,105 +288,3 @@ def test_idle_threads_sleep(core, own_workers):
         small.outputs(executor, inputs, inferences=5)
         assert len(own_workers.thread_ids) == 2
         assert falls_asleep(own_workers.thread_ids.values())
-
-
-def test_waiting_threads_spin(core, own_workers):
-    """So the test above can fail: a core is kept awake for the sum while the right branch runs."""
-    own_workers.start(HOST)
-    own_workers.begin_inference()
-    begun = threading.Event()
-    own_workers.submit(A, (0, 0), begun.set)
-    assert begun.wait(60)
-    spins = [not is_asleep([own_workers.thread_ids[A]]) for _ in range(5)]
-    own_workers.end_inference()
-    assert all(spins)
-    assert falls_asleep(own_workers.thread_ids.values())
-
-
-def test_sharing_threads_do_not_spin(core, own_workers):
-    """Or one would keep the core from what it waits for."""
-    crowded = tuple(dataclasses.replace(device, core=HOST[0].core) for device in HOST)
-    model, (source,) = small.branches(), frontend.example_inputs(small.branches(), 0)
-    executor = Executor(Submodels(core, model), small.in_two(3, A, B), crowded, own_workers)
-    (output,) = small.outputs(executor, [source])
-    np.testing.assert_allclose(output, small.expected(model, [source])[0], rtol=1e-3, atol=1e-3)
-    own_workers.begin_inference()
-    ran = threading.Semaphore(0)
-    for device in (A, B):  # which wakes the threads
-        own_workers.submit(device, (0, 0), ran.release)
-    for _ in range(2):
-        assert ran.acquire(timeout=60)
-    asleep = falls_asleep(own_workers.thread_ids.values())
-    own_workers.end_inference()
-    assert asleep
-
-
-def test_unused_executors_are_freed(core, own_workers):
-    """And with it its requests, which hold memory, though the threads wait for the next one."""
-    model = small.branches()
-    executor = Executor(Submodels(core, model), small.in_two(3, A, B), HOST, own_workers)
-    small.outputs(executor, frontend.example_inputs(model, 0))
-    (one,) = map(weakref.ref, executor.requests)
-    del executor
-    end = time.monotonic() + 60
-    while one() is not None and time.monotonic() < end:
-        time.sleep(0.01)
-        gc.collect()
-    assert one() is None
-
-
-def test_closing_ends_the_threads(core):
-    own = Workers()
-    model = small.branches()
-    executor = Executor(Submodels(core, model), small.in_two(3, A, B), HOST, own)
-    inputs = frontend.example_inputs(model, 0)
-    (expected,) = small.expected(model, inputs)
-    threads = dict(own.thread_ids)
-    assert threads.keys() == {A, B}
-    assert set(map(str, threads.values())) <= set(os.listdir("/proc/self/task"))
-    executor.infer()
-    own.close()
-    own.close()
-    end = time.monotonic() + 60  # the system may list a thread a little longer than Python
-    while (alive := set(map(str, threads.values())) & set(os.listdir("/proc/self/task"))) and (
-        time.monotonic() < end
-    ):
-        time.sleep(0.01)
-    assert not alive
-    # They start again for the next that uses them.
-    again = Executor(Submodels(core, model), small.in_two(3, A, B), HOST, own)
-    np.testing.assert_allclose(small.outputs(again, inputs)[0], expected, rtol=1e-4, atol=1e-4)
-    own.close()
-
-
-@pytest.mark.alone
-def test_submodels_start_no_threads(core, own_workers):
-    """Or thousands of them slow down whoever waits."""
-    own_workers.start(HOST)
-    # The first compilation starts the threads that OpenVINO compiles with.
-    Executor(Submodels(core, small.branches()), small.in_two(3, A, B), HOST, own_workers)
-    before = set(os.listdir("/proc/self/task"))
-    kept = Submodels(core, small.branches(size=96))
-    Executor(kept, small.in_two(3, A, B), HOST, own_workers)
-    assert kept.num_compilations == 3
-    assert not set(os.listdir("/proc/self/task")) - before
-
-
-def test_static_tensors_are_not_copied(core, workers):
-    model = small.branches()
-    executor = Executor(
-        Submodels(core, model), small.in_two(3, A, B), HOST, workers, num_requests=2
-    )
-    source = np.ones((8, 8), np.float32)
-    executor.set_input_tensor(0, ov.Tensor(source, shared_memory=True))
-    executor.stream(4)
-    for request in executor.requests:
-        left, right, total = request._infer_requests
-
-        def pointer(tensor):
-            return tensor.data.ctypes.data
-
-        reads = [pointer(total.get_input_tensor(i)) for i in range(2)]
-        assert reads == [pointer(left.get_output_tensor(0)), pointer(right.get_output_tensor(0))]
-        assert pointer(left.get_input_tensor(0)) == pointer(right.get_input_tensor(0))
-        assert pointer(left.get_input_tensor(0)) == source.ctypes.data

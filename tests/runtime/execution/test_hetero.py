@@ -62,7 +62,7 @@ def test_shared_constants_are_copied(core):
     np.testing.assert_allclose(run(compiled), expected, atol=0.05 * np.ptp(expected))
 
 
-def test_a_result_of_a_constant_is_labelled(core):
+def test_constant_results_are_labelled(core):
     model = small.diamond()
     constant = ov.opset13.constant(np.ones(3, np.float32), name="fixed")
     model.add_results([ov.opset13.result(constant, name="z")])
@@ -106,7 +106,7 @@ def test_wrong_affinities_are_refused(core, change, said):
     assert "\n" not in str(caught.value)
 
 
-def test_a_variable_stays_on_one_device(core):
+def test_separated_variables_are_refused(core):
     model = small.counter()
     for change in ({"write": B}, {"sum": B}):
         with pytest.raises(UserError, match="separates 'read', 'sum', 'write'"):

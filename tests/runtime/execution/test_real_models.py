@@ -11,7 +11,6 @@ import pytest
 
 from placement.graphs import opgraph
 from placement.runtime import devices
-from placement.runtime.execution import hetero
 from placement.runtime.measurement import local
 from placement.runtime.measurement.request import Candidate, Failure, Measure, Measurement, Profile
 from placement.runtime.models import colocation, extract, frontend, outputs
@@ -100,32 +99,3 @@ def test_variables_stay_on_one_device(name):
     first = opgraph.find_leaders(graph)
     names = {op.get_friendly_name() for i, op in enumerate(model.get_ordered_ops()) if i in group}
     assert len({first[graph.op_names.index(op)] for op in names}) == 1
-
-
-@pytest.mark.parametrize("name", STATEFUL)
-def test_states_carry_over(name):
-    model = prepared(name)
-    graph = extract.op_graph(model, name=name, constants=False).graph
-    core = devices.open_core(HOST)
-    inputs = frontend.example_inputs(model, 0)
-    one = core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    expected = computed(one, inputs)
-    assert not np.allclose(expected[0], expected[1], atol=1e-2)
-    np.testing.assert_array_equal(expected[0], expected[3])
-    last = graph.op_types.index("Result")  # and what it reads, apart from the rest
-    placement = np.zeros(graph.num_ops, int)
-    placement[[last, graph.senders[graph.receivers == last][0]]] = 1
-    cut = hetero.compile_placement(core, model, candidate(graph, placement).affinity, HOST)
-    assert cut.get_property("HETERO_NUMBER_OF_SUBMODELS") == 2
-    np.testing.assert_allclose(computed(cut, inputs), expected, atol=1e-5)
-
-
-def computed(compiled: ov.CompiledModel, inputs: list[np.ndarray]) -> list[np.ndarray]:
-    """The first output of three inferences, and of the first after the states began anew."""
-    request, found = compiled.create_infer_request(), []
-    for start in (False, False, False, True):
-        if start:
-            request.reset_state()
-        request.infer(inputs)
-        found.append(request.output_tensors[0].data.copy())
-    return found

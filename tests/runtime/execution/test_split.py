@@ -31,7 +31,6 @@ A, B = (device.name for device in HOST)
 HAS_BF16 = "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 needs_bf16 = pytest.mark.skipif(not HAS_BF16, reason="needs a processor that computes in bf16")
 NHWC = (0, 2, 3, 1)
-CHAINS = ("int8", "speech_embedding", "wake_word")  # coarsened to one operation
 # Models whose operations are also run each in a part of its own.
 FINE = (
     *("dynamic_input", "branches", "loop", "tensor_iterator", "strings", "lengths", "steps"),
@@ -154,41 +153,6 @@ def test_dynamic_lengths_may_change(core, workers):
         np.testing.assert_array_equal(output, 2 * array[array > 0])
 
 
-def test_parts_of_a_diamond():
-    model = small.diamond()
-    cut = [Segment(A, ("x", "top")), Segment(B, ("left",)), Segment(A, ("right", "bottom", "y"))]
-    found = split.split_model(model, cut)
-    assert found.input_index == {"x": 0}
-    assert found.parts == (
-        split.Part(A, frozenset({"top"}), (("x", 0),), (("top", 0),), (), ()),
-        split.Part(B, frozenset({"left"}), (("top", 0),), (("left", 0),), (), (0,)),
-        split.Part(
-            A, frozenset({"right", "bottom", "y"}), (("top", 0), ("left", 0)), (), (0,), (0, 1)
-        ),
-    )
-    assert [op.get_friendly_name() for op in model.get_ordered_ops()] == [
-        op.get_friendly_name() for op in small.diamond().get_ordered_ops()
-    ]
-
-
-def test_submodels_of_a_diamond():
-    model = small.diamond()
-    cut = [Segment(A, ("top",)), Segment(B, ("left",)), Segment(A, ("right", "bottom"))]
-    parts = split.split_model(model, cut).parts
-    top, left, rest = split.build_submodels(model, parts, {})
-    names = [[op.get_friendly_name() for op in m.get_parameters()] for m in (top, left, rest)]
-    assert names == [["x:0"], ["top:0"], ["top:0", "left:0"]]
-    names = [[op.get_friendly_name() for op in m.get_results()] for m in (top, left, rest)]
-    assert names == [["top:0"], ["left:0"], ["y"]]
-    # Some of them alone are as all together, and the model is as it was.
-    (again,) = split.build_submodels(model, parts[1:2], {})
-    assert [op.get_friendly_name() for op in again.get_ordered_ops()] == [
-        op.get_friendly_name() for op in left.get_ordered_ops()
-    ]
-    kinds = [op.get_type_name() for op in model.get_ordered_ops()]
-    assert kinds == [op.get_type_name() for op in small.diamond().get_ordered_ops()]
-
-
 def test_submodels_share_weights():
     model = small.shared_constant()
     parts = split.split_model(model, [Segment(A, ("first",)), Segment(B, ("second",))]).parts
@@ -196,14 +160,6 @@ def test_submodels_share_weights():
     for submodel in split.build_submodels(model, parts, {}):
         (own,) = (op for op in submodel.get_ordered_ops() if op.get_friendly_name() == "matrix")
         assert own.data.ctypes.data == matrix.data.ctypes.data
-
-
-def test_constants_follow_their_readers(core, workers):
-    model = small.shared_constant()
-    cut = [Segment(A, ("first",)), Segment(B, ("second",))]
-    parts = split.split_model(model, cut).parts
-    assert [part.inputs for part in parts] == [(("x", 0),), (("first", 0),)]
-    assert error(model, run(core, workers, model, cut)) <= 1e-6
 
 
 def test_outputs_may_have_readers(core, workers):
@@ -397,17 +353,3 @@ def test_formats_change_no_value():
             found[1][tensor], found[0][tensor].transpose(NHWC), rtol=1e-5, atol=1e-6
         )
     np.testing.assert_allclose(found[1][0], found[0][0], rtol=1e-5, atol=1e-6)
-
-
-def test_large_parts_change_formats():
-    """What it hands over is followed back for as long as operations are unary."""
-    source = value = ops.parameter([1, 4, 2, 2], np.float32, name="x")
-    names = [f"add_{i}" for i in range(1500)]
-    for name in names:
-        value = ops.add(value, ops.constant(np.ones((1, 4, 1, 1), np.float32)), name=name)
-    last = ops.relu(value, name="last")
-    model = ov.Model([ops.result(last, name="y")], [source], "long")
-    parts = split.split_model(model, [Segment(A, tuple(names)), Segment(B, ("last",))]).parts
-    kept = {(names[-1], 0): TensorFormat(NHWC, None)}
-    first, _ = split.build_submodels(model, parts, kept)
-    assert tuple(first.outputs[0].get_shape()) == (1, 2, 2, 4)

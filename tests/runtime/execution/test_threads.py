@@ -40,17 +40,17 @@ def busy(loops: int):
         (ThreadTime(900, 2_000), 0.0),  # the number of a thread that ended was given again
     ],
 )
-def test_a_thread_runs_or_waits_no_longer_than_there_is_time(after, share):
+def test_thread_shares_fit_the_time(after, share):
     assert threads.busy_share(ThreadTime(1_000, 1_000), after) == share
 
 
-def test_no_more_threads_compute_at_once_than_there_are_cores():
+def test_active_threads_fit_the_cores():
     assert threads.count_active_threads([0.25, 0.5]) == 0.75
     assert threads.count_active_threads([1.0] * (CORES + 1)) == CORES
 
 
 @pytest.mark.alone
-def test_a_busy_machine_is_not_taken_for_too_many_threads():
+def test_busy_machines_fail_no_candidate():
     model = small.convolutions(channels=32, size=28)
     whole = Candidate(None, (devices.reference_device(),))
     with local.LocalMeasurer(model, whole.devices) as opened:

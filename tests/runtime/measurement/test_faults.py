@@ -3,7 +3,6 @@
 import contextlib
 import os
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -24,7 +23,6 @@ from placement.runtime.measurement.request import (
     HeteroChoice,
     Measure,
     Measurement,
-    Profile,
 )
 from tests.runtime import small
 
@@ -109,32 +107,6 @@ def file_size_limit(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-def test_exhausted_memory_costs_one_candidate():
-    """The first worker may map nothing more once it holds the baseline."""
-    model = small.convolutions(channels=128)
-    candidates = [on(model, A), on(model, B), on(model, A, conv_2=B, relu_2=B)]
-
-    def exhaust() -> int:
-        pid = opened.progress().pid
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
-        resource.prlimit(pid, resource.RLIMIT_AS, (pages * resource.getpagesize(),) * 2)
-        return pid
-
-    with local.LocalMeasurer(model, HOST) as opened:
-        opened.ask(Measure(candidates[:1], **ROUNDS))
-        first = exhaust()
-        outcomes = opened.ask(Measure(candidates, **ROUNDS))
-        assert [type(o) for o in outcomes] == [Measurement, Failure, Measurement], outcomes
-        # The C library ends the process where it finds no memory for a thread's own variables: by
-        # SIGABRT, or with code 127 while it loads.
-        cause = outcomes[1].cause
-        ends = "out of memory", "worker ended by signal SIGABRT", "worker ended with code 127"
-        assert cause.startswith(tuple(f"{end} during 'compile'" for end in ends)), cause
-        assert "\n" not in outcomes[1].cause
-        assert opened.progress().pid != first
-        assert kinds(opened.ask(Measure(candidates[:2], **ROUNDS))) == ["measured", "measured"]
 
 
 def test_dead_idle_worker_is_replaced(measurer, model):
@@ -252,54 +224,6 @@ def test_killed_parent_ends_its_workers(tmp_path, monkeypatch):
     assert all(folder.exists() for folder in used)
     tempdir.TempDir().close()
     assert list(tmp_path.iterdir()) == [foreign]
-
-
-def test_missing_device_fails_alone(measurer, model):
-    gone = devices.Device("GPU.9", "GPU.9 [gone]", "f16", 1, None, {}, host=False)
-    both = (HOST[0], gone)
-    outcomes = measurer.ask(
-        Measure(
-            [
-                on(model, A),
-                Candidate(small.everywhere(model, A, conv_2="GPU.9"), both),
-                Candidate(None, (gone,)),
-                on(model, B),
-            ],
-            **ROUNDS,
-        )
-    )
-    assert kinds(outcomes) == ["measured", "compile", "compile", "measured"], outcomes
-    assert all("GPU" in failure.cause.upper() for failure in outcomes[1:3]), outcomes
-    with pytest.raises(ChildProcessError, match=r"(?i)GPU") as raised:
-        measurer.ask(Profile(both, seconds=0.1))
-    assert "\n" not in str(raised.value)
-
-
-def without_cpu_plugin(folder: Path) -> Path:
-    """OpenVINO as installed, but for the plug-in of the CPU."""
-
-    def link(source: str, target: str) -> None:
-        try:
-            os.link(source, target)
-        except OSError:  # on another file system
-            shutil.copy2(source, target)
-
-    installed = Path(ov.__file__).parent
-    left_out = shutil.ignore_patterns("libopenvino_intel_*", "__pycache__", "include")
-    shutil.copytree(installed, folder / "openvino", ignore=left_out, copy_function=link)
-    return folder
-
-
-def test_missing_cpu_is_one_line(model, tmp_path, monkeypatch, capfd):
-    """The worker finds another OpenVINO than the process that resolved the devices."""
-    with local.LocalMeasurer(model, HOST) as opened:
-        monkeypatch.syspath_prepend(without_cpu_plugin(tmp_path))
-        with pytest.raises(ChildProcessError, match=r"measuring did not start: .*CPU") as raised:
-            opened.ask(Measure([on(model, A)], **ROUNDS))
-        assert "\n" not in str(raised.value)
-        assert capfd.readouterr().err == ""
-        monkeypatch.undo()
-        assert kinds(opened.ask(Measure([on(model, A)], **ROUNDS))) == ["measured"]
 
 
 def test_full_disk_names_the_folder(tmp_path, monkeypatch):

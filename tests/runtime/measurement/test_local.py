@@ -12,7 +12,6 @@ import openvino as ov
 import pytest
 
 from placement.runtime import devices
-from placement.runtime.execution import hetero
 from placement.runtime.execution.split import Segment
 from placement.runtime.measurement import evaluate, local
 from placement.runtime.measurement.request import (
@@ -23,9 +22,7 @@ from placement.runtime.measurement.request import (
     Measurement,
     SubmodelTimes,
 )
-from placement.runtime.measurement.worker import loaded
-from placement.runtime.measurement.worker.channel import Heartbeat
-from placement.runtime.models import inputs, outputs, serialization
+from placement.runtime.models import outputs
 from tests.runtime import small
 
 HOST = devices.resolve("host")
@@ -129,11 +126,6 @@ def test_chunks_have_every_baseline(model, monkeypatch):
     assert outcomes[0].ratios[0] == outcomes[1].ratios[1] == (1.0, 1.0, 1.0, 6)
 
 
-def test_more_time_means_more_rounds(measurer, model):
-    (outcome,) = measurer.ask(Measure([on(model, A)], min_rounds=6, time_limit_s=0.2))
-    assert outcome.latency.n > 6
-
-
 def test_one_process_serves_many_calls(model):
     with local.LocalMeasurer(model, HOST) as opened:
         assert opened.progress() is None
@@ -224,14 +216,6 @@ def test_hanging_worker_costs_one_candidate(model):
     assert not any(isinstance(outcome, Failure) for outcome in again), again
 
 
-def test_failed_baseline_leaves_latencies(model, measurer):
-    outcomes = measurer.ask(Measure([on(model, A, nonsense=A), on(model, B)], **ROUNDS))
-    assert isinstance(outcomes[0], Failure)
-    assert outcomes[1].latency.n == 6
-    assert math.isnan(outcomes[1].ratio.median)
-    assert outcomes[1].ratio.n == 0
-
-
 def evaluator(
     opened: local.LocalMeasurer, names: list[str], cache: evaluate.MeasurementCache, **how: float
 ):
@@ -273,17 +257,6 @@ def test_placements_are_measured_once(measurer, model, tmp_path):
     assert np.isfinite(later(other)).all()
     assert later.num_measurements == 1
     assert len(evaluate.MeasurementCache(file)) == 4
-
-
-def test_failed_placements_cost_infinity():
-    model = small.counter()
-    names = ["x", "read", "sum", "write"]
-    apart = np.array([[0, 0, 0, 1], [1, 1, 1, 1]], np.int32)  # Assign away from ReadValue
-    with local.LocalMeasurer(model, HOST) as opened:
-        run = evaluator(opened, names, evaluate.MeasurementCache())
-        seconds = run(apart)
-    assert seconds[0] == np.inf
-    assert np.isfinite(seconds[1])
 
 
 def test_keys_tell_measurements_apart(measurer, model):
@@ -329,25 +302,3 @@ def test_placements_without_time_are_repeated(measurer, model, monkeypatch):
     patient = evaluator(measurer, names, cache)
     assert np.isfinite(patient(placement)).all()
     assert np.isfinite(hurried(placement)).all()
-
-
-def test_models_are_compiled_once(model, tmp_path, monkeypatch):
-    serialization.write_model(model, tmp_path)
-    arrays = inputs.load_inputs(model).samples[0]
-    np.savez(tmp_path / "inputs.npz", *arrays, max_error=0.0, description="")
-    compiled: list[list[str]] = []
-
-    def counted(core, model, affinity, devices):
-        compiled.append([device.name for device in devices])
-        return hetero.compile_placement(core, model, affinity, devices)
-
-    monkeypatch.setattr(loaded, "compile_placement", counted)
-    opened = loaded.LoadedModel(tmp_path, Heartbeat(tmp_path, create=True))
-    devices.register_devices(opened.core, HOST)
-    for device in (devices.reference_device(), *HOST, *HOST):
-        opened.compiled(None, [device])
-    assert compiled == [[devices.reference_device().name], [A], [B]]
-    everywhere = small.everywhere(model, A)
-    assert opened.compiled(everywhere, HOST) is opened.compiled(everywhere, HOST)
-    faster = changed(HOST[0], PERF_COUNT=True)
-    assert opened.compiled(None, [faster]) is not opened.compiled(None, HOST[:1])

@@ -189,28 +189,6 @@ def test_program_takes_other_shapes(torch, models, dynamic_program):
     assert "contains its own examples" in _message(dynamic_program, {"features": x})
 
 
-def test_program_may_need_shapes(dynamic_program, monkeypatch):
-    monkeypatch.setattr(dynamic_program, "example_inputs", None)
-    message = _message(dynamic_program)
-    assert "dynamic inputs without a shape: features [?,8]" in message
-    assert "input_shapes='features:1,8'" in message
-    converted = placement.graph_from(dynamic_program, input_shapes="features:4,8")
-    assert _inputs(converted) == {"features": (4, 8)}
-
-
-def test_program_keeps_its_names(torch, models):
-    x, pair, v = torch.ones(2, 3), (torch.ones(2, 1), torch.ones(3) * 2), torch.ones(1)
-    program = models.exported(models.Nested, x, pair, {"v": v}, 3, shift=True, scale=v * 2)
-    converted = placement.graph_from(program)
-    assert _inputs(converted) == {
-        "x": (2, 3), "pair_0": (2, 1), "pair_1": (3,), "batch_v": (1,), "scale": (1,),
-    }  # fmt: skip
-    with torch.no_grad():
-        expected = program.module()(x, pair, {"v": v}, 3, shift=True, scale=v * 2)
-    found = _run(converted, *(tensor.numpy() for tensor in (x, *pair, v, v * 2)))
-    _check(found, [expected["total"].numpy(), expected["other"].numpy()])
-
-
 def test_first_input_may_be_unread(torch, models):
     converted = placement.graph_from(models.exported(models.Second, torch.ones(2), torch.ones(3)))
     assert _inputs(converted) == {"x": (3,)}

@@ -9,7 +9,6 @@ import openvino as ov
 import pytest
 from openvino import opset13 as ops
 
-from placement import zoo
 from placement.errors import UserError
 from placement.runtime.models import frontend
 from tests.runtime import saved_model
@@ -296,29 +295,6 @@ def test_prepare_refuses_uncomputable_constants():
     assert "constants cannot be computed: integer division by zero" in message
 
 
-def test_prepare_folds_inside_bodies():
-    condition, x = _input("c", [], ov.Type.boolean), _input("x", [2, 4])
-    inside, other = _input("inside", [2, 4]), _input("other", [2, 4])
-    weight = ops.convert(ops.constant(np.ones((1, 4), np.float16)), "f32")
-    then, otherwise = ops.result(ops.add(inside, weight)), ops.result(ops.relu(other))
-    branch = ops.if_op(condition)
-    branch.set_then_body(ov.Model([then], [inside], "then"))
-    branch.set_else_body(ov.Model([otherwise], [other], "else"))
-    branch.set_input(x.output(0), inside, other)
-    prepared = frontend.prepare(_model(branch.set_output(then, otherwise), condition, x))
-    (branch,) = (op for op in prepared.get_ops() if op.get_type_name() == "If")
-    assert "Convert" in _types(branch.get_function(0))
-
-
-# The decoder is dynamic, so that its shape has to be given and is folded.
-@pytest.mark.parametrize("name", sorted({*zoo.names()} - {"decoder"}))
-def test_prepare_keeps_the_zoo(name):
-    model = zoo.build(name, weights=False)
-    prepared = frontend.prepare(model)
-    assert _types(prepared) == _types(model)
-    assert _names(prepared) == _names(model)
-
-
 # Names.
 
 
@@ -330,25 +306,6 @@ def test_prepare_makes_names_unique():
         y = ops.relu(y, name=name)
     prepared = frontend.prepare(_model(y, x))
     assert _names(prepared) == ["x", "a", "a_1", "a_2", "a_3", "Result_0"]
-
-
-def test_load_keeps_given_names(tmp_path):
-    def read() -> ov.Node:
-        return ov.Core().read_model(path).get_ordered_ops()[1]
-
-    path = tmp_path / "model.xml"
-    x = ops.parameter([1, 4], np.float32, name="x")
-    ov.save_model(_model(ops.relu(x, name="called"), x), path)
-    text = path.read_text()
-    first, second = (int(read().get_name().removeprefix("Relu_")) for _ in range(2))
-    step = second - first
-    path.write_text(text.replace('"called"', f'"Relu_{second + step}"'))
-    op = read()
-    assert op.friendly_name == op.get_name()
-    name = f"Relu_{second + 2 * step}"
-    path.write_text(text.replace('"called"', f'"{name}"'))
-    prepared = frontend.prepare(frontend.load(str(path)))
-    assert prepared.get_ordered_ops()[1].friendly_name == name
 
 
 def test_prepare_names_unnamed_operations():
@@ -451,13 +408,3 @@ def test_example_inputs_by_kind():
     assert ends["normal"][0] < -2
     assert {(b.min(), b.max()) for _, b in drawn.values()} == {(0, 255)}
     assert len({b.tobytes() for _, b in drawn.values()}) == 3
-
-
-def test_example_inputs_follow_long_chains():
-    indices = _input("i", [4], ov.Type.i64)
-    value = indices
-    for number in range(1500):
-        value = ops.reshape(value, ops.constant([[4, 1], [4]][number % 2]), False)
-    model = _model(ops.gather(ops.constant(np.ones((3, 2), np.float32)), value, 0), indices)
-    (drawn,) = frontend.example_inputs(model, 0)
-    assert 0 <= drawn.min() <= drawn.max() <= 2

@@ -12,7 +12,6 @@ from placement.runtime.measurement.request import (
     Measure,
     Profile,
     SubmodelTimes,
-    Transfers,
 )
 from placement.runtime.measurement.worker import profile
 from placement.runtime.models import operations
@@ -47,7 +46,7 @@ def test_kernels_have_fused_operations(measurer):
         assert 0.1 < sum(seconds for _, seconds in found.kernels) / found.latency_s < 10
 
 
-def test_small_devices_are_profiled_in_parts(model):
+def test_parts_profile_small_devices(model):
     core = devices.open_core(HOST)
     whole = HOST[1]
     num_bytes = sum(
@@ -99,56 +98,6 @@ def test_cpu_supports_everything(model):
     assert profile.unsupported(asked, model, other) == frozenset()
     none = types.SimpleNamespace(query_model=lambda *_: {})
     assert "conv_0" in profile.unsupported(none, model, other)
-
-
-def test_short_limits_leave_rough_costs(model):
-    with local.LocalMeasurer(model, HOST) as opened:
-        profiles = opened.ask(Profile(opened.devices, seconds=5.0, limit_s=0.0))
-        (transfer,) = opened.ask(Transfers(opened.devices, limit_s=0.0))
-        left_out = opened.conditions()["profile"].left_out
-    for found in profiles:
-        assert 0 < found.latency_s < 10
-        assert sum(seconds for _, seconds in found.kernels) > 0
-    assert transfer.num_bytes.tolist() == [4096]
-    assert transfer.latency_s < 10
-    assert left_out[0] == "operations timed 1 times, not 5"
-    assert "of the tensors handed over" in left_out[1]
-
-
-_STEP_S = 100.0  # longer than any inference takes, even on a busy machine
-
-
-@pytest.mark.parametrize(
-    ("seconds", "until_s", "most", "rounds"),
-    [
-        # Until the limit: three steps come before the inferences, of which the first warms up.
-        (np.inf, 20.5 * _STEP_S, 1000, 17),
-        (4.5 * _STEP_S, np.inf, 1000, 5),  # as long as asked for
-        (0.0, np.inf, 1000, 4),  # at least so many, however short the time
-        (np.inf, np.inf, 8, 8),  # at most so many, however long
-    ],
-)
-def test_profiles_end_in_time(monkeypatch, seconds, until_s, most, rounds):
-    """By a clock on which every step takes as long as every other."""
-    steps: list[None] = []
-
-    def now_s() -> float:
-        return len(steps) * _STEP_S
-
-    clock = types.SimpleNamespace(monotonic=now_s, perf_counter=now_s)
-    monkeypatch.setattr(profile, "time", clock)
-    monkeypatch.setattr(profile, "MIN_ROUNDS", 4)
-    monkeypatch.setattr(profile, "MAX_ROUNDS", most)
-
-    def alive() -> None:
-        steps.append(None)
-
-    model, core = small.diamond(), devices.open_core(HOST)
-    inputs = [np.ones((4, 8), np.float32)]
-    _, (latencies_s,) = profile.profile_devices(
-        core, model, inputs, HOST[:1], seconds, until_s, alive
-    )
-    assert len(latencies_s) == rounds
 
 
 @pytest.mark.alone
