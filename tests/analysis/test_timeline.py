@@ -64,7 +64,7 @@ def test_serial_spans_wait_for_transfers():
     ]
 
 
-def test_spans_of_a_device_never_overlap():
+def test_device_spans_never_overlap():
     rng = np.random.default_rng(0)
     for _ in range(4):
         problem, placements = reference.random_problem(rng, "makespan", SIZE)

@@ -155,23 +155,6 @@ def test_rates_of_types(op_type, rate):
         assert _seconds(graph, kind) == _close([0, seconds])
 
 
-def test_more_work_is_not_faster():
-    graph = helpers.random_dag(np.random.default_rng(0), 15, edge_probability=0.2)
-    fields = {name: getattr(graph, name) for name in graph.__dataclass_fields__}
-    fields["op_types"] = ["Parameter" if t == "Constant" else t for t in graph.op_types]
-    for field in ("flops", "weight_bytes", "edge_bytes"):
-        # The last is so much that it outweighs launches and the other bound.
-        latencies = [
-            roofline.cost_model(
-                opgraph.make_graph(**fields | {field: fields[field] * factor}), KINDS
-            ).compute_s
-            for factor in (1, 2, 10**9)
-        ]
-        assert np.isfinite(latencies).all()
-        assert (np.diff(latencies, axis=0) >= 0).all()
-        assert (latencies[2] > latencies[0]).any()
-
-
 # Devices and links.
 
 

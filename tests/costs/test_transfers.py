@@ -22,14 +22,6 @@ def noise(count: int, seed: int = 0) -> np.ndarray:
     return np.exp(0.1 * np.random.default_rng(seed).standard_normal(count))
 
 
-def test_exact_line():
-    sizes = np.array([4096.0, 65536.0, 4194304.0])
-    found = fit(sizes, 5e-6 + sizes * 2e-10)
-    assert found.latency_s == pytest.approx(5e-6, rel=1e-3)
-    assert found.s_per_byte == pytest.approx(2e-10, rel=1e-3)
-    assert found.errors().max() < 1e-3
-
-
 def test_tiny_tensors_alone():
     sizes = np.tile([4.0, 8.0, 16.0, 64.0], 10)
     found = fit(sizes, 6e-6 * noise(40))

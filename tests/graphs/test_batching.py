@@ -51,15 +51,6 @@ def test_padding():
     assert graph.senders[4:].tolist() == graph.receivers[4:].tolist() == [6, 6]
 
 
-def test_dtypes():
-    graph = _to_tuple(helpers.diamond())
-    for indices in (graph.senders, graph.receivers, graph.n_node, graph.n_edge):
-        assert indices.dtype == np.int32
-    assert graph.nodes["features"].dtype == np.float32
-    assert {graph.nodes["mask"].dtype, graph.nodes["allowed"].dtype} == {np.dtype(bool)}
-    assert graph.edges["mask"].dtype == bool
-
-
 def test_pairs_of_neighbours():
     rng = np.random.default_rng(0)
     for _ in range(50):

@@ -5,7 +5,6 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
-from placement.graphs import opgraph
 from placement.graphs.fractal import fractal_dimension
 from tests import helpers
 
@@ -37,19 +36,6 @@ def test_path_of_four_by_hand():
     expected = [end, inner, inner, end]
     np.testing.assert_allclose(fractal_dimension(helpers.chain(4)), expected, rtol=1e-12)
     assert end == pytest.approx(0.6260, abs=1e-4)
-
-
-def test_star_by_hand():
-    graph = opgraph.make_graph(
-        name="star",
-        op_names=[f"op{i}" for i in range(8)],
-        op_types=["Relu"] * 8,
-        senders=[0] * 7,
-        receivers=range(1, 8),
-        edge_bytes=[1] * 7,
-    )
-    # A leaf sees itself and the hub, then all 8: log2(8 / 2) = 2.
-    np.testing.assert_allclose(fractal_dimension(graph), [0.0] + [2.0] * 7, rtol=1e-12)
 
 
 @hypothesis.settings(max_examples=25, deadline=None)

@@ -10,7 +10,7 @@ import pytest
 from placement.errors import UserError
 from placement.learning import base, ppo, reinforce
 from placement.learning.base import Settings
-from placement.types import Array, LogProb, Sample
+from placement.types import LogProb, Sample
 from tests import helpers
 
 pytestmark = pytest.mark.parametrize(
@@ -47,25 +47,6 @@ def test_failures_leave_parameters_finite(make, reward, baseline, failed):
         assert np.isfinite(updated_state.params).all()
         assert all(np.isfinite(value) for value in metrics.values())
         assert (updated_state.params[:NUM_OPS] != state.params[:NUM_OPS]).all()  # it still learned
-
-
-@pytest.mark.slow
-def test_failures_become_less_likely(make):
-    learner = make(POLICY, Settings(num_samples=64, learning_rate=0.1))
-    state = learner.init(jax.random.key(0), GRAPH)
-
-    def failures(placements: Array) -> Array:  # whatever puts op0 on device 1
-        return placements[:, 0, 0] == 1
-
-    first_share = None
-    for _ in range(30):
-        state, samples = learner.sample(state, GRAPH)
-        failed = failures(samples.placement)
-        first_share = failed.mean() if first_share is None else first_share
-        latency_s = jnp.where(failed, jnp.inf, 1.0)[:, None]
-        state, _ = learner.update(state, GRAPH, samples, latency_s, 1.0)
-    assert first_share > 0.2
-    assert failed.mean() < first_share / 3
 
 
 @pytest.mark.parametrize(
@@ -129,18 +110,6 @@ def test_entropy_weight_falls_linearly(make):
         settings = Settings(entropy_weight=0.5, entropy_decay_updates=decay)
         bonus = [float(base.entropy_bonus(settings, log_prob, n)) for n in (0, 20, 40, 60)]
         assert bonus == pytest.approx(expected)
-
-
-@pytest.mark.slow
-def test_entropy_weight_follows_updates(make):
-    """All latencies are equal: only the entropy is learned, and only in the first update."""
-    learner = make(POLICY, Settings(num_samples=8, entropy_decay_updates=1))
-    state, samples = learner.sample(learner.init(jax.random.key(0), GRAPH), GRAPH)
-    latencies = np.ones((8, 1), np.float32)
-    state, first = learner.update(state, GRAPH, samples, latencies, 1.0)
-    _, second = learner.update(state, GRAPH, samples, latencies, 1.0)
-    assert first["grad_norm"] > 0
-    assert second["grad_norm"] == 0
 
 
 @functools.cache

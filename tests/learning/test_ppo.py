@@ -59,20 +59,6 @@ def test_overflowing_ratio_stays_finite(advantage):
     assert np.isfinite(slope)
 
 
-def test_far_steps_teach_nothing():
-    """Inverse rewards without a baseline: every advantage is positive."""
-    settings = Settings(
-        num_samples=NUM_SAMPLES, reward="inverse", baseline="none", entropy_weight=0.0
-    )
-    learner = ppo.make_learner(POLICY, settings, epochs=1, num_minibatches=1, clip=0.2)
-    state, samples = _sample(learner)
-    for log_ratio, learns in ((0.1, True), (0.3, False)):
-        earlier = samples._replace(log_prob=samples.log_prob - log_ratio)
-        updated_state, metrics = learner.update(state, GRAPH, earlier, LATENCY_S, 1.0)
-        assert (updated_state.params != state.params).any() == learns
-        assert metrics["clipped"] == 1 - learns
-
-
 def test_minibatches_balance_graphs():
     index = np.arange(12)
     samples = Sample(index[:, None, None], index[:, None], index[:, None])

@@ -102,9 +102,12 @@ def _assert_equal(actual: Progress, expected: Progress) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [reinforce.make_learner, ppo.make_learner])
 @pytest.mark.parametrize(
-    ("graph", "costs", "objective"), [(DIAMOND, 3, "serial"), (FORK_JOIN, 5, "makespan")]
+    ("make", "graph", "costs", "objective"),
+    [
+        (reinforce.make_learner, DIAMOND, 3, "serial"),
+        (ppo.make_learner, FORK_JOIN, 5, "makespan"),
+    ],
 )
 def test_policy_learns_optimum(make, graph, costs, objective):
     """Not only is the optimum met on the way: the policy ends up preferring it."""

@@ -1,11 +1,6 @@
 """Learned methods by their names: hyper-parameters, and what their policies read."""
 
-import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -21,7 +16,6 @@ from placement.pipeline import loading
 from placement.solvers.limits import SearchLimits
 from placement.types import Status
 from tests import helpers
-from tests.docs import pages
 
 NAMED = [(name, variant) for name in learned.RECIPES for variant in learned.RECIPES[name].variants]
 
@@ -70,15 +64,6 @@ def test_other_sizes_need_untrained_variant():
     assert "\n" not in str(error.value)
     given = learned.make("hsdag:variant=untrained,hidden_size=8", 3, False)
     given.learner.init(jax.random.key(0), given.read(graph).graph)
-
-
-def test_variant_keeps_faults_by_default():
-    with_faults, same, without = (
-        learned.make(f"hsdag:variant=released{faults}", 3, False)
-        for faults in ("", ",faults=1", ",faults=0")
-    )
-    failing = [made.single_devices_fail for made in (with_faults, same, without)]
-    assert failing == [True, True, False]
 
 
 def test_features_are_selected_by_name():
@@ -189,40 +174,6 @@ def test_time_limit_excludes_compilation(monkeypatch):
 def test_zero_shot_refuses_other_policies(method):
     with pytest.raises(UserError, match=f"zero_shot cannot place with a policy of '{method}'"):
         pretrained.check_zero_shot(method)
-
-
-def test_policy_is_one_file(tmp_path):
-    """As docs/POLICIES.md says, on a copy of the library."""
-    package = tmp_path / "placement"
-    shutil.copytree(pages.ROOT / "placement", package, ignore=shutil.ignore_patterns("__pycache__"))
-    text = next(b.text for b in pages.blocks("docs/POLICIES.md") if b.name == "neighbours.py")
-    (package / "policies" / "neighbours.py").write_text(text)
-    table = package / "methods" / "learned.py"
-    old, new = '"doppler", "scheduler")', '"doppler", "scheduler", "neighbours")'
-    assert table.read_text().count(old) == 1
-    table.write_text(table.read_text().replace(old, new))
-    code = """
-import placement
-from placement import methods, simulators
-from placement.costs import roofline
-from placement.types import Problem
-from placement.zoo import synthetic
-
-graph = synthetic.build("synthetic:family=layered,ops=12,seed=1")
-devices = roofline.parse_devices("roofline:cpu,gpu")
-problem = Problem(graph, roofline.cost_model(graph, devices), "makespan", devices)
-found = placement.solve(problem, "neighbours:num_samples=16", budget=50)
-print(methods.__file__, methods.METHODS["neighbours"].summary, found.status, found.evaluations)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False,
-        env=os.environ | {"PYTHONPATH": str(tmp_path)},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    file, *summary, status, evaluations = done.stdout.split()
-    assert Path(file).is_relative_to(tmp_path)
-    assert " ".join(summary) == text.partition(".")[0].removeprefix('"""')
-    assert (status, evaluations) == ("finished", "50")
 
 
 @pytest.mark.parametrize("objective", ["makespan", "serial", "max_load"])

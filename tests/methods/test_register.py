@@ -29,35 +29,6 @@ def test_registered_policy_solves(registered):
     assert "mine" in placement.list_methods()
 
 
-def test_registered_policy_is_compared(registered, tmp_path):
-    graphs = [f"synthetic:family=layered,ops={ops},seed=1" for ops in (12, 14)]
-    compared = placement.compare(
-        graphs,
-        [_SMALL, "heft", "random"],
-        seeds=2,
-        devices=["roofline:cpu", "gpu"],
-        workdir=tmp_path,
-        evaluate="simulate",
-        budget=18,
-    )
-    seeds = {(row["graph"], row["method"]): set() for row in compared.rows}
-    for row in compared.rows:
-        seeds[row["graph"], row["method"]].add(row["seed"])
-        assert row["predicted_s"] > 0
-    for graph in graphs:
-        assert seeds[graph, _SMALL] == seeds[graph, "random"] == {0, 1}
-        assert seeds[graph, "heft"] == {0}  # which no seed changes
-    assert len(
-        {tuple(row[k] for k in ("graph", "method", "seed")) for row in compared.rows}
-    ) == len(compared.rows)
-    written = (tmp_path / "comparison.csv").read_text().splitlines()
-    assert list(compared.rows[0]) == written[0].split(",")
-    assert len(compared.rows) == len(written) - 1
-    assert all(scope["interquartile_mean"] for scope in compared.statistics["scopes"].values())
-    assert len(compared.plot().axes) == 2
-    assert repr(compared) == f"Comparison(2 graphs, 5 methods, best={compared.summary['best']!r})"
-
-
 @pytest.mark.parametrize(
     ("name", "words"), [("heft", "'heft' already"), ("hsdag", "'hsdag' already"), ("a b", "'a b'")]
 )

@@ -32,19 +32,6 @@ def _score(placements: np.ndarray, graph=GRAPH) -> LogProb:
     return _log_prob(_params(), graph, Sample(padded, np.zeros(()), np.zeros(())))
 
 
-def _probability(**devices: int) -> float:
-    """That the operations get these devices; op0=1, op2=0 and the like."""
-    probability = np.exp(_score(EVERY).log_prob[:, 0])
-    agree = [EVERY[:, int(name[2:])] == device for name, device in devices.items()]
-    return float(probability[np.all(agree, axis=0)].sum())
-
-
-@pytest.mark.slow
-def test_choices_depend_on_earlier_ones():
-    given = [_probability(op0=d, op3=0) / _probability(op0=d) for d in (0, 1)]
-    assert abs(given[0] - given[1]) > 0.01
-
-
 @pytest.mark.slow
 def test_followers_are_not_decided():
     graph = jax.tree.map(np.copy, GRAPH)

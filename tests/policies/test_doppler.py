@@ -103,12 +103,3 @@ def test_imitation_makes_samples_faster():
 
     imitated_s, initial_s = map(mean_latency_s, ("imitation+simulation", "simulation"))
     assert imitated_s < 0.9 * initial_s
-
-
-def test_parameters_fit_any_problem():
-    problem, _ = reference.random_problem(np.random.default_rng(3), "makespan", SIZE)
-    params = _initial_params(_problem(helpers.diamond()))
-    sample = _SIMULATION(num_devices=3).sample(
-        params, jax.random.key(1), doppler.read(problem).graph, 2
-    )
-    assert np.isfinite(sample.log_prob).all()

@@ -7,10 +7,10 @@ import jraph
 import numpy as np
 import pytest
 
-from placement.learning import base, reinforce, trainer
+from placement.learning import base
 from placement.methods import learned
 from placement.policies import hierarchical
-from placement.types import Params, Policy, Sample
+from placement.types import Policy, Sample
 from tests import helpers
 
 GRAPH = helpers.batched(helpers.diamond())
@@ -116,13 +116,6 @@ def test_random_groups_follow_their_seed():
     assert np.bincount(groups, minlength=8).min() > 90
 
 
-def _program(policy: Policy) -> tuple[Params, str]:
-    """Shapes of the parameters, and what sampling computes."""
-    params = jax.eval_shape(policy.init, jax.random.key(0), GRAPH)
-    sample = jax.make_jaxpr(policy.sample, static_argnums=3)
-    return params, str(sample(params, jax.random.key(0), GRAPH, 3))
-
-
 @pytest.mark.parametrize(("num_devices", "expected"), [(2, 40), (13, 256)])
 def test_paper_number_of_groups(num_devices, expected):
     method = learned.make("hierarchical:variant=paper", num_devices, False)
@@ -130,30 +123,3 @@ def test_paper_number_of_groups(num_devices, expected):
     params = jax.eval_shape(method.policy.init, jax.random.key(0), graph)
     assert params["grouper"]["params"]["Dense_0"]["bias"].shape == (expected,)
     assert params["grouper"]["params"]["Embedding_0"]["Dense_0"]["bias"].shape == (64,)
-
-
-def test_groups_fit_small_graphs():
-    params, _ = _program(hierarchical.make(num_groups=256, **SMALL))
-    assert params["grouper"]["params"]["Dense_0"]["bias"].shape == (16,)
-
-
-@pytest.mark.slow
-def test_learns_the_best_placement():
-    """Which is better than a single device; the groups must come to separate op2 from the rest."""
-    costs = helpers.random_costs(np.random.default_rng(3), helpers.diamond(), 2)
-    problem = helpers.as_problem(helpers.diamond(), costs, "serial")
-    every = helpers.all_placements(4, 2)
-    latency_s = np.asarray(problem.evaluate(every))
-    policy = hierarchical.make(num_groups=4, **SMALL)
-    settings = base.Settings(num_samples=32, learning_rate=0.02, reward="sqrt", entropy_weight=0.4)
-    learner = reinforce.make_learner(policy, settings)
-    start = trainer.start(learner, jax.random.key(1), GRAPH, problem.evaluate, 4, 2)
-    simulator = trainer.Simulator.from_problem(problem)
-    reports = list(trainer.search(learner, GRAPH, simulator, start, budget=2 + 32 * 160))
-    mean_s = [record["mean_s"] for report in reports for record in report.records]
-    params = reports[-1].progress.state.params
-    preferred = helpers.preferred_placement(policy, params, GRAPH)[:4]
-    assert latency_s.min() < 0.7 * latency_s[[0, -1]].min()
-    assert mean_s[0] > 1.2 * latency_s.min()
-    assert np.mean(mean_s[-16:]) < 1.05 * latency_s.min()
-    np.testing.assert_array_equal(preferred, every[latency_s.argmin()])

@@ -94,36 +94,6 @@ def test_samples_differ_in_order():
         assert set(np.flatnonzero(action.earlier_moves[b])) == set(action.move[:b].tolist())
 
 
-def test_parses_follow_edges():
-    graph = helpers.build("apart", 6, [(0, 1)])
-    problem = helpers.as_problem(graph, helpers.unit_costs(graph, 3), "makespan")
-    before = np.array([0, 0, 0, 0, 1, 2])
-    sizes = {0: set(), 1: set()}
-    for seed in range(8):
-        _, _, drawn, _ = _ask(problem, before, seed)
-        for parse, found in sizes.items():
-            root = _action(drawn).root[0, parse, -1, :6]
-            found.update(np.unique(root, return_counts=True)[1].tolist())
-    assert sizes[0] == {1, 2}
-    assert max(sizes[1]) == 4  # all that is on the first device, one after another
-
-
-def test_group_sizes_vary():
-    problem = _problem(0, compute_s=np.ones((14, 3), np.float32))
-    _, _, drawn, _ = _ask(problem, np.zeros(14, np.int32))
-    sizes = _moved(drawn, 14).sum(axis=1)
-    assert sizes.min() <= 1
-    assert sizes.max() > 7
-
-
-def test_last_samples_are_uniform():
-    """Eight of 64, which come last but for those that do nothing."""
-    problem = _problem(1)
-    before = np.random.default_rng(1).integers(0, 3, problem.graph.num_ops)
-    is_uniform = _action(_ask(problem, before)[2]).is_uniform
-    assert is_uniform.tolist() == [False] * (NUM_SAMPLES - 8) + [True] * 8
-
-
 def test_unit_of_time_is_irrelevant():
     problem = _problem(3)
     before = np.random.default_rng(3).integers(0, 3, problem.graph.num_ops)

@@ -1,19 +1,16 @@
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import jraph
 import numpy as np
-import optax
 import pytest
 
-from placement import simulators
 from placement.graphs import opgraph
 from placement.instance import Instance
 from placement.learning import base
 from placement.policies import placeto
-from placement.types import Array, LogProb, OpGraph, Params, Policy, Sample
+from placement.types import LogProb, Params, Policy, Sample
 from tests import helpers
 from tests.simulators import reference
 
@@ -151,50 +148,3 @@ def test_episode_probabilities_sum_to_one():
     each = _log_prob(_params(_diamond()), helpers.all_placements(4, 2)).log_prob
     assert np.exp(each.sum(axis=1)).sum() == pytest.approx(1, abs=1e-5)
     assert np.ptp(each.sum(axis=1)) > 0.1
-
-
-def _choosy(rng: np.random.Generator, graph: OpGraph) -> tuple[Instance, np.ndarray]:
-    """A problem where transfers are free, and each operation's cheaper device."""
-    compute_s = rng.uniform(1, 2, (graph.num_ops, 2)).astype(np.float32)
-    cheaper = rng.integers(0, 2, graph.num_ops)
-    compute_s[np.arange(graph.num_ops), cheaper] /= 4
-    free = np.zeros((2, 2), np.float32)
-    costs = helpers.unit_costs(
-        graph, compute_s=compute_s, transfer_latency_s=free, transfer_s_per_byte=free
-    )
-    return helpers.as_problem(graph, costs, "serial"), cheaper
-
-
-@pytest.mark.slow
-def test_learning_transfers_to_other_graphs():
-    """REINFORCE on each step's drop of the latency, on eight operations whose costs vary."""
-    rng, policy = np.random.default_rng(4), placeto.make(num_devices=2, rounds=2)
-    optimiser = optax.adam(0.01)
-
-    @jax.jit
-    def update(state: Any, key: Array, graph: jraph.GraphsTuple, tables: Any) -> Any:
-        drawn = policy.sample(state[0], key, graph, 32)
-        placements = drawn.placement[..., :8].reshape(-1, 8)
-        latency_s = (
-            simulators.OBJECTIVES["serial"].simulate(tables, placements).latency_s.reshape(32, 16)
-        )
-        drop = -jnp.diff(latency_s, axis=1, prepend=0)
-
-        def loss(params: Params) -> Array:
-            log_prob = policy.log_prob(params, graph, drawn).log_prob
-            return -((drop - drop.mean(axis=0)) * log_prob).sum(axis=1).mean()
-
-        updates, opt_state = optimiser.update(jax.grad(loss)(state[0]), state[1])
-        return optax.apply_updates(state[0], updates), opt_state
-
-    params = _policy().init(jax.random.key(0), _diamond())
-    state = params, optimiser.init(params)
-    for step in range(50):
-        problem, _ = _choosy(rng, helpers.fork_join(6))
-        state = update(state, jax.random.key(step), _batched(problem), problem.tables)
-
-    problem, cheaper = _choosy(rng, helpers.random_dag(rng, 50, edge_probability=0.1))
-    other = _batched(problem, num_nodes=63, num_edges=200)
-    before, after = (helpers.preferred_placement(policy, p, other)[:50] for p in (params, state[0]))
-    assert (before == cheaper).mean() < 0.7
-    assert (after == cheaper).mean() > 0.9

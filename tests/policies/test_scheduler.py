@@ -48,18 +48,6 @@ def _ask(params, key, graph):
 
 
 @pytest.mark.slow
-def test_parameters_fit_any_devices():
-    for num_devices in (2, 3):
-        graph = helpers.fork_join(6)
-        costs = helpers.unit_costs(graph, num_devices)
-        drawn, again = _ask(
-            _moved(), jax.random.key(1), _read(helpers.as_problem(graph, costs, "makespan"))
-        )
-        np.testing.assert_allclose(again.log_prob, drawn.log_prob, rtol=1e-3, atol=1e-3)
-        assert set(np.unique(drawn.placement)) <= set(range(num_devices))
-
-
-@pytest.mark.slow
 def test_order_of_devices_is_irrelevant():
     """Devices that trade places trade probabilities."""
     problem = _problem(helpers.fork_join(4, 2))

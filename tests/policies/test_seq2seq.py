@@ -149,17 +149,6 @@ def test_forbidden_items_decide_nothing():
     assert abs(float(seen.log_prob[0] - chosen.log_prob[0])) > 1e-3
 
 
-@pytest.mark.slow
-def test_zeros_decode_greedily():
-    allowed = EVERY.allowed.copy()
-    allowed[1] = [True, False, True]
-    greedy = _decode(EVERY._replace(allowed=allowed), np.zeros((2, NUM_SLOTS, 3), np.float32))
-    devices = greedy.device[0].tolist()
-    probabilities = _Reference(_params()).probabilities(EVERY, devices)
-    assert devices == np.where(allowed, probabilities, 0).argmax(axis=1).tolist()
-    assert len(set(devices)) > 1
-
-
 def test_first_readers():
     assert _readers(helpers.diamond())[:4].tolist() == [
         [1, 2, 15, 15, 15, 15],

@@ -45,34 +45,6 @@ def test_time_orders_are_topological():
         assert (rank[problem.graph.senders] < rank[problem.graph.receivers]).all()
 
 
-def test_balls_grow_by_neighbours():
-    problem = helpers.random_problem()
-    computed = block_orders.compute_orders(problem, np.random.default_rng(0))
-    first, number = computed.first_order[block_orders.BALL], computed.num_orders[block_orders.BALL]
-    adjacent = np.zeros((problem.graph.num_ops,) * 2, bool)
-    adjacent[problem.graph.senders, problem.graph.receivers] = True
-    adjacent |= adjacent.T
-    for rank, length in zip(
-        computed.ranks[first:][:number], computed.lengths[first:], strict=False
-    ):
-        order = np.argsort(rank, kind="stable")[:length]
-        for i in range(1, length):
-            assert adjacent[order[i], order[:i]].any()
-
-
-def test_prefix_bytes_sum_earlier_classes():
-    problem = helpers.random_problem(0.4)
-    capacity = np.full(len(problem.devices), 10.0, np.float32)
-    problem = problem._replace(costs=problem.costs._replace(capacity_bytes=capacity))
-    classes = problem.classes
-    computed = block_orders.compute_orders(problem, np.random.default_rng(0))
-    for rank, prefix_bytes in zip(computed.ranks, computed.prefix_bytes, strict=True):
-        for position in range(len(rank) + 1):
-            np.testing.assert_allclose(
-                prefix_bytes[position], classes.memory_bytes[rank < position].sum()
-            )
-
-
 @functools.cache
 def _problem() -> Instance:
     graph = helpers.random_dag(np.random.default_rng(1), 20, edge_probability=0.15)
@@ -157,25 +129,6 @@ def _starts(problem: Instance, count: int) -> np.ndarray:
     rng = np.random.default_rng(0)
     rows = [[rng.choice(np.flatnonzero(row)) for row in allowed] for _ in range(count)]
     return np.array(rows, np.int32)
-
-
-def test_start_and_kinds_of_moves():
-    problem = helpers.random_problem()
-    simulate = simulators.get_objective(problem.objective).simulate_columns
-    placement = _starts(problem, 1)[0]
-    start = jax.jit(block_search.start, static_argnums=(0, 3))
-    space, state = start(
-        simulate, block_search.make_space(problem, 0), placement, 4, jax.random.key(0)
-    )
-    assert float(space.penalty_s) == float(state.chains.best_latency_s)
-    np.testing.assert_array_equal(state.chains.placements, np.tile(placement[:, None], 4))
-    even = np.asarray(block_search.kind_probabilities(space, state.chains))
-    np.testing.assert_allclose(even, 1 / 3, rtol=1e-6)
-    chains = state.chains._replace(move_credit=np.float32([0.3, 0.0, 0.0]))
-    probabilities = np.asarray(block_search.kind_probabilities(space, chains))
-    assert probabilities.sum() == pytest.approx(1)
-    assert probabilities[0] > 0.8
-    assert probabilities.min() > 0.05
 
 
 def _with_tensors_in_memory(starts: np.ndarray) -> Instance:

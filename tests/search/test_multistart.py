@@ -1,13 +1,11 @@
 """The search, checked against the enumeration of small random problems."""
 
-import contextlib
 import functools
 
 import numpy as np
 import pytest
 
-from placement import methods, suite
-from placement.errors import UserError
+from placement import methods
 from placement.instance import Instance
 from placement.search import multistart
 from placement.simulators import OBJECTIVES
@@ -116,17 +114,6 @@ def test_small_problems_end_near_optimum(objective, monkeypatch):
     assert np.max(ratios) < 1.1
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.usefixtures("unproven")
-def test_search_beats_its_starts(objective):
-    problem, _ = problems(objective)[0]
-    search_s = solve(problem, budget=600).value_s
-    for name, solver in methods.METHODS.items():
-        if solver.find in starts.STARTS[objective]:
-            with contextlib.suppress(UserError):  # it is not for such a problem
-                assert search_s <= methods.solve(problem, name, seed=1).value_s
-
-
 @pytest.mark.usefixtures("unproven")
 def test_reports_end_with_the_result():
     reports: list[tuple[int, float, np.ndarray, dict[str, float]]] = []
@@ -174,16 +161,6 @@ def test_search_keeps_its_limits():
     late = solve(problem, budget=10**12, time_limit_s=0.5)
     assert late.status == "time limit"
     assert late.search_s < 20
-
-
-def test_search_leaves_alternating_order():
-    problem = suite.load("two_stream-makespan")
-    optimum_s = suite.best_known("two_stream-makespan").value_s
-    in_order = multistart.search(problem, 0, SearchLimits(300, 8_000))
-    solution = multistart.search(problem, 0, SearchLimits(300, 8_000), improve_order=True)
-    assert problem.value_s(in_order.placement) > 1.15 * optimum_s
-    assert problem.with_order(solution.order).value_s(solution.placement) < 1.05 * optimum_s
-    assert solution.evaluations <= 8_000
 
 
 @pytest.mark.parametrize(

@@ -121,18 +121,6 @@ def test_schedules_end_near_optimum():
     assert result.evaluations == 16_000
 
 
-def test_other_orders_compile_nothing():
-    problem = known_problem()
-    placement = np.asarray(methods.solve(problem, "heft").placement, np.int32)
-    first = improve(problem, placement, 2_000)
-    with helpers.count_compilations() as compiled:
-        again = improve(problem, placement, 2_000)
-        np.testing.assert_array_equal(first.order, again.order)
-        np.testing.assert_array_equal(first.placement, again.placement)
-        improve(problem.with_order(first.order), first.placement, 2_000)
-    assert not compiled
-
-
 @pytest.mark.parametrize("improve_order", [False, True])
 def test_search_improves_the_order(improve_order):
     problem = waiting_problem()

@@ -15,7 +15,6 @@ from tests import helpers
 SIZE, STEPS = 16, 20
 _simulate = jax.jit(windows._SIMULATE)
 BUDGET = 5_000
-HALVES = np.array([[True, True], [True, False], [False, True]])  # all cores, and one each
 
 
 @pytest.fixture(autouse=True)
@@ -33,16 +32,6 @@ def _problem(
     costs = helpers.random_costs(rng, graph, 3)
     seconds = rng.integers(1, 20, (num_ops, 3)).astype(np.float32)
     return helpers.as_problem(graph, costs._replace(compute_s=seconds), "makespan")
-
-
-def _limited(problem: Instance, capacity_bytes: list[float]) -> Instance:
-    num_ops = problem.graph.num_ops
-    costs = problem.costs._replace(
-        memory_bytes=np.ones(num_ops, np.float32),
-        capacity_bytes=np.float32(capacity_bytes),
-        accelerator=np.arange(3),
-    )
-    return problem._replace(costs=costs)
 
 
 def _starts(problem: Instance, seed: int = 0) -> np.ndarray:

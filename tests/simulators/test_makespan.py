@@ -77,22 +77,6 @@ def test_diamond_by_hand(placement, seconds):
     assert _evaluate(graph, _two_apart(graph, 3), np.array([placement])).tolist() == [seconds]
 
 
-@pytest.mark.parametrize(
-    ("placement", "seconds"),
-    [
-        ([0, 0, 0, 0, 0, 0, 0, 0], 8),
-        # op0 0-1. Branch 1-2 on device 0 1-3, branch 3-4 on device 1 3-7, branch 5-6 on device 2
-        # 3-9; op7 waits for the last until 11.
-        ([0, 0, 0, 1, 1, 2, 2, 0], 12),
-        # Branches 1-2 and 3-4 on device 0 1-5; branch 5-6 on device 1 3-7, its result there at 9.
-        ([0, 0, 0, 0, 0, 1, 1, 0], 10),
-    ],
-)
-def test_fork_join_by_hand(placement, seconds):
-    graph = helpers.fork_join(branches=3, length=2)
-    assert _evaluate(graph, _two_apart(graph, 3), np.array([placement])).tolist() == [seconds]
-
-
 def test_devices_keep_their_order():
     # op0 -> op1, and op2 alone. Ranks 11, 4 and 3: device 0 runs op1 before op2.
     graph = _graph(3, [(0, 1)])
@@ -103,20 +87,6 @@ def test_devices_keep_their_order():
     # With op2 longer than op1 it goes first: op2 0-5, op0 0-5, op1 7-11.
     longer = costs._replace(compute_s=np.array([[5, 5], [4, 4], [5, 5]], np.float32))
     assert _evaluate(graph, longer, np.array([[1, 0, 0]])).tolist() == [11]
-
-
-def test_impossible_placements_are_infinite():
-    graph = helpers.chain(2)
-    costs = unit_costs(
-        graph,
-        compute_s=np.array([[1, 2], [1, np.inf]], np.float32),
-        transfer_latency_s=np.array([[0, 100], [np.inf, 0]], np.float32),
-    )
-    value = _evaluate(graph, costs, helpers.all_placements(2, 2))
-    assert value.tolist() == [2, np.inf, np.inf, np.inf]
-    linked = costs._replace(transfer_latency_s=np.array([[0, 100], [100, 0]], np.float32))
-    value = _evaluate(graph, linked, helpers.all_placements(2, 2))
-    assert value.tolist() == [2, np.inf, 3 + 110, np.inf]
 
 
 @few

@@ -106,26 +106,6 @@ def test_unlinked_accelerators_meet_at_host():
 
 @few
 @hypothesis.given(SEEDS)
-def test_load_is_bounded(seed):
-    problem, placements = reference.random_problem(np.random.default_rng(seed), "max_load", SIZE)
-    p = reference.plain(problem)
-    fastest = problem.costs.compute_s.min(axis=1).sum()
-    for placement, seconds in zip(
-        placements.tolist(), problem.evaluate(placements).tolist(), strict=True
-    ):
-        computing = [0.0] * p.num_devices
-        for op, device in enumerate(placement):
-            computing[device] += p.compute_s[op][device]
-        costliest = sum(
-            max(reference.transfer(p, tensor, s, d) for s in range(3) for d in range(3))
-            for tensor in p.tensors
-        )
-        assert max(computing) <= seconds <= max(computing) + costliest
-        assert seconds >= fastest / p.num_devices
-
-
-@few
-@hypothesis.given(SEEDS)
 def test_hosts_alone_only_compute(seed):
     problem, placements = reference.random_problem(np.random.default_rng(seed), "max_load", SIZE)
     hosts = problem.costs._replace(accelerator=np.full(3, -1, np.int32))

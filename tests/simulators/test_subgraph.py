@@ -68,26 +68,6 @@ def test_diamond_by_hand(placement, seconds):
     assert _evaluate(graph, unit_costs(graph, 3), [-1, 0, 1], [placement]) == [seconds]
 
 
-@pytest.mark.parametrize(
-    ("placement", "seconds"),
-    [
-        ([0] * 8, 4),
-        ([1] * 8, 16),
-        # A branch in a part: it takes op0's tensor and sends one result; the others end at 3.
-        ([0, 1, 1, 0, 0, 0, 0, 0], 1 + (110 + 4 + 110) + 1),
-        # Each branch in a part of its own: 1 + (110 + 6 + 110) is the last.
-        ([0, 1, 1, 0, 0, 2, 2, 0], 1 + (110 + 6 + 110) + 1),
-        # Across branches: the first operations in one part, the second ones in the next.
-        ([0, 1, 2, 1, 2, 1, 2, 0], 1 + (110 + 6 + 330) + (330 + 9 + 330) + 1),
-        # Both ends of the fork in one part, with a branch on the host.
-        ([1, 1, 1, 1, 1, 0, 0, 1], np.inf),
-    ],
-)
-def test_fork_join_by_hand(placement, seconds):
-    graph = helpers.fork_join(branches=3, length=2)
-    assert _evaluate(graph, unit_costs(graph, 3), [-1, 0, 1], [placement]) == [seconds]
-
-
 def test_parts_run_in_order():
     graph = _graph(3, [])
     costs = unit_costs(graph, 4)
@@ -137,19 +117,6 @@ def test_hosts_pay_no_transfers():
     costs = unit_costs(graph, 2, fusion_loss_s=np.full(4, 1000, np.float32))
     placements = [[0, 0, 0, 0], [0, 1, 0, 1], [1, 0, 1, 0]]
     assert _evaluate(graph, costs, [-1, -1], placements) == [3, 1 + 2 + 2, 2 + 2 + 1]
-
-
-def test_impossible_placements_are_infinite():
-    graph = helpers.chain(2)
-    costs = unit_costs(
-        graph,
-        compute_s=np.array([[1, 2], [1, np.inf]], np.float32),
-        transfer_latency_s=np.array([[0, 100], [np.inf, 0]], np.float32),
-    )
-    placements = helpers.all_placements(2, 2).tolist()
-    assert _evaluate(graph, costs, [-1, 0], placements) == [2, np.inf, np.inf, np.inf]
-    # Without the accelerator nothing crosses.
-    assert _evaluate(graph, costs, [-1, -1], placements) == [2, np.inf, 3, np.inf]
 
 
 @few

@@ -164,19 +164,6 @@ def test_graphs_without_weights(name):
     )
 
 
-def test_saved_networks_are_equal(tmp_path):
-    model = zoo.build("resnet50")
-    path = tmp_path / "resnet50.xml"
-    ov.save_model(model, path, compress_to_fp16=True)
-    read = ov.Core().read_model(path)
-    names = {op.get_friendly_name(): op.get_type_name() for op in read.get_ops()}
-    assert names == {op.get_friendly_name(): op.get_type_name() for op in model.get_ops()}
-    converts = [op for op in read.get_ops() if op.get_type_name() == "Convert"]
-    assert len(converts) == 108
-    assert all("decompression_0" in op.get_rt_info() for op in converts)
-    assert [port.any_name for port in read.inputs + read.outputs] == ["images", "logits"]
-
-
 def test_unknown_names_are_refused():
     with pytest.raises(UserError, match="resnet51") as error:
         zoo.build("resnet51")

@@ -60,15 +60,6 @@ def test_accelerators_memory_is_counted():
     np.testing.assert_allclose(bound_s, 2.5 + 3, rtol=1e-6)
 
 
-def test_thousands_of_operations():
-    rng = np.random.default_rng(0)
-    graph = helpers.random_dag_of_size(rng, 2000, 4000, 2500)
-    costs = helpers.random_costs(rng, graph, 4)
-    fastest_s = costs.compute_s.min(axis=1)
-    bound_s = counting.bound_max_load(helpers.as_problem(graph, costs, "max_load"))
-    assert bound_s >= max(fastest_s.sum() / 4 * (1 - 1e-6), fastest_s.max())
-
-
 @pytest.mark.slow
 def test_makespan_bound_is_below_optimum():
     tight = 0

@@ -108,7 +108,7 @@ def test_m_topo_fills_devices():
     assert placement.tolist() == [1, 1, 2, 0, 0, 0]
 
 
-def test_favourite_child_is_on_longest_path():
+def test_favourite_children_by_hand():
     # Task 1 feeds a long task 2 and a short task 3: only one of the delays can be spared.
     problem = _problem([[1, 1], [9, 9], [1, 1]], [(1, 2, 5), (1, 3, 5)])
     assert baechi.favourite_children(problem, 10.0).tolist() == [1, -1, -1]
@@ -118,7 +118,7 @@ def test_favourite_child_is_on_longest_path():
     assert baechi.favourite_children(_problem([[1, 1]], []), 10.0).tolist() == [-1]
 
 
-def test_m_sct_reserves_device_for_child():
+def test_devices_wait_for_favourites():
     # Tasks 1 and 3 end at 2. Task 2, the favourite of task 1, has its other input at 5; task 4
     # could start on device 0 at 2, but is urgent only when its input would be on device 1, at 9.
     problem = _problem([[2, 50], [10, 50], [50, 2], [9, 50]], [(1, 2, 7), (3, 2, 3), (1, 4, 7)])
@@ -183,7 +183,7 @@ def test_random_graphs_equal_plain_schedules(size):
     assert sum(map(_compare, drawn)) >= 15
 
 
-def test_time_limit_falls_back_on_heft():
+def test_heft_replaces_late_schedules():
     problem = heft_example()
     heft = methods.METHODS["heft"].find(problem, 0, SearchLimits(10, 1)).placement
     for method in (baechi.m_etf, baechi.m_sct):

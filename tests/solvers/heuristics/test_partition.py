@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from scipy import sparse
 
 from placement.errors import UserError
 from placement.graphs import opgraph
@@ -272,24 +271,6 @@ def test_scotch_input_and_answer():
     heavy = next(i for i, row in enumerate(vertices) if row[0] == 5_000_000)
     assert placement[1] == placement[4] == (heavy in (1, 3))
     assert placement[3] == 0  # device 1 does not support it
-
-
-def test_scotch_text_formats():
-    #  0 -7- 1 -9- 2, and 3 alone
-    adjacency = sparse.coo_array(
-        ([7, 7, 9, 9], ([0, 1, 1, 2], [1, 0, 2, 1])), shape=(4, 4), dtype=np.int64
-    ).tocsr()
-    graph = partition.WeightedGraph(np.array([5, 6, 1, 8]), adjacency)
-    assert partition.to_scotch(graph, np.array([250, 750])) == (
-        "0\n"  # version
-        "4 4\n"  # vertices, arcs
-        "0 011\n"  # numbered from 0; no labels, arc weights, vertex weights
-        "5 1 7 1\n"  # vertex weight, degree, then weight and end of each arc
-        "6 2 7 0 9 2\n"
-        "1 1 9 1\n"
-        "8 0\n"
-        "cmpltw 2 250 750\n"
-    )
 
 
 @pytest.mark.parametrize(

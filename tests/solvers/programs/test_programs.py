@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from placement import methods, solvers
+from placement import methods
 from placement.errors import UserError
 from placement.graphs import opgraph
 from placement.instance import Instance
@@ -54,14 +54,6 @@ def workload(objective: str) -> Instance:
         accelerator=accelerator,
     )
     return Instance(graph, costs, objective, ("a", "b", "c", "d", "host"))
-
-
-def medium_problem(objective: str) -> Instance:
-    """A random graph on two accelerators and a host."""
-    graph = helpers.random_dag(np.random.default_rng(5), 14, edge_probability=0.2)
-    costs = helpers.random_costs(np.random.default_rng(6), graph, 3)
-    costs = costs._replace(accelerator=np.array([0, 1, -1], np.int32))
-    return helpers.as_problem(graph, costs, objective)
 
 
 def of_heuristics(problem: Instance) -> float:
@@ -173,35 +165,6 @@ def test_cyclic_parts_are_infeasible():
     assert found.status == "infeasible"
 
 
-@pytest.mark.parametrize("objective", ["makespan", "max_load", "subgraph"])
-def test_search_begins_at_its_start(monkeypatch, objective):
-    """The hint is complete and feasible, whichever of the equal devices the start uses."""
-    pytest.importorskip("ortools")
-    problem = workload(objective)
-    start = starts.find_warm_start(problem, 0, SearchLimits(LIMIT_S, 1_000))
-    assert start.placement is not None
-    renamed = start._replace(placement=np.array([2, 0, 3, 1, 4])[start.placement])
-    monkeypatch.setattr(starts, "find_warm_start", lambda *_, **__: renamed)
-    first: list[float] = []
-
-    run = cpsat_solver.solve
-
-    def solve(cp_model, model, limits, parameters, on_solution=None):
-        if on_solution is None:  # the search for the hint itself
-            return run(cp_model, model, limits, parameters)
-        assert len(model.proto.solution_hint.vars) == len(model.proto.variables)
-        fixed = {**parameters, "fix_variables_to_their_hinted_value": True}
-        status, solver = run(cp_model, model, limits, fixed)
-        assert status == cp_model.OPTIMAL
-        on_solution(solver.value)
-        return status, solver
-
-    monkeypatch.setattr(cpsat_solver, "solve", solve)
-    limits = SearchLimits(LIMIT_S, 0, lambda _, value_s, *__: first.append(value_s))
-    program_search.cpsat(problem, 0, limits)
-    assert first[0] == pytest.approx(start.value_s, rel=1e-5)
-
-
 @pytest.mark.parametrize("size", [0.3, 1.0, 1e9 / 3])
 def test_bytes_may_be_fractions(size):
     bytes_ = np.full(4, size, np.float32).astype(np.float64)
@@ -259,29 +222,6 @@ def test_no_proof_keeps_the_start(name, objective, monkeypatch):
     assert found.bound_s <= found.value_s <= heuristics_s
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("objective", "contiguous"),
-    [("makespan", False), ("subgraph", False), ("max_load", False), ("max_load", True)],
-)
-def test_start_beats_heuristics(objective, contiguous):
-    finite = 0
-    for problem in (workload(objective), *exhaustive.problems(objective, 6, seed=8)):
-        if solvers.infeasible(problem):
-            continue
-        told: list[tuple[int, float, np.ndarray | None]] = []
-        watched = SearchLimits(LIMIT_S, 2_000, lambda *step, told=told: told.append(step))
-        start = starts.find_warm_start(problem, 0, watched, contiguous=contiguous)
-        assert start.value_s <= of_heuristics(problem)
-        assert told[-1][:2] == (start.evaluations, start.value_s)
-        if start.placement is not None:
-            finite += 1
-            assert problem.value_s(start.placement) == pytest.approx(start.value_s)
-            reach = starts.reachability_within_passes(problem.graph)
-            assert not contiguous or starts.is_contiguous(start.placement, reach)
-    assert finite > 3
-
-
 def test_start_without_time():
     start = starts.find_warm_start(workload("max_load"), 0, SearchLimits(0.0, 1000))
     assert np.isfinite(start.value_s)
@@ -334,27 +274,3 @@ def test_tensors_in_memory_count(name):
     assert solution.placement.tolist() == [1, 1]
     assert (solution.value_s, solution.status) == (4.0, "finished")
     assert solution.bound_s == pytest.approx(2.0)
-
-
-@pytest.mark.parametrize("objective", ["max_load", "makespan"])
-def test_cpsat_reports_incumbents(monkeypatch, objective):
-    """Starts from a bad placement; reports have the values of the simulator."""
-    pytest.importorskip("ortools")
-    asked = medium_problem(objective)
-    alone = np.full(asked.graph.num_ops, 2)
-    alone_s = float(asked.evaluate(alone[None])[0])
-
-    def bad(*_: object, **__: object) -> Solution:
-        return Solution(alone, alone_s, evaluations=1)
-
-    monkeypatch.setattr(starts, "find_warm_start", bad)
-    told: list[tuple[int, float, np.ndarray]] = []
-    found = program_search.cpsat(
-        asked, 0, SearchLimits(10.0, 1, lambda *step: told.append(step[:3]))
-    )
-    assert found.status == "optimal"
-    values = [best_s for _, best_s, _ in told]
-    assert len(set(values)) > 1
-    assert values == sorted(values, reverse=True)
-    best_s = float(asked.evaluate(found.placement[None])[0])
-    assert values[-1] == best_s < alone_s
