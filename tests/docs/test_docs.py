@@ -61,15 +61,6 @@ def test_other_pages_run(page, tmp_path):
     _reader(tmp_path).follow(page)
 
 
-def test_commands_need_no_bf16():
-    shell = [block for page in pages.PAGES for block in pages.blocks(page)]
-    commands = [
-        words for block in shell if block.language == "sh" for words in pages.commands(block)
-    ]
-    assert len(commands) > 10
-    assert [words for words in commands if any("bf16" in word for word in words)] == []
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -86,16 +77,6 @@ def test_wrong_blocks_are_noticed(text, said, tmp_path, monkeypatch):
     pages.tokens.cache_clear()
     with pytest.raises(AssertionError, match=said):
         reader.follow("page.md")
-
-
-def test_numbers_of_output_may_differ(tmp_path, monkeypatch):
-    code = "```python\nprint('method   ms')\nprint('lns  1.5', 'x', 'b 2', sep='\\n')\n```"
-    (tmp_path / "page.md").write_text(
-        f"{code}\n\n```text output\nmethod us\nlns 27.1\n...\nb 3\n```"
-    )
-    monkeypatch.setattr(pages, "ROOT", tmp_path)
-    pages.tokens.cache_clear()
-    Reader(tmp_path, RUN, {}).follow("page.md")
 
 
 def test_tables_here_are_used():

@@ -113,19 +113,6 @@ def test_named_things_exist(page):
     assert not wrong
 
 
-def test_missing_names_are_noticed():
-    assert _missing_file("README.md", "placement/policies/hsdg.py")
-    assert _missing_file("README.md", "sumary.json")
-    assert _missing_link("README.md", "docs/NOWHERE.md")
-    assert _missing_link("README.md", "docs/DEVICES.md#the-mode")
-    assert not _missing_link("README.md", "docs/DEVICES.md#the-model")
-    assert list(_missing_flags("--config.budgets=3 --task=plaice --confg")) == [
-        *("--config.budgets", "--task=plaice", "--confg")
-    ]
-    assert list(_missing_names("placement.solvers.solv(name)")) == ["placement.solvers.solv"]
-    assert list(_missing_names("RECIPE_TABLE")) == ["RECIPE_TABLE"]
-
-
 def test_inline_commands_exist():
     """`make` targets, benchmarks and test folders that are named in passing."""
     targets = re.findall(r"^(\w+):", (pages.ROOT / "Makefile").read_text(), re.MULTILINE)

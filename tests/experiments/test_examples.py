@@ -56,12 +56,6 @@ def test_updates_beat_single_devices(problem):
     )
 
 
-def test_training_prints_progress(problem, capsys):
-    placement = ppo.train(problem, 0.01)
-    assert placement.shape == (problem.graph.num_ops,)
-    assert "of the best single device" in capsys.readouterr().out
-
-
 def test_notebook_runs(capsys):
     mpl.use("agg")
     notebook = json.loads(Path(ppo.__file__).with_name("environments.ipynb").read_text())

@@ -9,8 +9,6 @@ from pathlib import Path
 import onnx
 import pytest
 
-from experiments import main, usage
-from placement.errors import UserError
 from placement.pipeline.console.compilation_cache import keep_compiled, limit_compiled
 from placement.reporting import verdict
 from tests.experiments import command
@@ -83,30 +81,6 @@ def test_mistakes_are_one_line(mistake: str, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_broken_models_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "model.onnx"
-    path.write_text("this is no model\n")
-    code, _, err = run(tmp_path / "run", f"--config.graph={path}")
-    assert code == 2
-    (line,) = [line for line in err.splitlines() if line.startswith("error: ")]
-    assert str(path) in line
-
-
-def test_dynamic_inputs_are_named(tmp_path: Path) -> None:
-    from onnx import TensorProto, helper
-
-    signature = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 8]) for name in "xy"
-    ]
-    node = helper.make_node("Relu", ["x"], ["y"])
-    model = helper.make_model(helper.make_graph([node], "g", signature[:1], signature[1:]))
-    path = tmp_path / "dynamic.onnx"
-    onnx.save(model, path)
-    code, _, err = run(tmp_path / "run", f"--config.graph={path}")
-    assert code == 2
-    assert "input_shapes='x:" in err
-
-
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
@@ -141,17 +115,6 @@ def test_missing_flags_are_one_line(flags, words, tmp_path: Path) -> None:
     assert (code, out) == (2, "")
     assert len(err.strip().splitlines()) == 1
     assert all(word in err for word in words), err
-
-
-def test_names_run_installed_configurations(tmp_path: Path, monkeypatch) -> None:
-    for name in ("quickstart", "mine", "mine.py"):
-        (tmp_path / name).write_text("get_config = dict")
-    monkeypatch.chdir(tmp_path)
-    assert main._find_config("quickstart") == usage.CONFIGS / "quickstart.py"
-    with pytest.raises(UserError, match="unknown configuration 'mine'"):
-        main._find_config("mine")
-    assert main._find_config("mine.py") == Path("mine.py")
-    assert main._find_config("./quickstart") == Path("quickstart")
 
 
 def test_place_writes_the_run_directory(tmp_path: Path) -> None:
@@ -213,52 +176,6 @@ def test_encodings_may_lack_characters(tmp_path: Path, monkeypatch) -> None:
     assert process.returncode == 0, err
     assert "gr\\xf6\\xdfe" in out
     check_summary(tmp_path / "größe")
-
-
-def test_compared_rows_have_seeds(tmp_path: Path) -> None:
-    synthetic = "synthetic:family=chain,ops=20,seed=1"
-    flags = ["--config.methods=random,human_expert", "--config.seed=3", "--config.seeds=2"]
-    flags += ["--task=compare", "--config.devices=roofline:cpu,gpu"]
-    code, _, err = run(tmp_path, *flags, f"--config.graphs=resnet50,{synthetic}")
-    assert code == 0, err
-    summary = check_summary(tmp_path)
-    assert {(row["graph"], row["seed"]) for row in summary["rows"]} == {
-        *(("resnet50", 3), ("resnet50", 4), (synthetic, 3), (synthetic, 4))
-    }
-    assert {row["method"] for row in summary["rows"]} == {
-        *("single:cpu", "single:gpu", "random", "human_expert")
-    }
-    assert len((tmp_path / "comparison.csv").read_text().splitlines()) == 1 + 16
-
-    finished = tmp_path / "cells" / "resnet50" / "seed-3" / "summary.json"
-    before = finished.stat().st_mtime_ns
-    code, out, err = run(tmp_path, *flags, f"--config.graphs=resnet50,{synthetic}")
-    assert code == 0, err
-    assert out.count("finished before") == 4
-    assert finished.stat().st_mtime_ns == before
-
-
-def test_workloads_are_placed_within_memory(tmp_path: Path) -> None:
-    """Four operations of size 1 in a row; an accelerator holds two, and is ten times as fast."""
-    node = {"supportedOnFpga": 1, "cpuLatency": 10.0, "fpgaLatency": 1.0, "size": 1.0}
-    workload = {
-        "maxSizePerFPGA": 2.0,
-        "maxFPGAs": 2,
-        "maxCPUs": 1,
-        "nodes": [node | {"id": i, "name": f"op{i}"} for i in range(4)],
-        "edges": [{"sourceId": i, "destId": i + 1, "cost": 0.5, "size": 1} for i in range(3)],
-    }
-    path = tmp_path / "tiny.json"
-    path.write_text(json.dumps(workload))
-    flags = [f"--config.graph={path}", "--config.objective=max_load", "--config.method=search"]
-    code, _, err = run(tmp_path / "run", *flags)
-    assert code == 0, err
-    rows = {row["method"]: row for row in check_summary(tmp_path / "run")["rows"]}
-    assert rows["single:acc0"]["predicted_s"] is None  # it does not fit
-    assert rows["single:cpu0"]["predicted_s"] == 40.0
-    assert rows["search"]["predicted_s"] == 2.5  # two and two, one tensor between them
-    placed = json.loads((tmp_path / "run" / "placement.json").read_text())["placement"]
-    assert placed["op0"] == placed["op1"] != placed["op2"] == placed["op3"]
 
 
 WORKLOAD = {

@@ -189,9 +189,3 @@ def test_wrong_devices_are_left_out():
     assert line.endswith("it is left out (0.5 in f32 too)")
     with pytest.raises(UserError, match=r"no device computes right outputs.* inputs='"):
         choose(WrongDevices("GPU.0", "GPU.1"), given)
-
-
-def test_labels_name_the_replaced_precision():
-    (changed,) = devices.replace_with_f32([gpu("GPU.0")], ["GPU.0"])
-    assert changed.label == "GPU.0 [Some f16 Card, f32 as f16 is wrong]"
-    assert devices.replace_with_f32([gpu("GPU.0")], []) == (gpu("GPU.0"),)

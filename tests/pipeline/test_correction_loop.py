@@ -53,7 +53,3 @@ def test_loop_finds_what_profile_hides(objective):
 def test_budget_limits_measurements():
     result, *_ = _correct(0, "serial", budget=2)
     assert len(result.latency_s) == 2
-
-
-def test_loop_needs_time():
-    assert _correct(0, "serial", time_limit_s=0.0)[0] is None

@@ -57,13 +57,3 @@ def test_an_order_of_coarse_operations_is_one_of_all_operations():
     dag.check_order(graph, np.array([graph.op_names.index(name) for name in names]))
     coarse = [setting.assignment[graph.op_names.index(name)] for name in names]
     assert list(dict.fromkeys(coarse)) == order.tolist()
-
-
-def test_members_are_in_topological_order():
-    graph = helpers.random_dag(np.random.default_rng(4), 30, edge_probability=0.1)
-    assignment = coarsen.coarsen(graph).assignment
-    members = coarsen.list_member_names(graph, assignment)
-    assert len(members) == assignment.max() + 1 < graph.num_ops
-    order = [graph.op_names[op] for op in dag.topological_order(graph)]
-    for number, names in enumerate(members):
-        assert names == [op for op in order if assignment[graph.op_names.index(op)] == number]

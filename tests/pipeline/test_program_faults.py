@@ -135,21 +135,6 @@ def test_bound_faults_drop_numbers(workload: str, tmp_path: Path) -> None:
         assert (workdir / file).exists()
 
 
-def test_faults_are_printed() -> None:
-    from tests.experiments.command import answer
-
-    code, _, err = answer("--task=list", broken=_list)
-    assert code == 1
-    assert "ZeroDivisionError" in err.splitlines()[-1]
-    assert "Traceback" in err
-
-
-def _list() -> None:
-    from placement.pipeline.tasks import list as task
-
-    task.run = lambda *_: 1 / 0
-
-
 def test_reporting_faults_drop_files(workload: str, tmp_path: Path) -> None:
     workdir = tmp_path / "run"
     how = {"broken": figure, "plots": True}

@@ -1,6 +1,5 @@
 """Training steps of networks and model files, through the command line."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -49,16 +48,6 @@ def test_a_network_and_a_file_are_placed_in_training(model, tmp_path):
         assert 0 < seconds["hsdag"] <= single_s
 
 
-def test_a_placement_keeps_gradients_with_their_operations(tmp_path):
-    code, _, err = run(
-        tmp_path, *FLAGS, f"--config.graph={NETWORK},training=1", "--config.method=search"
-    )
-    assert code == 0, err
-    where = json.loads((tmp_path / "placement.json").read_text())["placement"]
-    assert where["lstm0/step1/matmul"] == where["gradients/lstm0/step1/matmul/0"]
-    assert where["softmax/weight"] == where["update/softmax/weight"]
-
-
 def test_without_co_location_gradients_may_go_elsewhere():
     together = configured(f"{NETWORK},training=1").coarsening.graph
     separate = configured(f"{NETWORK},training=1,colocate=False").coarsening.graph
@@ -89,9 +78,3 @@ def test_a_graph_that_cannot_be_trained_is_one_line(graph, keys, message):
         configured(graph, **keys)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_present_devices_do_not_run_a_step_of_training(tmp_path):
-    code, _, err = run(tmp_path, f"--config.graph={NETWORK},training=1", "--config.devices=host")
-    assert code == 2
-    assert "describe devices" in err

@@ -10,14 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import openvino as ov
-import psutil
-import pytest
 
-from placement.runtime import devices, processors
 from placement.runtime.execution import threads
-from placement.runtime.execution.executor import Executor
-from placement.runtime.execution.submodels import Submodels
-from placement.runtime.execution.workers import Workers
 from tests.runtime import small
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,13 +71,6 @@ def test_no_file_uses_what_windows_lacks():
     assert uses == EXEMPT
 
 
-@pytest.mark.parametrize(
-    "source", ["import fcntl", "from pwd import getpwnam", "import os\nos.sched_yield()"]
-)
-def test_a_planted_use_is_found(source):
-    assert uses_of_posix(source)
-
-
 def test_a_model_is_placed_deployed_and_loaded_without_posix_modules(tmp_path):
     ov.save_model(small.convolutions(), tmp_path / "model.xml", compress_to_fp16=False)
     # Every process of Python begins with this file: the program's, the one that the start method
@@ -132,31 +119,3 @@ def test_threads_are_timed_without_the_statistics_of_linux(monkeypatch):
         thread.join()
     assert shares[native_ids[0]] > 0.1
     assert shares[str(threading.get_native_id())] < 0.1
-
-
-def test_devices_without_cores_of_their_own_run_side_by_side(monkeypatch):
-    monkeypatch.setattr(processors, "CAN_BIND_THREADS", False)
-    pair = devices.resolve("host:f32,f32")
-    assert [device.core for device in pair] == [None, None]
-    assert "core" not in pair[0].label
-    allowed = processors.list_allowed_cores()
-    model = small.branches(length=3)
-    workers = Workers()
-    try:
-        executor = Executor(
-            Submodels(devices.open_core(pair), model),
-            small.in_two(3, *(device.name for device in pair)),
-            pair,
-            workers,
-        )
-        x = np.ones(tuple(model.input(0).shape), np.float32)
-        small.outputs(executor, [x])
-        for thread_id in workers.thread_ids.values():
-            assert os.sched_getaffinity(thread_id) == set(allowed)
-    finally:
-        workers.close()
-
-
-def test_a_system_that_cannot_tell_the_cores_of_a_process_has_all(monkeypatch):
-    monkeypatch.delattr(psutil.Process, "cpu_affinity")
-    assert processors.list_allowed_cores() == list(range(os.cpu_count() or 1))

@@ -129,15 +129,6 @@ def test_directories_are_set_aside(copy):
     assert (copy / bounds.FILE).is_file()
 
 
-def test_reports_name_unreadable_summaries(copy):
-    path = copy / "summary.json"
-    path.write_bytes(GARBAGE["cut short"](path.read_bytes()))
-    code, _, err = command.answer("--task=report", f"--workdir={copy}")
-    assert code == 2, err
-    (line,) = err.splitlines()
-    assert line.startswith(f"error: {str(path)!r} cannot be read: ")
-
-
 def test_reports_name_unreadable_files(copy):
     names = ("details.json", "config.json", "environment.json", "metrics.jsonl")
     for name in names:

@@ -82,22 +82,3 @@ def test_busy_time_counts_overlaps_once(spans):
         for d in range(3)
     ]
     np.testing.assert_allclose(Timeline(tuple(spans), "").busy_s(3), expected)
-
-
-def test_latency_ends_last_span():
-    assert drawn.diamond().predicted.latency_s == pytest.approx(8e-3)
-    assert Timeline((), "").latency_s == 0
-
-
-def test_span_names_first_and_last():
-    drawing = drawn.diamond()
-    assert drawing.span_name(Span(0, (2,), 0, 1)) == "op2"
-    assert drawing.span_name(Span(0, (0, 2, 3), 0, 1)) == "op0 … op3 (3)"
-
-
-def test_heading_does_not_repeat():
-    drawing = drawn.diamond()
-    assert drawing.predicted.heading("predicted") == "predicted (simulated)"
-    assert drawing.measured.heading("measured") == drawing.measured.source
-    other = dataclasses.replace(drawing.predicted, source="predicted: by hand")
-    assert other.heading("predicted") == "predicted: by hand"

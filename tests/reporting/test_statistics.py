@@ -52,13 +52,6 @@ def test_runs_are_resampled_within_graphs():
     assert statistics.interquartile_mean(_scores([1] * 5, [9] * 5)) == (5.0, 5.0, 5.0)
 
 
-def test_intervals_are_reproducible():
-    scores = _scores(np.random.default_rng(1).normal(size=8))
-    found = statistics.interquartile_mean(scores)
-    assert found.low < found.value < found.high
-    assert statistics.interquartile_mean(scores) == found
-
-
 def test_intervals_cover_the_mean():
     """On graphs that are equally hard, around which runs are spread alike."""
     rng, covered, drawn = np.random.default_rng(0), 0, 100

@@ -3,7 +3,6 @@
 import pytest
 
 from experiments.benchmarks import compilation
-from placement.errors import UserError
 
 SMALL = "hsdag:variant=untrained,hidden_size=4,num_layers=1,levels=1,groups=4,num_samples=4"
 
@@ -15,8 +14,3 @@ def test_graphs_of_a_bucket_share_programs(objective):
     assert (first[0], second[0]) == tuple(graphs)
     assert first[2] == second[2]  # nodes and edges with padding
     assert second[-1] == "0"
-
-
-def test_an_unknown_method_is_refused():
-    with pytest.raises(UserError, match="cake"):
-        compilation.run("cake")

@@ -1,9 +1,6 @@
 """The benchmark of searches, on the smallest problem of the suite."""
 
-import pytest
-
 from experiments.benchmarks import search
-from placement.errors import UserError
 
 
 def test_ratios_improve_with_time():
@@ -12,8 +9,3 @@ def test_ratios_improve_with_time():
     assert cold_first >= cold_last >= 1
     assert first >= last >= 1
     assert last < 1.2
-
-
-def test_unknown_methods_are_refused():
-    with pytest.raises(UserError, match="cake"):
-        search.run("cake")

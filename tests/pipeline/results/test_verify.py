@@ -101,12 +101,6 @@ def test_failure_is_never_best() -> None:
     assert method == "single:A"
 
 
-def test_tie_prefers_single_device() -> None:
-    _, rows, method = table(make_row("single:A", 0, single=1.0), make_row("hsdag", single=1.0))
-    assert rows[1]["versus_best_single_device"] == 1.0
-    assert method == "single:A"
-
-
 def test_ratios_need_running_device() -> None:
     """The one predicted best computes wrong outputs, as bf16 does for some models."""
     singles = make_row("single:A", 0, bad=0.1), make_row("single:B", 1, single=1.0)
@@ -137,13 +131,6 @@ def test_ratios_pair_with_fastest_device() -> None:
     assert slower["versus_best_single_device"] == pytest.approx(1.1)
     assert slower["versus_interval"] == pytest.approx([1.09, 1.11])
     assert random["versus_interval"] == pytest.approx([0.89, 0.91])
-
-
-def test_prediction_prefers_single_device() -> None:
-    found = [make_row("single:A", 0, single=1.0), make_row("hetero", 0, first=0.99)]
-    assert best(rows_lib.to_json(found)) == "single:A"
-    found += [make_row("lns", first=0.98)]
-    assert best(rows_lib.to_json(found)) == "lns"
 
 
 def test_causes_of_failures_are_counted() -> None:

@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from configs import simulate
 from placement import arguments
 from placement.methods import METHODS
-from placement.pipeline.console import progress
 from placement.pipeline.settings import Settings
 from placement.pipeline.tasks import compare
 from placement.reporting.tables import comparison
@@ -50,15 +48,6 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _methods(text: str) -> list[str]:
     return list(arguments.split_list(text))
-
-
-def test_deterministic_methods_run_once(tmp_path):
-    settings = Settings.from_mapping({**simulate.get_config(), "graphs": _GRAPHS[0], "seeds": 2})
-    methods = compare._methods(settings, progress.DEFAULT_DISPLAY)
-    first, second = compare._cells(settings, tmp_path, *methods)
-    installed = {method for method in _methods(settings.methods) if _is_installed(method)}
-    assert set(first.methods) == installed - {"single"}
-    assert set(first.methods) - set(second.methods) == {"heft", "peft", "m_etf", "human_expert"}
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """`--task=solve`, and the bounds beside every row."""
 
 import dataclasses
-import functools
 import json
 import sys
 from pathlib import Path
@@ -14,7 +13,7 @@ from placement.errors import UserError
 from placement.instance import Instance
 from placement.methods import METHODS
 from placement.pipeline import loading
-from placement.pipeline.console import compilation_cache, metrics
+from placement.pipeline.console import metrics
 from placement.pipeline.results import bounds
 from placement.pipeline.results.rows import Row
 from placement.pipeline.settings import Settings
@@ -112,25 +111,6 @@ def test_a_method_that_cannot_be_used_is_a_row_among_others_and_refused_alone(tm
         solve.run(wanted, tmp_path / "alone")
 
 
-def test_ctrl_c_in_a_solver_keeps_what_others_found(tmp_path, monkeypatch, capsys):
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    genetic = METHODS["genetic"]._replace(find=interrupted)
-    monkeypatch.setitem(METHODS, "genetic", genetic)
-    wanted = config(tmp_path, methods="ideals_dp,genetic,local_search")
-    summary = solve.run(wanted, tmp_path / "run")
-    assert summary["best"] == "ideals_dp"
-    found = rows(json.loads((tmp_path / "run/summary.json").read_text()))
-    assert found["ideals_dp"]["predicted_s"] == 9
-    assert (found["genetic"]["status"], found["genetic"]["predicted_s"]) == ("interrupted", None)
-    assert "local_search" not in found
-    assert (tmp_path / "run/placement.json").exists()
-    printed = capsys.readouterr().out
-    assert "interrupted in genetic; left out: local_search" in printed
-    assert "ideals_dp" in printed
-
-
 def test_the_best_of_an_interrupted_comparison_is_one_of_all_its_graphs(tmp_path, monkeypatch):
     answers = iter([Solution(np.array([1, 0, 1, 0, 0]))])  # worth 10
 
@@ -153,21 +133,6 @@ def test_the_best_of_an_interrupted_comparison_is_one_of_all_its_graphs(tmp_path
     assert summary["best"] in ("topological", "single:acc0")
 
 
-def test_parts_of_an_accelerator_are_an_argument_of_the_workload(tmp_path):
-    wanted = config(tmp_path)
-    wanted = dataclasses.replace(wanted, objective="subgraph", graph=f"{wanted.graph}:parts=2")
-    assert loading.load_network(wanted).workload.devices == (
-        "acc0.0",
-        "acc0.1",
-        "acc1.0",
-        "acc1.1",
-        "cpu",
-    )
-    wanted = dataclasses.replace(wanted, graph=f"{wanted.graph},quarters=1")
-    with pytest.raises(UserError, match="quarters"):
-        loading.load_network(wanted)
-
-
 def test_a_comparison_keeps_one_file_of_bounds_and_prints_the_gap(tmp_path):
     wanted = config(tmp_path, methods="milp_noncontiguous,round_robin", seeds=2)
     compare.run(wanted, tmp_path / "run")
@@ -176,23 +141,6 @@ def test_a_comparison_keeps_one_file_of_bounds_and_prints_the_gap(tmp_path):
     assert bounds_s == [9, 9, 9]
     report = (tmp_path / "run/report.md").read_text()
     assert "| bound | gap of the best |" in report
-
-
-def test_what_a_cell_compiles_goes_with_it_once_it_is_too_much(tmp_path, monkeypatch):
-    limit = functools.partial(compilation_cache.limit_compiled, max_mappings=0)
-    monkeypatch.setattr(compare, "limit_compiled", limit)
-
-    def mappings() -> int:
-        return len(Path("/proc/self/maps").read_text().splitlines())
-
-    wanted = config(tmp_path, methods="annealing")
-    wanted = dataclasses.replace(wanted, devices="roofline:cpu,gpu", objective="makespan")
-    numbers = []
-    for ops in (10, 11, 12):
-        wanted = dataclasses.replace(wanted, graph=f"synthetic:family=layered,ops={ops}")
-        compare.run(wanted, tmp_path / str(ops))
-        numbers.append(mappings())
-    assert numbers[2] < numbers[1] + 90  # ten compiled functions, of hundreds
 
 
 def make_row(value_s: float, bound_s: float = np.nan, scope: str = "all", **fields: bool) -> Row:

@@ -83,13 +83,6 @@ def test_thousand_operations_become_few_blocks(most):
     assert parts.max() >= most // 2
 
 
-def test_alternating_devices_need_many_blocks():
-    details = _uncoarsened(helpers.chain(20), [0, 1] * 10)
-    np.testing.assert_array_equal(blocks.blocks(details, 5), np.arange(20))
-    three_turns = _uncoarsened(helpers.chain(20), [0] * 10 + [1] * 5 + [0] * 5)
-    np.testing.assert_array_equal(blocks.blocks(three_turns, 1), [0] * 10 + [1] * 5 + [2] * 5)
-
-
 def test_summaries_name_slowest_types():
     details = drawn.diamond()
     types = ("Convolution", "MatMul", "Convolution", "Relu")

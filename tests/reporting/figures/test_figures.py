@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import sys
 
 import numpy as np
 import pytest
@@ -51,35 +50,10 @@ def test_dollars_are_literal(tmp_path):
     assert r"a$\nothing$" in (tmp_path / "timeline.svg").read_text()
 
 
-def test_missing_matplotlib_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    for draw, data in (
-        (graph_plot.placement, drawn.diamond()),
-        (timeline_plot.timeline, drawn.diamond()),
-        (search_plot.search, METRICS),
-        (method_plot.methods, [make_row("hsdag", 1.0, ratio=1.0)]),
-    ):
-        with pytest.raises(NothingToDrawError, match=r"pip install -e '\.\[plots\]'"):
-            draw(data)
-
-
 def test_devices_differ_in_grey_print():
     styles = [plots.device_style(device) for device in range(12)]
     assert len({(style["facecolor"], style["hatch"]) for style in styles}) == 12
     assert len({style["hatch"] for style in styles[:6]}) == 6
-
-
-def test_text_width_matches_matplotlib():
-    figure = plots.new_figure(8.0, 1.0)
-    figure.set_dpi(600)  # so that pixels do not matter
-    text = figure.text(0, 0, "Mixed_7c/branch3x3dbl_2 il 12.5 ms", fontsize=8)
-    expected = text.get_window_extent().width * 72 / 600
-    assert plots.text_width(text.get_text(), 8) == pytest.approx(expected, rel=0.03)
-    assert plots.shortened("conv1", 8, 100) == "conv1"
-    short = plots.shortened("a name that is too long", 8, 50)
-    assert short.endswith("…")
-    assert 40 < plots.text_width(short, 8) <= 50
-    assert plots.shortened("conv1", 8, 2) == ""
 
 
 def get_patches(figure, order):

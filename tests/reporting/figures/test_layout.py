@@ -46,18 +46,6 @@ def test_constants_stand_before_their_reader():
     np.testing.assert_array_equal(layout.layers(7, *edges.T), [0, 1, 2, 3, 1, 2, 0])
 
 
-def test_edges_of_a_sender_share_dummies():
-    # A chain of six, the first of which is also read by the fourth and the last.
-    edges = np.array([(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (0, 3), (0, 5)])
-    drawing = layout.layered(6, *edges.T)
-    short, long = drawing.paths[-2:]
-    np.testing.assert_array_equal(short[:3], long[:3])
-    distance = long[1:-1, 1] - drawing.y[1:-1]
-    assert np.all(np.abs(distance) >= 0.6 - 1e-9)  # clear of the chain, on one side of it
-    assert np.ptp(np.sign(distance)) == 0
-    assert np.ptp(long[1:-1, 1]) < 0.2  # and nearly straight
-
-
 def test_avoidable_crossings_are_avoided():
     # Ten chains from one node, numbered so that every layer is in another order.
     rng = np.random.default_rng(0)
@@ -74,10 +62,3 @@ def test_thousand_operations_are_drawn_validly(family):
     drawing = draw(graph)
     assert_valid(graph, drawing)
     np.testing.assert_array_equal(drawing.x, dag.levels(graph))  # of one source, nothing moves
-
-
-def test_very_long_edges_go_straight():
-    senders = np.append(np.arange(499), [0, 1])
-    receivers = np.append(np.arange(1, 500), [499, 50])
-    *_, straight, bent = layout.layered(500, senders, receivers).paths
-    assert (len(straight), len(bent)) == (2, 50)
