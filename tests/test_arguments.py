@@ -89,7 +89,7 @@ def test_errors_name_the_context():
         ("17B", 17),
     ],
 )
-def test_sizes_have_decimal_or_binary_units(text, num_bytes):
+def test_sizes_have_units(text, num_bytes):
     assert arguments.parse_bytes(text, "devices") == num_bytes
 
 

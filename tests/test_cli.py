@@ -91,7 +91,7 @@ def test_proposed_shapes_file_works(name, tmp_path, monkeypatch):
     assert CliRunner().invoke(cli.main, ["devices", "model.xml", *flags]).exit_code == 0
 
 
-@pytest.mark.parametrize("task", ["place", "profile", "advise"])
+@pytest.mark.parametrize("task", ["place", "advise"])
 @pytest.mark.parametrize(
     ("model", "said"),
     [

@@ -21,7 +21,7 @@ def path(tmp_path):
     return tmp_path / "some.json"
 
 
-def test_valid_data_are_read_and_converted(path):
+def test_valid_data_are_converted(path):
     path.write_text(json.dumps(GOOD))
     assert files.read_json(path, SCHEMA, remedy="") == GOOD
     assert files.read_json(path, SCHEMA, lambda data: data["rows"][0]["count"], remedy="") == 3

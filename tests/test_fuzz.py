@@ -122,7 +122,7 @@ def finished(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize(
     ("change", "count"),
-    [(change_workload, 24), (change_model, 24), (change_flags, 32), (change_run, 8)],
+    [(change_workload, 12), (change_model, 12), (change_flags, 24), (change_run, 8)],
 )
 def test_changed_inputs_are_answered(change, count, finished, tmp_path):
     for seed in range(count):

@@ -144,7 +144,7 @@ def _sources() -> list[Path]:
     ]
 
 
-def test_no_file_breaks_the_import_rules():
+def test_no_file_breaks_rules():
     sources = _sources()
     assert {path.parts[len(ROOT.parts)] for path in sources} >= {"placement", "experiments"}
     found = [
@@ -204,7 +204,7 @@ def test_a_planted_breach_is_caught(path, source):
         ("configs/smoke.py", "from configs import common\nimport ml_collections"),
     ],
 )
-def test_what_the_rules_allow_is_not_a_breach(path, source):
+def test_allowed_imports_are_no_breach(path, source):
     assert breaches(path, source) == []
 
 
@@ -228,7 +228,7 @@ def test_docstrings_name_existing_objects():
     assert not missing
 
 
-def test_a_program_defines_everything_before_it_runs():
+def test_programs_start_at_their_end():
     for path in (*(ROOT / "experiments").rglob("*.py"), *(ROOT / "placement").rglob("*.py")):
         statements = ast.parse(path.read_text("utf-8")).body
         starts = [s for s in statements if isinstance(s, ast.If) and "__name__" in ast.dump(s.test)]

@@ -10,9 +10,7 @@ import pytest
 
 from placement import simulators
 from placement.instance import Instance
-from placement.types import Problem
 from tests import helpers
-from tests.simulators import reference
 
 
 def test_derivations_are_cached():
@@ -46,20 +44,6 @@ def test_other_orders_keep_derivations():
     assert other.value_s(placement) == before_s + 1  # op0 waits for op2, and op1 for op0
     assert problem.with_order(None) is problem
     assert problem.value_s(placement) == before_s
-
-
-@pytest.mark.parametrize("limited", [0.0, 0.7])
-def test_other_orders_equal_new_instances(limited):
-    rng = np.random.default_rng(0)
-    problem, placements = reference.random_problem(
-        rng, "makespan", reference.SIZES[3], limited=limited
-    )
-    _ = problem.evaluate(placements)  # fills the cached derivations
-    order = problem.topological_order
-    fresh = Instance.from_problem(Problem(*problem._replace(order=order)))
-    np.testing.assert_array_equal(
-        problem.with_order(order).evaluate(placements), fresh.evaluate(placements)
-    )
 
 
 def test_dependencies_have_longest_delays():

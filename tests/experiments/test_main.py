@@ -21,10 +21,7 @@ LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 MISTAKES = {
     "missing file": (["--config.graph=nowhere.xml"], ["nowhere.xml"]),
     "unknown graph": (["--config.graph=resnet5"], ["resnet5'", "did you mean 'resnet50'?"]),
-    "unknown device": (["--config.devices=GPU.7"], ["GPU.7", "host"]),
     "unknown method": (["--config.method=hsdagg:variant=paper"], ["did you mean 'hsdag'?"]),
-    "unknown objective": (["--config.objective=cost"], ["cost", "serial", "subgraph"]),
-    "unknown kind": (["--config.devices=roofline:cpu,tpu"], ["tpu", "igpu"]),
     "described devices cannot be measured": (
         ["--config.devices=roofline:cpu,gpu", "--config.evaluate=measure"],
         ["described", "evaluate='simulate'"],
@@ -42,28 +39,17 @@ MISTAKES = {
         ["--config.objective=makespan", "--config.devices=host"],
         ["makespan", "hetero", "objective='serial'", "backend='concurrent'"],
     ),
-    "a precision that no CPU has": (["--config.devices=host:f32,int4"], ["int4", "f32"]),
     "a name that is too long": ([f"--config.graph={'a' * 300}.onnx"], ["too long a name"]),
     "missing costs": (
         ["--config.costs=nowhere.json", "--config.evaluate=simulate"],
         ["nowhere.json", "profile.json"],
     ),
-    "unknown variant": (["--config.method=hsdag:variant=new"], ["new", "released"]),
-    "unknown hyper-parameter": (["--config.method=placeto:levels=3"], ["levels", "rounds=8"]),
     "unknown key": (["--config.budgets=3"], ["budgets", "did you mean 'budget'?", "time_limit_s"]),
     "unknown task": (["--task=plaice"], ["plaice", "did you mean 'place'?", "compare"]),
     "unknown flag": (["--workdri=runs"], ["workdri", "did you mean 'workdir'?"]),
-    "no budget": (["--config.budget=0"], ["budget=0"]),
-    "negative error": (["--config.max_error=-1"], ["max_error=-1", "at least 0"]),
-    "budget of a wrong type": (["--config.budget=many"], ["many"]),
     "no seeds": (["--task=compare", "--config.seeds=0"], ["seeds=0"]),
-    "a graph that cannot run": (
-        ["--config.graph=synthetic:ops=9", "--config.devices=host"],
-        ["roofline"],
-    ),
     "a solver of another objective": (["--config.method=heft"], ["'heft'", "makespan"]),
     "no solver": (["--task=solve", "--config.methods=hsdag"], ["hsdag", "graph_cut"]),
-    "nothing to deploy": (["--task=deploy"], ["no placement.json", "place the model"]),
     "a negative seed": (["--config.seed=-1"], ["seed=-1", "from 0 to 2,147,483,640"]),
     "several methods to place": (["--config.method=hsdag,random"], ["compare several"]),
 }
@@ -86,8 +72,6 @@ def test_mistakes_are_one_line(mistake: str, tmp_path: Path) -> None:
     [
         ("# A page\n\nIt's none.\n", "SyntaxError: "),
         ("x = 1\n", "KeyError: 'get_config'"),
-        ("def get_config():\n    return {}[1]\n", "KeyError: 1"),
-        ("import nowhere_at_all\n", "ModuleNotFoundError: "),
     ],
 )
 def test_broken_configurations_are_named(text, wrong, tmp_path: Path) -> None:
@@ -104,9 +88,7 @@ def test_broken_configurations_are_named(text, wrong, tmp_path: Path) -> None:
     ("flags", "words"),
     [
         (["--config=configs/nowhere.py"], ["configs/nowhere.py", "quickstart"]),
-        (["--config", "hsdga"], ["did you mean 'hsdag'?"]),
         ([], ["--task=place needs --config", "--config=quickstart", "hsdag"]),
-        (["--task=compare"], ["--task=compare needs --config", "quickstart"]),
         (["--task=report"], ["no summary.json", "place the model"]),
     ],
 )
@@ -190,7 +172,6 @@ WORKLOAD = {
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"nodes": ' + "[" * 100_000, "nested too deeply"),
         (json.dumps(WORKLOAD | {"maxFPGAs": 10**7}), "has 10000001 devices"),
         (json.dumps(WORKLOAD | {"maxCPUs": 10**9}), "pass at most 1024 in all"),
     ],

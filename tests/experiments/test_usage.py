@@ -23,7 +23,7 @@ def sections() -> dict[str, dict[str, str]]:
     return list.sections()
 
 
-@pytest.mark.parametrize("flag", ["--help", "-h", "--helpfull"])
+@pytest.mark.parametrize("flag", ["--help", "--helpfull"])
 def test_help_comes_before_mistakes(flag, tmp_path):
     code, out, err = answer("--config=nowhere", flag)
     assert (code, err) == (0, "")
@@ -77,7 +77,7 @@ def test_list_describes_everything(sections):
             assert "\n" not in text
 
 
-def test_listed_auto_is_what_place_uses(sections):
+def test_place_uses_listed_auto(sections):
     labels = find_target(Settings(graph="resnet:depth=18")).labels
     assert sections["devices here (devices=)"]["auto"] == "; ".join(labels)
 

@@ -21,9 +21,7 @@ def branches(tmp_path_factory) -> Path:
     return path
 
 
-def test_devices_that_work_at_the_same_time_are_placed_on_and_measured(
-    branches: Path, tmp_path: Path
-) -> None:
+def test_concurrent_placements_are_measured(branches: Path, tmp_path: Path) -> None:
     flags = [f"--config.graph={branches}", "--config.devices=auto", *CONCURRENT, QUICK]
     code, _, err = run(tmp_path, *flags, "--config.method=lns")
     assert code == 0, err
@@ -55,9 +53,7 @@ def test_devices_that_work_at_the_same_time_are_placed_on_and_measured(
 
 
 @pytest.mark.parametrize("flags", [CONCURRENT, ()])
-def test_a_search_on_devices_measures_placements_and_continues_from_them(
-    branches: Path, tmp_path: Path, flags: tuple[str, ...]
-) -> None:
+def test_measured_searches_continue(branches: Path, tmp_path: Path, flags: tuple[str, ...]) -> None:
     flags = (f"--config.graph={branches}", "--config.devices=host:f32,f32", QUICK, *flags)
     # The budget ends the search, also on a busy machine.
     flags = (*flags, "--config.method=search", "--config.evaluate=measure", "--config.budget=6")

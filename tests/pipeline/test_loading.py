@@ -10,7 +10,7 @@ from tests import helpers
 from tests.search import test_schedule_search
 
 
-def test_a_concurrent_candidate_has_every_operation_in_one_segment():
+def test_segments_hold_every_operation():
     graph = helpers.random_dag(np.random.default_rng(2), 30, edge_probability=0.1)
     coarsening = coarsen.coarsen(graph)
     host = devices.resolve("host:f32,f32")
@@ -33,7 +33,7 @@ def test_a_concurrent_candidate_has_every_operation_in_one_segment():
     assert loading.make_candidate(setting, placement, host, "hetero") == Candidate(where, host)
 
 
-def test_a_concurrent_candidate_runs_in_the_order_of_the_solution():
+def test_candidates_follow_the_order():
     problem = test_schedule_search.waiting_problem()  # the second device runs op1 and op2
     host, leaders = devices.resolve("host:f32,f32"), np.arange(3)
     setting = loading.SearchProblem(problem, problem, leaders, leaders, problem.evaluate)
@@ -46,7 +46,7 @@ def test_a_concurrent_candidate_runs_in_the_order_of_the_solution():
         assert ordered.simulate(placement[None])[0] == (11 if order is None else 8)
 
 
-def test_an_order_of_coarse_operations_is_one_of_all_operations():
+def test_coarse_orders_are_expanded():
     graph = helpers.random_dag(np.random.default_rng(4), 30, edge_probability=0.1)
     net = loading.Network(None, graph, coarsen.coarsen(graph), {})
     costs = helpers.random_costs(np.random.default_rng(3), graph, 2)

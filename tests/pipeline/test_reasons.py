@@ -25,7 +25,7 @@ REASON = {
 }
 
 
-def test_the_report_says_why_a_device_cannot_run_an_operation(tmp_path):
+def test_reports_give_reasons(tmp_path):
     ov.save_model(small.convolutions(), tmp_path / "model.xml", compress_to_fp16=False)
     names = tuple(f"{kind}_{i}" for i in range(4) for kind in ("conv", "relu"))
     kernels = tuple(((name,), 1e-3) for name in names)
@@ -53,7 +53,7 @@ def test_the_report_says_why_a_device_cannot_run_an_operation(tmp_path):
     assert placed.placement["conv_1"] != "NPU"
 
 
-def test_a_profile_keeps_the_reasons(tmp_path, monkeypatch):
+def test_profiles_keep_reasons(tmp_path, monkeypatch):
     ov.save_model(small.convolutions(), tmp_path / "model.xml", compress_to_fp16=False)
     settings = Settings(
         graph=str(tmp_path / "model.xml"), devices="host", backend="hetero", measure_s=0.2
@@ -79,7 +79,7 @@ def test_a_profile_keeps_the_reasons(tmp_path, monkeypatch):
     assert again["reasons"] == saved["reasons"]  # read from profile.json
 
 
-def test_the_command_lists_counts_and_then_reasons(tmp_path):
+def test_command_lists_counts_and_reasons(tmp_path):
     file = tmp_path / "refused.xml"
     ov.save_model(test_support.refused(), file, compress_to_fp16=False)
     result = CliRunner().invoke(cli.main, ["devices", str(file)])

@@ -32,7 +32,7 @@ def model(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_a_network_and_a_file_are_placed_in_training(model, tmp_path):
+def test_training_steps_are_placed(model, tmp_path):
     graphs = f"{NETWORK},training=1,{model}:training=1,optimiser=sgd"
     flags = [*FLAGS, "--task=compare", f"--config.graphs={graphs}"]
     flags += ["--config.methods=human_expert,heft,search,hsdag", "--config.budget=64"]
@@ -48,14 +48,14 @@ def test_a_network_and_a_file_are_placed_in_training(model, tmp_path):
         assert 0 < seconds["hsdag"] <= single_s
 
 
-def test_without_co_location_gradients_may_go_elsewhere():
+def test_colocation_may_be_left_out():
     together = configured(f"{NETWORK},training=1").coarsening.graph
     separate = configured(f"{NETWORK},training=1,colocate=False").coarsening.graph
     assert together.num_ops == separate.num_ops
     assert len(set(together.colocation)) < len(set(separate.colocation))
 
 
-def test_a_file_of_float32_weights_has_an_update_for_each(model):
+def test_float32_weights_have_updates(model):
     graph = configured(f"{model}:training=1,optimiser=momentum").graph
     updates = [op for op, kind in enumerate(graph.op_types) if kind == "ApplyMomentum"]
     assert sorted(graph.weight_bytes[updates].tolist()) == [4 * 32 * 4, 4 * 16 * 32]
@@ -73,7 +73,7 @@ def test_a_file_of_float32_weights_has_an_update_for_each(model):
         ("none.xml:training=1", {}, "no model file 'none.xml'"),
     ],
 )
-def test_a_graph_that_cannot_be_trained_is_one_line(graph, keys, message):
+def test_mistakes_are_one_line(graph, keys, message):
     with pytest.raises(UserError) as caught:
         configured(graph, **keys)
     assert message in str(caught.value)

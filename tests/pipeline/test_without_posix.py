@@ -19,26 +19,9 @@ ROOT = Path(__file__).resolve().parents[2]
 # ends the process.
 MODULES = {"fcntl", "grp", "pty", "pwd", "resource", "syslog", "termios"}
 NAMES = {
-    "O_NOFOLLOW",
-    "O_NONBLOCK",
-    "SIGKILL",
-    "fork",
-    "forkpty",
-    "geteuid",
-    "getloadavg",
-    "getuid",
-}
-NAMES |= {
-    "sched_getaffinity",
-    "sched_setaffinity",
-    "sched_yield",
-    "kill",
-    "killpg",
-    "mkfifo",
-    "setsid",
-    "sysconf",
-    "uname",
-    "waitid",
+    *("O_NOFOLLOW", "O_NONBLOCK", "SIGKILL", "fork", "forkpty", "geteuid", "getloadavg"),
+    *("getuid", "sched_getaffinity", "sched_setaffinity", "sched_yield", "kill", "killpg"),
+    *("mkfifo", "setsid", "sysconf", "uname", "waitid"),
 }
 EXEMPT = {  # each stands behind a test of the system
     ("experiments/benchmarks/scale.py", "resource"),
@@ -61,7 +44,7 @@ def uses_of_posix(source: str) -> set[str]:
     return uses
 
 
-def test_no_file_uses_what_windows_lacks():
+def test_no_file_needs_posix():
     uses = {
         (path.relative_to(ROOT).as_posix(), name)
         for top in ("placement", "experiments", "configs")
@@ -71,7 +54,7 @@ def test_no_file_uses_what_windows_lacks():
     assert uses == EXEMPT
 
 
-def test_a_model_is_placed_deployed_and_loaded_without_posix_modules(tmp_path):
+def test_models_are_placed_without_posix(tmp_path):
     ov.save_model(small.convolutions(), tmp_path / "model.xml", compress_to_fp16=False)
     # Every process of Python begins with this file: the program's, the one that the start method
     # spawn makes and the one that measures.
@@ -95,7 +78,7 @@ def test_a_model_is_placed_deployed_and_loaded_without_posix_modules(tmp_path):
     assert "# imported" in printed  # and nothing after it
 
 
-def test_threads_are_timed_without_the_statistics_of_linux(monkeypatch):
+def test_threads_are_timed_without_linux(monkeypatch):
     monkeypatch.setattr(threads, "_HAS_SCHEDULER_STATISTICS", False)
     stop, native_ids = threading.Event(), []
 

@@ -64,14 +64,11 @@ PROVES = {"max_load": "milp_noncontiguous", "subgraph": "milp"}
 # Every kind once under the objective that it is made for, and what objectives differ in.
 CASES = [
     *((name, "max_load", "") for name in WORKLOADS),
-    *((name, "subgraph", "") for name in ("colour_classes", "unsupported", "no_edges")),
-    *((name, "subgraph", ":parts=2") for name in ("plain", "colour_classes", "memory_limits")),
+    *((name, "subgraph", "") for name in ("colour_classes", "unsupported")),
+    ("memory_limits", "subgraph", ":parts=2"),
     *(("colour_classes", objective, "") for objective in ("serial", "makespan")),
 ]
-LEARNED = [
-    *(("colour_classes", "max_load", ""), ("training", "makespan", "")),
-    ("memory_limits", "subgraph", ":parts=2"),
-]
+LEARNED = [("training", "makespan", ""), ("memory_limits", "subgraph", ":parts=2")]
 
 
 def problem(name: str, objective: str, parts: str) -> Instance:
@@ -117,9 +114,7 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Instance, list
     return problem(name, objective, parts), flags
 
 
-def test_solvers_solve_workloads_of_every_kind(
-    case: tuple[Instance, list[str]], tmp_path: Path
-) -> None:
+def test_solvers_solve_every_kind(case: tuple[Instance, list[str]], tmp_path: Path) -> None:
     on, flags = case
     proves = PROVES.get(on.objective, "brute_force")
     code, out, err = run(
@@ -138,9 +133,7 @@ def test_solvers_solve_workloads_of_every_kind(
 
 
 @pytest.mark.parametrize("case", LEARNED, indirect=True, ids=case_id)
-def test_learned_methods_place_workloads_too(
-    case: tuple[Instance, list[str]], tmp_path: Path
-) -> None:
+def test_learned_methods_place_workloads(case: tuple[Instance, list[str]], tmp_path: Path) -> None:
     on, flags = case
     method = "--config.method=hsdag:num_samples=4"
     flags = [*flags, method, "--config.evaluate=simulate", "--config.budget=40"]

@@ -4,19 +4,12 @@ import pytest
 
 from experiments.benchmarks import __main__ as program
 from experiments.benchmarks import scale
-from experiments.benchmarks.scale import Phase
 
 
 def test_exponent():
     assert scale.format_exponent((10, 100, 1000), [7.0, 2.0, 200.0]) == "2.00"
     assert scale.format_exponent((10, 20), [1.0, 2.0]) == "1.00"
     assert scale.format_exponent((10,), [1.0]) == ""
-
-
-def test_longest_phase():
-    phases = [Phase("graph", 1.0, 1), Phase("bound", 3.0, 1), Phase(scale._COMMAND, 9.0, 1)]
-    text = scale.describe_longest_phase(1_000, phases)
-    assert text == "at 1,000 operations 'bound' dominates: 3.0 of 4.0 s"
 
 
 def test_wrong_sizes_are_refused(capsys):

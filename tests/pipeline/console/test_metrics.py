@@ -65,15 +65,6 @@ def test_continued_search_repeats_no_step(tmp_path):
     assert [step for step, _ in result] == [8, 16, 24, 32, 40, 48]
 
 
-def test_frequent_events_are_skipped(tmp_path, monkeypatch):
-    monkeypatch.setattr(metrics, "_EVENT_INTERVAL_S", 100.0)
-    search(tmp_path, last=9)
-    assert len(steps(tmp_path, "hsdag:variant=paper")) == 9
-    written = events.read(tmp_path / metrics.EVENTS / "hsdag_variant=paper-seed-0")
-    assert [event.step for event in written] == [8, 72]
-    assert written[-1].summary.value[-1].histo.num == 8
-
-
 def test_solvers_log_at_intervals(tmp_path, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(metrics.time, "monotonic", lambda: now[0])

@@ -48,11 +48,11 @@ def _advice(bound_s: float, **changes: object) -> Advice:
         (_advice(0.006, measured=True, chain=float("nan")), "takes 10 ms (measured)."),
     ],
 )
-def test_advice_states_the_best_possible_time(given, message):
+def test_advice_states_best_possible_time(given, message):
     assert message in "\n".join(given.lines())
 
 
-def test_described_devices_are_advised_on_under_every_objective(tmp_path):
+def test_every_objective_is_advised(tmp_path):
     code, out, err = run(tmp_path, "--task=advise", *_DESCRIBED)
     assert code == 0, err
     rows = json.loads((tmp_path / "advice.json").read_text())["rows"]
@@ -65,7 +65,7 @@ def test_described_devices_are_advised_on_under_every_objective(tmp_path):
 
 
 @pytest.mark.slow
-def test_present_devices_are_measured_with_openvinos_own_modes(tmp_path: Path):
+def test_present_devices_are_measured(tmp_path: Path):
     file = tmp_path / "diamond.xml"
     ov.save_model(small.diamond(), file, compress_to_fp16=False)
     # The limit cuts the profile short, of which this test needs nothing.
@@ -84,14 +84,14 @@ def test_present_devices_are_measured_with_openvinos_own_modes(tmp_path: Path):
     assert "objective='max_load', backend='concurrent': " in out
 
 
-def test_costs_of_one_backend_are_refused_in_one_line(tmp_path):
+def test_costs_of_one_backend(tmp_path):
     code, _, err = run(tmp_path, "--task=advise", "--config.costs=profile.json")
     assert code == 2
     assert "leave them out" in err
     assert len(err.splitlines()) == 1
 
 
-def test_placing_prints_the_possible_gain_before_the_search(tmp_path):
+def test_place_prints_the_possible_gain(tmp_path):
     flags = (*_DESCRIBED, "--config.objective=makespan", "--config.method=heft")
     code, out, err = run(tmp_path, *flags)
     assert code == 0, err
@@ -101,7 +101,7 @@ def test_placing_prints_the_possible_gain_before_the_search(tmp_path):
     assert kept["objective"] == "makespan"
 
 
-def test_after_stop_the_search_does_not_run_unless_asked_for(tmp_path):
+def test_hopeless_searches_do_not_run(tmp_path):
     # A chain of equal operations has nothing to share out.
     flags = ("--config.graph=synthetic:family=chain,ops=12", *_DESCRIBED[1:])
     flags += ("--config.objective=makespan", "--config.method=heft")

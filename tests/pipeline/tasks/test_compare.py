@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from placement import arguments
-from placement.methods import METHODS
 from placement.pipeline.settings import Settings
 from placement.pipeline.tasks import compare
 from placement.reporting.tables import comparison
@@ -29,10 +27,6 @@ _SOME = (
 )
 
 
-def _is_installed(method: str) -> bool:
-    return METHODS[method.split(":")[0]].missing() is None
-
-
 @pytest.fixture(scope="module")
 def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run directory of a small audit, of some methods."""
@@ -44,10 +38,6 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     assert code == 0, err
     return workdir
-
-
-def _methods(text: str) -> list[str]:
-    return list(arguments.split_list(text))
 
 
 @pytest.mark.slow

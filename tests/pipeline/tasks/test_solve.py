@@ -55,7 +55,7 @@ def rows(summary: dict) -> dict:
     return {row["method"]: row for row in summary["rows"]}
 
 
-def test_solvers_find_the_optimum_and_every_row_has_its_gap(tmp_path):
+def test_every_row_has_its_gap(tmp_path):
     # {1, 3, 4} on one accelerator: 5 + 2 + 1 and a tensor of 1 received, {0, 2} on the other: 4 + 3
     # and a tensor of 1 sent.
     wanted = config(tmp_path, methods="ideals_dp,milp_noncontiguous,round_robin,local_search")
@@ -71,7 +71,7 @@ def test_solvers_find_the_optimum_and_every_row_has_its_gap(tmp_path):
     assert placed["node0"] == placed["node2"]
 
 
-def test_what_solvers_tell_is_logged_once_however_often_they_run(tmp_path, monkeypatch):
+def test_progress_is_logged_once(tmp_path, monkeypatch):
     methods_ = ("local_search", "genetic", "milp", "round_robin")
     wanted = config(tmp_path, methods=",".join(methods_))
     solve.run(wanted, tmp_path / "run")
@@ -92,14 +92,14 @@ def test_what_solvers_tell_is_logged_once_however_often_they_run(tmp_path, monke
     assert len(report) > 1000
 
 
-def test_all_means_the_solvers_of_the_objective(tmp_path, capsys):
+def test_all_solvers_of_an_objective(tmp_path, capsys):
     found = rows(solve.run(config(tmp_path, time_limit_s=10.0), tmp_path / "run"))
     assert {"ideals_dp", "milp", "genetic", "brute_force"} <= found.keys()
     assert "heft" not in found
     assert "without heft: it is for makespan" in capsys.readouterr().out
 
 
-def test_a_method_that_cannot_be_used_is_a_row_among_others_and_refused_alone(tmp_path):
+def test_unusable_methods_are_rows(tmp_path):
     wanted = config(tmp_path, methods="brute_force,topological")
     graph = "synthetic:family=layered,ops=40,seed=0"
     wanted = dataclasses.replace(wanted, graph=graph, devices="roofline:cpu,gpu")
@@ -111,7 +111,7 @@ def test_a_method_that_cannot_be_used_is_a_row_among_others_and_refused_alone(tm
         solve.run(wanted, tmp_path / "alone")
 
 
-def test_the_best_of_an_interrupted_comparison_is_one_of_all_its_graphs(tmp_path, monkeypatch):
+def test_best_of_an_interrupted_comparison(tmp_path, monkeypatch):
     answers = iter([Solution(np.array([1, 0, 1, 0, 0]))])  # worth 10
 
     def once(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
@@ -133,7 +133,7 @@ def test_the_best_of_an_interrupted_comparison_is_one_of_all_its_graphs(tmp_path
     assert summary["best"] in ("topological", "single:acc0")
 
 
-def test_a_comparison_keeps_one_file_of_bounds_and_prints_the_gap(tmp_path):
+def test_comparisons_keep_one_bounds_file(tmp_path):
     wanted = config(tmp_path, methods="milp_noncontiguous,round_robin", seeds=2)
     compare.run(wanted, tmp_path / "run")
     assert not list((tmp_path / "run/cells").rglob(bounds.FILE))
@@ -148,7 +148,7 @@ def make_row(value_s: float, bound_s: float = np.nan, scope: str = "all", **fiel
     return Row("some", solution, (), (value_s,), **fields)
 
 
-def test_a_bound_stands_beside_the_rows_that_it_holds_for(tmp_path):
+def test_bounds_hold_for_their_rows(tmp_path):
     graph = helpers.chain(2)
     full = helpers.as_problem(graph, helpers.unit_costs(graph), "serial")  # optimum 2
     coarse = full._replace(objective="serial")
@@ -169,7 +169,7 @@ def test_a_bound_stands_beside_the_rows_that_it_holds_for(tmp_path):
     assert again[0].solution.bound_s == 5.0
 
 
-def test_a_bound_in_heft_order_is_not_that_of_another_order(tmp_path):
+def test_bounds_depend_on_the_order(tmp_path):
     problem = test_schedule_search.waiting_problem()  # 11 s in HEFT's order, 8 s in the best
     setting = loading.SearchProblem(problem, problem, np.arange(3), np.arange(3), problem.evaluate)
     order, placement = np.int32([2, 0, 1]), np.int32([0, 1, 1])
@@ -188,7 +188,7 @@ def test_a_bound_in_heft_order_is_not_that_of_another_order(tmp_path):
     assert stored[2] == 11.0
 
 
-def test_the_order_found_is_in_the_placement_file_and_in_the_timeline(tmp_path):
+def test_found_orders_are_written(tmp_path):
     graph = "synthetic:family=known_optimum,ops=100,devices=6,seed=1"
     wanted = config(tmp_path, methods="search")
     wanted = dataclasses.replace(

@@ -61,7 +61,7 @@ def test_measured_latencies_count_first():
     assert result.best["a"] == "best single device"
 
 
-def test_grid_marks_best_from_five_seeds():
+def test_five_seeds_mark_the_best():
     later = [{**row, "seed": row["seed"] + 2 * i} for row in ROWS for i in range(3)]
     compared = comparison.compare([row for row in later if row["graph"] == "a"], {"hsdag"})
     line = comparison.grid(compared).markdown().splitlines()[2]

@@ -74,7 +74,7 @@ def test_terminal_keeps_every_number():
     assert "heft failed: compile: no | kernel for Exp" in text
 
 
-def test_file_has_one_line_per_row():
+def test_every_row_has_one_line():
     long, cause = "lns:" + "x" * 60, "failed: compile: " + "why " * 30 + "not"
     rows = [make_row(long, 0.0141), make_row("heft", None, status=cause)]
     text = print_table(make_summary(rows), 100_000, terminal=False)
@@ -94,7 +94,7 @@ def test_best_row_is_bold():
     assert [method for method in methods if "**" in method] == ["**hsdag**"]
 
 
-def test_references_come_last_and_may_win():
+def test_references_may_win():
     rows = find_rows(results.report(make_summary(make_rows())))
     assert rows[-2][0] == "*for reference:*"
     assert rows[-1][:3] == ["**CPU [f32, all]**", "**-**", "**11.90 [11.66, 12.50]**"]
