@@ -32,12 +32,14 @@ class Correction(NamedTuple):
     costs: CostModel  # of all operations; the profile's if a correction predicts no better
     # The part of profile.json that `saved_costs` applies: the factors (zero for the profile's
     # costs), and the mean relative errors of predictions. That after the correction is of a fit to
-    # the other placements.
-    record: dict[str, Any]
+    # the other placements. None with one placement.
+    record: dict[str, Any] | None
 
     def describe(self) -> str:
         """Says how far predictions are off."""
         record = self.record
+        if record is None:
+            return "only one placement was measured, so the costs stay as profiled"
         text = f"{len(self.latency_s)} measured placements: predictions are off by "
         text += f"{record['error_before']:.1%} on average; with corrected costs "
         text += f"{record['error_after']:.1%}"
@@ -65,7 +67,7 @@ def correct(
         single device.
 
     Returns:
-      None if fewer than two placements were measured.
+      None if no placement was measured.
     """
     full, coarse = problem.full, problem.coarse
     kinds = correction.classify_ops(full.graph, full.costs)
@@ -74,6 +76,9 @@ def correct(
         for single in methods.single_device_placements(coarse)
         if np.isfinite(coarse.value_s(single))
     ]
+    if not singles:  # no device holds the whole model
+        filled = methods.solve(coarse, "fill_in_order")
+        singles = [filled.placement] if filled.placement is not None else []
     num_rows = len(singles) + _ROUNDS * _SEARCHES
     placements, latency_s = np.empty((0, coarse.graph.num_ops), np.int32), np.empty(0)
     repriced, fitted = coarse, None
@@ -104,16 +109,18 @@ def correct(
         if number == 0 and (new or measure_singles):
             new = [*singles, *new]
         new = new[: max(0, limits.budget - len(placements))]
-        if not new or limits.is_over():
+        if not new or (number > 0 and limits.is_over()):
             break
         seconds = np.asarray(evaluate(np.array(new)), np.float64)
         ran = np.isfinite(seconds)
         placements = np.concatenate([placements, np.array(new)[ran]])
         latency_s = np.concatenate([latency_s, seconds[ran]])
-        if len(placements) < 2:
-            break
+        if not len(placements):
+            return None
         best = int(latency_s.argmin())
         limits.report(len(placements), float(latency_s[best]), placements[best])
+        if len(placements) == 1:
+            return Correction(placements, latency_s, full.costs, None)
         fitted = correction.fit(predict, latency_s, len(coarse.devices))
         repriced = reprice(fitted.factors)
     if fitted is None:

@@ -219,7 +219,7 @@ def _search_on_devices(name: str, context: Context) -> Row:
             measure_singles=True,
         )
         if result is None:
-            raise UserError("no two placements could be measured; set a longer time_limit_s")
+            raise UserError("no placement could be measured; set a longer time_limit_s")
         solution = Solution(
             result.placements[0],
             value_s=float(result.latency_s[0]),

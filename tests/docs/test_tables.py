@@ -156,7 +156,7 @@ def _list_quotes() -> list[tuple[str, str]]:
         ("docs/REPRODUCTION.md", f"MinCut is {min(slower[1]):.0%} to {max(slower[1]):.0%}"),
         ("docs/REPRODUCTION.md", f"take {minutes[0]} minutes on two cores"),
         ("docs/REPRODUCTION.md", f"takes {minutes[1]} and {minutes[2]} minutes"),
-        ("docs/PRETRAINING.md", f"took {pretraining['elapsed_s'] / 60:.0f} minutes"),
+        ("docs/PRETRAINING.md", f"trained in {pretraining['elapsed_s'] / 60:.0f} minutes"),
     ]
     # Searches that the time limit ended early.
     results = audit.evaluate(audit.list_problems())

@@ -128,5 +128,5 @@ def test_names_must_be_text(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes().replace(b'name="p|q"', b'name="p\xff\xed\xa0\x80q"'))
     code, _, err = run(tmp_path / "run", f"--config.graph={file}", "--config.devices=host")
     assert code == 2
-    assert "has names that are no UTF-8" in err
+    assert "has names that are not UTF-8" in err
     assert len(err.strip().splitlines()) == 1

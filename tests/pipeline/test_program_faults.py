@@ -115,7 +115,7 @@ def test_solver_faults_are_rows(workload: str, tmp_path: Path) -> None:
     rows = {row["method"]: row for row in check_summary(workdir)["rows"]}
     assert rows["genetic"]["status"] == f"failed: fault: ValueError: {NUMPYS}"
     assert rows["genetic"]["predicted_s"] is None
-    assert rows["ideals_dp"]["predicted_s"] == rows["local_search"]["predicted_s"] == 9
+    assert rows["ideals_dp"]["predicted_s"] == 9 <= rows["local_search"]["predicted_s"]
     assert json.loads((workdir / "placement.json").read_text())["method"] == "ideals_dp"
     assert "ideals_dp" in out
     code, _, err = solved(workload, workdir, "max_load", names)

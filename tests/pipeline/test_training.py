@@ -67,7 +67,7 @@ def test_float32_weights_have_updates(model):
         ("synthetic:ops=10,training=1", {}, "has no weights to train"),
         ("rnnlm:optimiser=sgd", {}, "gives optimiser; a step of training is training=1"),
         ("rnnlm:training=2", {}, "gives training; a step of training is training=1"),
-        ("rnnlm:training=yes", {}, "gives training as 'yes'; give a whole number"),
+        ("rnnlm:training=yes", {}, "gives training as 'yes'; set a whole number"),
         ("rnnlm:training=1,optimiser=adagrad", {}, "unknown optimiser 'adagrad'"),
         ("resnet:depth=18,training=1", {"constants": False}, "leave constants=True"),
         ("none.xml:training=1", {}, "no model file 'none.xml'"),

@@ -253,7 +253,7 @@ def _correct_costs(context: method_runs.Context) -> method_runs.Context:
             SearchLimits(settings.time_limit_s, settings.budget, stop=context.stop.is_set),
             measure_singles=False,
         )
-    if result is None or context.stop.is_set():
+    if result is None or result.record is None or context.stop.is_set():
         return context
     display.say(result.describe())
     if not settings.costs:

@@ -60,7 +60,7 @@ def run(
                     measure_singles=True,
                 )
         environment |= target_lib.describe_conditions(saved, measurer, display)
-    if result is None:
+    if result is None or result.record is None:
         display.warn("fewer than two placements could be measured: the costs are not corrected")
     else:
         display.say(result.describe())
