@@ -45,7 +45,9 @@ def test_streams_compute_like_requests():
     model = small.convolutions()
     inputs = _drawn(model)
     alone = inference.create_request(_compiled(model, devices.list_references), inputs)
-    stream = inference.create_stream(_compiled(model, devices.list_throughput_references), inputs)
+    stream = inference.create_request(
+        _compiled(model, devices.list_throughput_references), inputs, streams=True
+    )
     np.testing.assert_allclose(
         inference.infer_outputs(stream)[0], inference.infer_outputs(alone)[0], rtol=1e-4, atol=1e-5
     )
@@ -77,7 +79,7 @@ def test_times_agree_with_benchmark_app():
     assert 1 / _FACTOR < latency < _FACTOR
 
     served = _compiled(model, devices.list_throughput_references)
-    stream = inference.create_stream(served, inputs)
+    stream = inference.create_request(served, inputs, streams=True)
     count = 8 * stream.num_requests
     many = Benchmark("CPU", 0, count, api_type="async", inference_only=True)
     queue = many.create_infer_requests(served)
