@@ -3,7 +3,8 @@
 A round searches the simulator, measures the placements that it finds, and fits the costs to all
 measured placements (`placement.costs.correction`). The next round searches with these costs. The
 first round also measures the single devices. The loop ends after three rounds, or earlier if the
-searches find nothing new.
+searches find nothing new, or, unless it is thorough, if the placements of a round take as long as
+predicted.
 """
 
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from placement.types import CostModel, Evaluate, Status
 
 _ROUNDS = 3
 _SEARCHES = 3  # of a round, with different seeds
+_ACCURATE = 0.05  # mean relative error of predictions that need no further round
 _SEARCH_BUDGET = 16_384
 _SEARCH_SHARE = 0.05  # of the remaining time, for each search
 
@@ -53,7 +55,7 @@ def correct(
     seed: int,
     limits: SearchLimits,
     *,
-    measure_singles: bool,
+    thorough: bool,
 ) -> Correction | None:
     """Measures placements and corrects the costs of a problem.
 
@@ -63,8 +65,8 @@ def correct(
       evaluate: measures coarse placements; inf for a placement that did not run.
       seed: of the searches.
       limits: their evaluations are measured placements. A round that has begun is completed.
-      measure_singles: False measures nothing if no placement is predicted to be faster than every
-        single device.
+      thorough: False ends when predictions are accurate, and measures nothing if no placement is
+        predicted to be faster than every single device.
 
     Returns:
       None if no placement was measured.
@@ -81,6 +83,7 @@ def correct(
         singles = [filled.placement] if filled.placement is not None else []
     num_rows = len(singles) + _ROUNDS * _SEARCHES
     placements, latency_s = np.empty((0, coarse.graph.num_ops), np.int32), np.empty(0)
+    factors = np.zeros(correction.num_factors(len(coarse.devices)))
     repriced, fitted = coarse, None
 
     def reprice(factors: np.ndarray) -> Instance:
@@ -106,7 +109,7 @@ def correct(
                 break
         known = {placement.tobytes() for placement in (*singles, *placements)}
         new = list({p.tobytes(): p for p in found if p.tobytes() not in known}.values())
-        if number == 0 and (new or measure_singles):
+        if number == 0 and (new or thorough):
             new = [*singles, *new]
         new = new[: max(0, limits.budget - len(placements))]
         if not new or (number > 0 and limits.is_over()):
@@ -121,8 +124,12 @@ def correct(
         limits.report(len(placements), float(latency_s[best]), placements[best])
         if len(placements) == 1:
             return Correction(placements, latency_s, full.costs, None)
+        errors = np.abs(predict(factors) / latency_s - 1)[len(latency_s) - ran.sum() :]
         fitted = correction.fit(predict, latency_s, len(coarse.devices))
-        repriced = reprice(fitted.factors)
+        if not thorough and errors.mean() < _ACCURATE:
+            break
+        factors = fitted.factors
+        repriced = reprice(factors)
     if fitted is None:
         return None
     before, after = float(fitted.errors_before.mean()), float(fitted.errors_after.mean())

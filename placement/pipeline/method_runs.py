@@ -216,7 +216,7 @@ def _search_on_devices(name: str, context: Context) -> Row:
             context.evaluate,
             settings.seed,
             limits,
-            measure_singles=True,
+            thorough=True,
         )
         if result is None:
             raise UserError("no placement could be measured; set a longer time_limit_s")

@@ -22,9 +22,7 @@ def _correct(seed: int, objective: str, **limits):
     # Devices run operations in the profile's order of priority.
     true = truth.coarse._replace(order=problem.coarse.priority_order)
     search_limits = SearchLimits(**(LIMITS | limits))
-    result = correction_loop.correct(
-        net, problem, true.evaluate, 0, search_limits, measure_singles=True
-    )
+    result = correction_loop.correct(net, problem, true.evaluate, 0, search_limits, thorough=True)
     return result, problem.coarse, true
 
 

@@ -251,7 +251,7 @@ def _correct_costs(context: method_runs.Context) -> method_runs.Context:
             evaluate,
             settings.seed,
             SearchLimits(settings.time_limit_s, settings.budget, stop=context.stop.is_set),
-            measure_singles=False,
+            thorough=False,
         )
     if result is None or result.record is None or context.stop.is_set():
         return context

@@ -57,7 +57,7 @@ def run(
                     evaluate,
                     settings.seed,
                     SearchLimits(settings.time_limit_s, settings.budget),
-                    measure_singles=True,
+                    thorough=True,
                 )
         environment |= target_lib.describe_conditions(saved, measurer, display)
     if result is None or result.record is None:
