@@ -69,6 +69,10 @@ def test_models_devices_and_shapes(tmp_path):
     assert set(placed.placement.values()) <= {"CPU"}
 
 
+def test_shapes_by_any_name_are_json():
+    assert python_api._format_shapes({"a;b": (1, 3)}) == '{"a;b": [1, 3]}'
+
+
 @pytest.mark.parametrize("shapes", [{"x": None}, {"x": (1.5,)}, [1, 2], {1: (2,)}])
 def test_wrong_input_shapes_are_refused(shapes):
     with pytest.raises(UserError, match="pass a shape for each input"):

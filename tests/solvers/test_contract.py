@@ -304,3 +304,23 @@ def test_no_time_gives_placement():
     solution = solve("annealing", problem, time_limit_s=0.0)
     assert solution.status == "time limit"
     assert np.isfinite(solution.value_s)
+
+
+@pytest.mark.parametrize("name", ["search", "lns", "genetic", "cpsat", "placeto"])
+def test_single_device_is_reported_first(name):
+    """Before anything is compiled."""
+    graph = helpers.random_dag_of_size(np.random.default_rng(0), 9, 12, 7)
+    costs = helpers.random_costs(np.random.default_rng(1), graph, 3)
+    problem = helpers.as_problem(graph, costs, "makespan")
+    reports: list[tuple[float, list[int]]] = []
+
+    def observe(evaluations, best_s, placement, numbers):
+        reports.append((best_s, placement.tolist()))
+        raise InterruptedError
+
+    with helpers.count_compilations() as compiled, pytest.raises(InterruptedError):
+        methods.solve(problem, name, observe=observe)
+    singles = problem.single_devices
+    values_s = reference.latencies(problem, singles)
+    assert reports == [min(zip(values_s, singles.tolist(), strict=True))]
+    assert compiled == []

@@ -1,5 +1,7 @@
 """`--task=advise`, and the advice that `--task=place` prints before it searches."""
 
+import contextlib
+import dataclasses
 import json
 from pathlib import Path
 
@@ -7,7 +9,10 @@ import openvino as ov
 import pytest
 
 from placement import simulators
+from placement.pipeline import workdirs
 from placement.pipeline.results.advice import Advice
+from placement.pipeline.settings import Settings
+from placement.pipeline.tasks import advise
 from tests.experiments.command import run
 from tests.runtime import small
 
@@ -117,3 +122,31 @@ def test_hopeless_searches_do_not_run(tmp_path):
     assert code == 0, err
     assert "heft runs anyway, because search_anyway is set." in out + err
     assert "searching heft" in out + err
+
+
+def test_advice_has_devices_of_place(tmp_path, monkeypatch):
+    opened, estimated = [], []
+
+    @contextlib.contextmanager
+    def open_target(target, settings, *_):
+        opened.append(settings.measure_s)
+        yield target, None, None, {}
+
+    def estimate(target, problem, *_):
+        estimated.append((problem, target.labels))
+        return _advice(0.006)
+
+    monkeypatch.setattr(advise.target_lib, "open_target", open_target)
+    monkeypatch.setattr(advise.loading, "make_search_problem", lambda *values: values[-1])
+    monkeypatch.setattr(advise.advice, "estimate", estimate)
+    file = tmp_path / "diamond.xml"
+    ov.save_model(small.diamond(), file, compress_to_fp16=False)
+    settings = Settings(graph=str(file), measure_s=3.0)
+    advise.run(settings, tmp_path / "run")
+    workdirs.release(tmp_path / "run")
+    for objective, labels in estimated:
+        backend = "hetero" if objective == "serial" else "concurrent"
+        place_settings = dataclasses.replace(settings, backend=backend, objective=objective)
+        assert labels == advise.target_lib.find_target(place_settings).labels, objective
+    assert len(estimated) == 3
+    assert sum(opened) == pytest.approx(3.0)

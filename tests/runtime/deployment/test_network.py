@@ -229,6 +229,18 @@ def test_other_shapes_suit_any_name(name, tmp_path):
         assert net.infer({name: np.zeros((7, 8), np.float32)})[0].shape == (7, 2, 4)
 
 
+def test_uncompilable_shape_is_one_line(tmp_path, monkeypatch):
+    with placement.load(save_dynamic(tmp_path, HETERO, dynamic())) as net:
+
+        def fail(*_):
+            raise RuntimeError("Exception from src/a.cpp:1:\nobject is not initialized\n")
+
+        monkeypatch.setattr(artifact, "make_static", fail)
+        said = r"for inputs of the shapes \[2, 8\]: object is not initialized; pass other shapes"
+        with pytest.raises(UserError, match=said):
+            net.infer({"x": np.zeros((2, 8), np.float32)})
+
+
 def test_unknown_operations_refuse_a_shape(tmp_path):
     other = frontend.name_operations(dynamic(left="other"))
     with placement.load(save_dynamic(tmp_path, HETERO, dynamic(), other)) as net:
