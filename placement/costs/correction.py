@@ -7,7 +7,7 @@ and one for lost fusions. A last x_j adds the same time to every transfer. x min
 
     sum_m ((log predicted_m(x) - log measured_m) / error)^2 + sum_j (x_j / deviation_j)^2
 
-over the measured placements m. The second sum keeps what no measurement tells at the profile.
+over the measured placements m. The second sum keeps factors that hardly change these predictions near 1.
 Predictions are the simulator's, for any objective. They are almost linear in the logarithms of the
 costs, so that a few steps of Gauss and Newton suffice, with derivatives by differences.
 """
@@ -78,9 +78,9 @@ def fit(
             break
     # A measurement pulls its own prediction by its leverage, the diagonal of the hat matrix.
     leverage = np.square(np.linalg.qr(jacobian)[0][:count]).sum(axis=1)
-    others = current[:count] / np.maximum(1 - leverage, 1e-6)
-    before, after = (np.abs(np.expm1(r * _ERROR)) for r in (profiled[:count], others))
-    return Fit(factors, before, after)
+    left_out = current[:count] / np.maximum(1 - leverage, 1e-6)
+    errors = (np.abs(np.expm1(r * _ERROR)) for r in (profiled[:count], left_out))
+    return Fit(factors, *errors)
 
 
 def apply(costs: CostModel, kinds: np.ndarray, factors: np.ndarray) -> CostModel:

@@ -43,9 +43,10 @@ class Correction(NamedTuple):
         if record is None:
             return "only one placement was measured, so the costs stay as profiled"
         text = f"{len(self.latency_s)} measured placements: predictions are off by "
-        text += f"{record['error_before']:.1%} on average; with corrected costs "
-        text += f"{record['error_after']:.1%}"
-        return text if any(record["factors"]) else f"{text}, so the costs stay as profiled"
+        text += f"{record['error_before']:.1%} on average; "
+        if not any(record["factors"]):
+            return f"{text}a correction predicts no better, so the costs stay as profiled"
+        return f"{text}with corrected costs {record['error_after']:.1%}"
 
 
 def correct(
