@@ -7,9 +7,9 @@ and one for lost fusions. A last x_j adds the same time to every transfer. x min
 
     sum_m ((log predicted_m(x) - log measured_m) / error)^2 + sum_j (x_j / deviation_j)^2
 
-over the measured placements m. The second sum keeps factors that hardly change these predictions near 1.
-Predictions are the simulator's, for any objective. They are almost linear in the logarithms of the
-costs, so that a few steps of Gauss and Newton suffice, with derivatives by differences.
+over the measured placements m. The second sum keeps factors that hardly change these predictions
+near 1. Predictions are the simulator's, for any objective. They are almost linear in the logarithms
+of the costs, so that a few steps of Gauss and Newton suffice, with derivatives by differences.
 """
 
 from collections.abc import Callable
