@@ -29,7 +29,7 @@ _SCHEMA = {
     "transfers": [_TRANSFER],
     # Of the memory of each device, where any has a limit.
     "capacity_bytes": files.OptionalField([files.NUMBER]),
-    "conditions": {"limit_s": float, "left_out": [str], "busy": (str, None)},
+    "conditions": {"busy": (str, None)},
     "correction": files.OptionalField({"factors": [files.NUMBER]}),
 }
 

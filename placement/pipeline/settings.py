@@ -67,18 +67,13 @@ class Settings:
     search_anyway: bool = _setting(False, "search even where no placement can be clearly faster")
     budget: int = _setting(4_000_000, "placements that each search evaluates")
     seed: int = _setting(0, "the seed of everything random")
-    # Each step has this limit: profiling, each search, compiling the placements to measure (at
-    # least 5 s each), correcting costs, checking and explaining. After it, a step only does what
-    # the run needs to continue, such as one inference on each device. The limit of a learned search
-    # counts from its first step: compiling takes the time that it takes.
-    time_limit_s: float = _setting(60.0, "seconds for each search, and for every other step")
+    # Each of these has this limit: each search, compiling the placements to measure (at least 5 s
+    # each), correcting costs, and finding the operations that a device computes wrong. The limit of
+    # a learned search counts from its first step: compiling takes the time that it takes.
+    time_limit_s: float = _setting(60.0, "seconds for each search, and for compiling placements")
     # Compilation is not included. Every placement is timed at least six times, and choosing among
-    # several placements of a method takes a third of this in addition. Profiling the operations
-    # takes a fifth of it. Less than the default also ends profiling, compilation included, after
-    # twice this time. The profiles of advise share it.
-    measure_s: float = _setting(
-        30.0, "seconds for timing the final placements; less also shortens profiling"
-    )
+    # several placements of a method takes a third of this in addition.
+    measure_s: float = _setting(30.0, "seconds for timing the final placements")
     # `zero_shot` uses placement/methods/pretrained without it; `scheduler` starts untrained.
     init_from: str = _setting("", "a policy of pretrain or of an earlier search to start from")
     families: str = _setting("layered,series_parallel", "graph families of pretrain")

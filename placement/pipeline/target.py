@@ -340,10 +340,7 @@ def get_profile(
         return saved_costs.with_capacities(saved, measurer.devices)
     path = workdir / saved_costs.FILE
     saved = previous = saved_costs.read(path) if path.exists() else {}
-    if saved.get("key") == key and (
-        not saved["conditions"]["left_out"]
-        or _profiling_limit_s(settings) <= saved["conditions"]["limit_s"]
-    ):
+    if saved.get("key") == key:
         display.detail(f"profiled before: {path}")
     else:
         saved = _profile(settings, net, measurer, display) | {"key": key}
@@ -353,42 +350,26 @@ def get_profile(
         runs.write_json(path, saved)
     for transfer in saved["transfers"]:
         display.say(f"transfer {transfers.describe_fit(transfer)}")
-    conditions = saved["conditions"]
-    if conditions["left_out"]:
-        limit_s, gaps = conditions["limit_s"], "; ".join(conditions["left_out"])
-        key = "time_limit_s" if settings.time_limit_s <= limit_s else "measure_s"
+    if busy := saved["conditions"]["busy"]:
         display.warn(
-            f"profiling stopped at its limit of {limit_s:.3g} s, so costs are rough ({gaps}); "
-            f"for better costs set a larger {key}"
-        )
-    if conditions["busy"]:
-        display.warn(
-            f"the machine was busy while the devices were profiled ({conditions['busy']}), so "
+            f"the machine was busy while the devices were profiled ({busy}), so "
             f"costs may be too high; when it is idle, remove {path} and run the same command again"
         )
     return saved
 
 
-def _profiling_limit_s(settings: Settings) -> float:
-    """Returns the time limit, or twice a `measure_s` below the default if that is shorter."""
-    if settings.measure_s >= Settings().measure_s:
-        return settings.time_limit_s
-    return min(settings.time_limit_s, 2 * settings.measure_s)
-
-
 def _profile(
     settings: Settings, net: loading.Network, measurer: Measurer, display: progress.Display
 ) -> dict[str, Any]:
-    """Profiles the devices within its limit, as far as costs can be known in that time."""
+    """Profiles the devices."""
     start_s = time.monotonic()
-    devices, limit_s = measurer.devices, _profiling_limit_s(settings)
-    with display.phase("profiling the devices", progress.Goal(1, limit_s)) as phase:
+    devices = measurer.devices
+    with display.phase("profiling the devices") as phase:
         phase.note("operations, on each device alone")
-        profiles = measurer.ask(Profile(devices, settings.measure_s / 5, limit_s))
+        profiles = measurer.ask(Profile(devices))
         phase.note("tensors, from device to device")
-        remaining_s = max(0.0, start_s + limit_s - time.monotonic())
         if settings.backend == "hetero":
-            fits = measurer.ask(Transfers(devices, remaining_s))
+            fits = measurer.ask(Transfers(devices))
             saved = tables.to_json(profiles, transfers.make_matrices(fits, len(profiles)))
         else:
             groups = coarsen.list_member_names(net.graph, net.coarsening.assignment)
@@ -396,8 +377,13 @@ def _profile(
                 [[not p.unsupported.intersection(group) for p in profiles] for group in groups]
             )
             submodels, fits = transfer_costs.measure(
-                measurer, net.coarsening.graph, groups, is_supported, remaining_s
+                measurer, net.coarsening.graph, groups, is_supported
             )
+            if not submodels.groups:
+                display.warn(
+                    "the model has too many operations to run each of them as a submodel, so the "
+                    "costs of cuts are rough"
+                )
             saved = tables.to_json(profiles, submodels.transfers)
             saved["handovers"] = tables.submodels_to_json(submodels)
     reasons: list[dict[str, str]] = []
@@ -410,7 +396,7 @@ def _profile(
                 continue
             reasons += [op._asdict() for op in explained]
     labels = [device.label for device in devices]
-    conditions: dict[str, Any] = {"wall_s": time.monotonic() - start_s, "limit_s": limit_s}
+    conditions: dict[str, Any] = {"wall_s": time.monotonic() - start_s}
     conditions |= measurer.conditions().get("profile", Conditions()).to_json()
     saved |= {"transfers": transfers.to_json(fits, labels), "conditions": conditions}
     return saved | ({"reasons": reasons} if reasons else {})

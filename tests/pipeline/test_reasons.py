@@ -34,7 +34,7 @@ def test_reports_give_reasons(tmp_path):
         DeviceProfile("NPU [f16]", 7e-3, kernels[:2] + kernels[3:], frozenset({"conv_1"})),
     )
     no_transfers = Transfers(np.zeros((2, 2)), np.zeros((2, 2)))
-    conditions = {"limit_s": 1.0, "left_out": [], "busy": None}
+    conditions = {"busy": None}
     saved = tables.to_json(profiles, no_transfers)
     saved |= {"reasons": [REASON], "key": "", "transfers": [], "conditions": conditions}
     (tmp_path / "costs.json").write_text(json.dumps(saved))

@@ -17,7 +17,6 @@ from placement.runtime.measurement.request import Candidate, SubmodelTimes, Time
 from placement.types import OpGraph, Span
 
 NETRON = "placed.xml"
-_INFERENCES = 21
 _PREDICTED = {
     "serial": "predicted: submodels one after another, as under HETERO",
     "makespan": "predicted: operations as the objective schedules them",
@@ -50,8 +49,8 @@ def best(
         spans = timeline.predict_segments(problem, placement)
         predicted = details.Timeline(spans, _IN_SEGMENTS)
     if measurer is not None:
-        graph, limit_s = full_problem.full.graph, settings.time_limit_s
-        measured = _measured(measurer, candidate, graph, assignment, placement, limit_s)
+        graph = full_problem.full.graph
+        measured = _measured(measurer, candidate, graph, assignment, placement)
     return details.Details(
         method=row.method,
         objective=settings.objective,
@@ -92,30 +91,23 @@ def _measured(
     graph: OpGraph,
     assignment: np.ndarray,
     placement: np.ndarray,
-    limit_s: float,
-) -> details.Timeline | None:
-    """Measures when the parts of a placement run; None where there is no time for it."""
+) -> details.Timeline:
+    """Measures when the parts of a placement run."""
     if candidate.segments is None:
-        runs_ = measurer.ask(SubmodelTimes(candidate, _INFERENCES, limit_s))
-        if not runs_:
-            return None
+        runs_ = measurer.ask(SubmodelTimes(candidate))
         names = [ops for ops, _ in runs_]
         ends_s = np.cumsum([seconds for _, seconds in runs_])
         times_s = np.stack([np.concatenate([[0.0], ends_s[:-1]]), ends_s], axis=1)
         method = (
-            f"measured: kernels of each submodel, mean of {_INFERENCES} inferences; what lies "
-            "between submodels is not counted"
+            "measured: kernels of each submodel, mean of a few inferences; what lies between "
+            "submodels is not counted"
         )
     else:
         parts = [
             part for part in candidate.segments if measurer.computed_ops.intersection(part.ops)
         ]
         names = [part.ops for part in parts]
-        intervals_s = measurer.ask(
-            Timeline(measurer.devices, candidate.segments, _INFERENCES, limit_s)
-        )
-        if not len(intervals_s):
-            return None
+        intervals_s = measurer.ask(Timeline(measurer.devices, candidate.segments))
         length_s = intervals_s[:, :, 1].max(axis=1)
         times_s = intervals_s[np.argsort(length_s)[len(intervals_s) // 2]]
         method = f"measured: the inference of median length, of {len(intervals_s)}"

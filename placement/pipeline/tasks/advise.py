@@ -42,7 +42,6 @@ def run(
     workdirs.claim(workdir, display, [settings.graph])
     runs.write_json(workdir / "environment.json", outputs.environment())
     results: list[advice.Advice] = []
-    settings = dataclasses.replace(settings, measure_s=settings.measure_s / len(objectives))
     for backend, names in objectives.items():
         shared = configure(backend, names[0])  # objectives of a backend share one profile
         targets = {name: target_lib.find_target(configure(backend, name)) for name in names}

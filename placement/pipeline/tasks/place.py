@@ -334,10 +334,7 @@ def _explain(best: Row | None, context: method_runs.Context) -> details.Details 
         return None
     measurer = context.measurer if isinstance(best.outcome, Measurement) else None
     try:
-        explained = explain.best(best, target, problem, context.settings, measurer)
-        if measurer is not None and explained.measured is None:
-            display.warn("no measured timeline: there was no time; set a longer time_limit_s")
-        return explained
+        return explain.best(best, target, problem, context.settings, measurer)
     except (KeyboardInterrupt, ChildProcessError) as error:
         cause = str(error) or "interrupted"
         display.warn(f"no measured timeline: {cause}")

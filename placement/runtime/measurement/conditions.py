@@ -31,7 +31,6 @@ class Conditions(NamedTuple):
     other_work_s: float = 0.0  # time that other work had, summed over the cores
     cores_s: float = 0.0  # time of the cores; 0 if the system does not report their work
     interval_width: float = 1.0  # median of the intervals' high over low ends, in the worst request
-    left_out: tuple[str, ...] = ()  # descriptions of what the time limit left out
 
     def __add__(self, addend: "Conditions") -> "Conditions":  # type: ignore[override]
         return Conditions(
@@ -39,7 +38,6 @@ class Conditions(NamedTuple):
             self.other_work_s + addend.other_work_s,
             self.cores_s + addend.cores_s,
             max(self.interval_width, addend.interval_width),
-            tuple(dict.fromkeys(self.left_out + addend.left_out)),
         )
 
     @property
@@ -66,7 +64,6 @@ class Conditions(NamedTuple):
             "others_share": self.other_work_share,
             "interval_width": self.interval_width,
             "busy": self.describe_disturbances(),
-            "left_out": list(self.left_out),
         }
 
 

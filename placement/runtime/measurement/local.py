@@ -10,7 +10,6 @@ import contextlib
 import hashlib
 import json
 import os
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -125,7 +124,7 @@ class LocalMeasurer(contextlib.AbstractContextManager["LocalMeasurer"]):
             content = [outcomes[i] for i in range(len(request.candidates))]
         else:
             try:
-                ((_, content, _),) = self._exchange(request)
+                ((_, content),) = self._exchange(request)
             except WorkerDiedError as died:
                 raise ChildProcessError(died.failure.cause) from died
         return request.parse(content)
@@ -208,7 +207,6 @@ class LocalMeasurer(contextlib.AbstractContextManager["LocalMeasurer"]):
 
     def _exchange(self, request: Request[Any] | Rounds) -> Iterator[tuple[Any, ...]]:
         """Sends a request to a running worker and yields its messages, the last being 'done'."""
-        request_time_s = time.monotonic()
         if self._worker is not None and not self._worker.is_alive():
             self._stop_worker()
         if self._worker is None:
@@ -217,10 +215,10 @@ class LocalMeasurer(contextlib.AbstractContextManager["LocalMeasurer"]):
         kind = "measure" if isinstance(request, Rounds) else "profile"
         clock = conditions.WorkClock((os.getpid(), self._worker.process.pid))
         try:
-            for message in self._worker.ask((request, request_time_s), self._timeout_s):
+            for message in self._worker.ask(request, self._timeout_s):
                 is_complete = message[0] == "done"
                 if is_complete:
-                    self._add_conditions(kind, clock.conditions() + message[2])
+                    self._add_conditions(kind, clock.conditions())
                 yield message
         finally:
             # After a crash, an error or Ctrl-C the state of the worker is unknown.

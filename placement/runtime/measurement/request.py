@@ -126,9 +126,6 @@ class Profile(Request["tuple[DeviceProfile, ...]"]):
     """Asks for the model's costs on each device, measured in interleaved inferences."""
 
     devices: tuple[Device, ...]
-    seconds: float = 6.0  # inference time, summed over all devices
-    # Wall time from now on. After it only one inference on each device starts.
-    limit_s: float = math.inf
 
     def parse(self, message: Any) -> "tuple[DeviceProfile, ...]":
         """Converts the worker's `profile.RawProfile`s to device profiles."""
@@ -173,8 +170,6 @@ class Transfers(Request["tuple[TransferFit, ...]"]):
     """
 
     devices: tuple[Device, ...]
-    # Wall time from now on. After it only the smallest tensor is transferred.
-    limit_s: float = math.inf
 
     def parse(self, message: Any) -> "tuple[TransferFit, ...]":
         """Fits lines to the worker's `chains.RawTransfers`."""
@@ -188,7 +183,7 @@ class Transfers(Request["tuple[TransferFit, ...]"]):
 
 @dataclasses.dataclass(frozen=True)
 class TransferShapes(Request[tuple[list[tuple[int, ...]], float]]):
-    """Asks for the tensor shapes of chains that `Timeline` can run, the most informative first.
+    """Asks for the tensor shapes of chains that `Timeline` can run.
 
     The answer is (shapes, seconds that copying one byte takes on the measuring machine).
     """
@@ -199,14 +194,11 @@ class Timeline(Request[np.ndarray]):
     """Asks for the begin and end of each segment of a placement whose devices overlap.
 
     The answer is float64 [inferences, P, 2]: begin and end of each part, in seconds from the first
-    begin. P counts the segments that compute anything; it is 0 if there are no inferences.
+    begin. P counts the segments that compute anything.
     """
 
     devices: tuple[Device, ...]  # includes those that the segments name
     segments: tuple[Segment, ...]  # see `split.split_model`
-    inferences: int
-    # Wall time from now on; a short one leaves fewer inferences, or none.
-    limit_s: float = math.inf
     # If given, a chain of operations on tensors of this shape runs instead of the model.
     shape: tuple[int, ...] | None = None
 
@@ -220,8 +212,6 @@ class SubmodelTimes(Request[list[tuple[tuple[str, ...], float]]]):
     """
 
     candidate: Candidate  # without segments
-    inferences: int  # to average over
-    limit_s: float = math.inf  # wall time from now on; the answer is empty if it is too short
 
 
 @dataclasses.dataclass(frozen=True)

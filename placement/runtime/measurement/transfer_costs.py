@@ -6,8 +6,9 @@ alternates between the two. No placement is cut more finely, so these runs show 
 the launch of a submodel, the lost fusion with a neighbour and the conversion of a layout.
 
 If all tensors of the model are tiny, they do not tell what a byte costs. So chains on tensors of
-several sizes (`chains.build_chain`) run in the same way. They run first, because they take a tenth
-of a second, while a large model in parts may take longer to compile than the time limit allows.
+several sizes (`chains.build_chain`) run in the same way. A model of more than `_MAX_PARTS`
+operations does not run in parts, whose compilation would take many minutes: its transfers are those
+of the chains, and a cut costs no launch.
 
 A device whose memory is smaller than the weights never gets all parts at once. It gets consecutive
 ones whose weights need at most a quarter of its memory (`CONSTANTS_SHARE`), and the plain CPU gets
@@ -16,7 +17,6 @@ the others; further runs have the next ones.
 
 import itertools
 import math
-import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -29,11 +29,10 @@ from placement.runtime.execution.split import Segment
 from placement.runtime.execution.submodels import CONSTANTS_SHARE
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Timeline, TransferShapes
-from placement.runtime.measurement.worker.chains import CHAIN_OPS, predict_durations
+from placement.runtime.measurement.worker.chains import CHAIN_OPS
 from placement.types import OpGraph
 
-_INFERENCES = 20
-_FIRST_CHAIN_S = 10.0  # wall time of the first chain, however short the limit is
+_MAX_PARTS = 2000  # compiling a part takes about ten milliseconds
 
 _Names = Sequence[tuple[str, ...]]  # for each part, the names of its operations
 _Samples = list[tuple[float, float]]  # bytes and seconds of transfers
@@ -45,7 +44,6 @@ def measure(
     graph: OpGraph,
     groups: Sequence[Sequence[str]],
     supported: np.ndarray,
-    limit_s: float = math.inf,
 ) -> tuple[SubmodelCosts, tuple[TransferFit, ...]]:
     """Measures the model of `measurer` on its devices.
 
@@ -55,8 +53,6 @@ def measure(
       groups: for each of them, the names of its operations in the model.
       supported: bool [M, D], whether a device can run an operation. An operation that a device
         cannot run is given to another device.
-      limit_s: wall time. Whatever it leaves out is listed in `measurer.conditions`; the first chain
-        has at least 10 s.
 
     Returns:
       The costs of the parts that ran on some device, and the measured transfers.
@@ -64,12 +60,13 @@ def measure(
     Raises:
       ChildProcessError: the parts cannot be run.
     """
-    deadline_s = time.monotonic() + limit_s
     computing = [i for i, group in enumerate(groups) if measurer.computed_ops.intersection(group)]
+    if len(computing) > _MAX_PARTS:
+        computing = []
     names = tuple(tuple(groups[i]) for i in computing)
     supported = supported[computing]
     samples: _Pairs = {pair: [] for pair in itertools.combinations(range(len(measurer.devices)), 2)}
-    copy_s_per_byte = _measure_chains(measurer, samples, deadline_s)
+    copy_s_per_byte = _measure_chains(measurer, samples)
 
     # For each part, the parts that it reads and the bytes of each.
     position = {op: i for i, op in enumerate(computing)}
@@ -84,11 +81,9 @@ def measure(
             sources[position[sender]] = sources.get(position[sender], 0) + int(num_bytes)
 
     weight_bytes = graph.weight_bytes[computing]
-    compute_s, reads = _measure_parts(
-        measurer, names, supported, tuple(samples), source_bytes, weight_bytes, deadline_s
-    )
-    for pair, pair_reads in reads.items():
-        samples[pair] += pair_reads
+    compute_s = np.empty(supported.shape)
+    if names:
+        compute_s = _measure_parts(measurer, names, supported, samples, source_bytes, weight_bytes)
     fits = tuple(
         transfers.fit_line(pair, pair_samples, copy_s_per_byte)
         for pair, pair_samples in samples.items()
@@ -99,25 +94,16 @@ def measure(
     return SubmodelCosts(parts, compute_s[has_run], matrices), fits
 
 
-def _measure_chains(measurer: Measurer, samples: _Pairs, deadline_s: float) -> float:
+def _measure_chains(measurer: Measurer, samples: _Pairs) -> float:
     """Adds samples of chains on tensors of several sizes; returns the seconds per copied byte."""
     shapes, copy_s_per_byte = measurer.ask(TransferShapes())
     names = [(f"step_{i}",) for i in range(CHAIN_OPS)]
     supported = np.ones((CHAIN_OPS, len(measurer.devices)), bool)
-    predictions = predict_durations(shapes if samples else ())
-    for number, (shape, num_bytes, predicted_s) in enumerate(predictions):
-        begin_s = time.monotonic()
-        chain_deadline_s = deadline_s if number else max(deadline_s, begin_s + _FIRST_CHAIN_S)
-        if begin_s + predicted_s > chain_deadline_s:
-            # The worker then runs no inference, and notes what it left out.
-            chain_deadline_s = begin_s
+    weight_bytes = np.zeros(CHAIN_OPS)
+    for shape in shapes if samples else ():
+        num_bytes = 4 * math.prod(shape)
         source_bytes: list[dict[int, int]] = [{}, *({i: num_bytes} for i in range(CHAIN_OPS - 1))]
-        _, reads = _measure_parts(
-            *(measurer, names, supported, tuple(samples), source_bytes),
-            *(np.zeros(CHAIN_OPS), chain_deadline_s, shape),  # without weights
-        )
-        for pair, pair_reads in reads.items():
-            samples[pair] += pair_reads
+        _measure_parts(measurer, names, supported, samples, source_bytes, weight_bytes, shape)
     return copy_s_per_byte
 
 
@@ -125,21 +111,20 @@ def _measure_parts(
     measurer: Measurer,
     names: _Names,
     supported: np.ndarray,
-    pairs: Sequence[tuple[int, int]],
+    samples: _Pairs,
     source_bytes: list[dict[int, int]],
     weight_bytes: np.ndarray,
-    deadline_s: float,
     shape: tuple[int, ...] | None = None,
-) -> tuple[np.ndarray, _Pairs]:
+) -> np.ndarray:
     """Runs M parts on each device, then alternating between the two devices of each pair.
 
     `source_bytes` has for each part the parts that it reads and the bytes of each; `weight_bytes`
     [M] has the bytes of its weights. With a `shape`, a chain of operations on such tensors runs
     instead of the model.
 
-    Returns the seconds of each part on each device, float64 [M, D], nan if it did not run
-    there; and the reads from the other device of each pair. The seconds count from the end of the
-    part before, so that they include the launch of a submodel.
+    Returns the seconds of each part on each device, float64 [M, D], nan if it did not run there.
+    They count from the end of the part before, so that they include the launch of a submodel. Adds
+    the reads from the other device of each pair to `samples`.
     """
     limits_bytes = [_find_limit(device, weight_bytes) for device in measurer.devices]
     devices, rest = measurer.devices, supported.argmax(axis=1)
@@ -151,22 +136,17 @@ def _measure_parts(
         rest = np.full(len(names), [device.name for device in devices].index(reference.name))
 
     def run(placement: np.ndarray) -> np.ndarray:
-        """Returns float64 [inferences, M, 2], without inferences if the time is over."""
-        if not len(names):
-            return np.empty((0, 0, 2))
+        """Returns float64 [inferences, M, 2]."""
         segments = tuple(
             Segment(devices[device].name, ops) for device, ops in zip(placement, names, strict=True)
         )
-        remaining_s = max(0.0, deadline_s - time.monotonic())
-        return measurer.ask(Timeline(devices, segments, _INFERENCES, remaining_s, shape))
+        return measurer.ask(Timeline(devices, segments, shape))
 
     compute_s = np.full(supported.shape, np.nan)
     for device, limit_bytes in enumerate(limits_bytes):
         for is_placed in _divide(supported[:, device], weight_bytes, limit_bytes):
             placement = np.where(is_placed, device, rest)
             timeline_s = run(placement)
-            if not len(timeline_s):
-                continue
             # A part can begin when its device has ended the part before. Where the part before ran
             # on another device, the part's own begin counts.
             free_s = timeline_s[:, :, 0].copy()
@@ -175,8 +155,7 @@ def _measure_parts(
             durations_s = np.median(timeline_s[:, :, 1] - free_s, axis=0)
             compute_s[is_placed, device] = durations_s[is_placed]
     parts = np.arange(len(names))
-    reads: _Pairs = {pair: [] for pair in pairs}
-    for pair in pairs:
+    for pair, pair_samples in samples.items():
         alternating = np.array(pair)[parts % 2]
         is_placed = supported[parts, alternating]
         for device in pair:
@@ -185,10 +164,8 @@ def _measure_parts(
                 np.cumsum(weight_bytes * is_on_device) <= limits_bytes[device]
             )
         placement = np.where(is_placed, alternating, rest)
-        timeline_s = run(placement)
-        if len(timeline_s):
-            reads[pair] = _find_reads(timeline_s, placement, compute_s, source_bytes)
-    return compute_s, reads
+        pair_samples += _find_reads(run(placement), placement, compute_s, source_bytes)
+    return compute_s
 
 
 def _find_limit(device: Device, weight_bytes: np.ndarray) -> float:

@@ -73,12 +73,9 @@ def test_every_objective_is_advised(tmp_path):
 def test_present_devices_are_measured(tmp_path: Path):
     file = tmp_path / "diamond.xml"
     ov.save_model(small.diamond(), file, compress_to_fp16=False)
-    # The limit cuts the profile short, of which this test needs nothing.
     flags = ("--task=advise", f"--config.graph={file}", "--config.devices=host")
     code, out, err = run(tmp_path / "run", *flags, "--config.measure_s=0.1")
     assert code == 0, err
-    assert "profiling stopped at its limit of 0.1 s" in out
-    assert "for better costs set a larger measure_s" in out
     rows = json.loads((tmp_path / "run" / "advice.json").read_text())["rows"]
     assert [(row["backend"], row["objective"]) for row in rows] == [
         ("hetero", "serial"),

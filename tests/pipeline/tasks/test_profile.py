@@ -1,4 +1,4 @@
-"""Profiling: its time limit, its messages, and models with few operations."""
+"""Profiling: its messages, and models with few operations."""
 
 import json
 from pathlib import Path
@@ -45,27 +45,16 @@ def profiled(workdir: Path) -> dict:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_profiling_stops_and_repeats(backend: str, tmp_path: Path) -> None:
+def test_profiles_are_complete_and_kept(backend: str, tmp_path: Path) -> None:
     flags = (saved(small.tiny(length=2), tmp_path), *QUICK, *BACKENDS[backend])
     code, out, err = run(tmp_path, *flags, "--config.time_limit_s=0.01")
     assert code == 0, err
-    assert "profiling stopped at its limit of 0.01 s" in out
-    assert "operations timed 1 times, not 5" in out
     check_summary(tmp_path)
-    assert profiled(tmp_path)["conditions"]["left_out"]
-    assert "profiling" in json.loads((tmp_path / "environment.json").read_text())
-
-    code, out, err = run(
-        tmp_path, *flags, *PROFILE, "--config.time_limit_s=600", "--config.measure_s=30"
-    )
-    assert code == 0, err
-    assert "profiling stopped" not in out
     assert "transfer CPU_" in out
     assert "half within" in out
     conditions = json.loads((tmp_path / "environment.json").read_text())["profiling"]
     assert conditions == profiled(tmp_path)["conditions"]
-    assert 0 < conditions["seconds"] < conditions["limit_s"] > conditions["wall_s"]
-    assert not conditions["left_out"]
+    assert min(conditions["seconds"], conditions["wall_s"]) > 0
     # Handing over a tensor of a MiB is timed too. At the 0.6 MB/s that tiny tensors alone
     # suggest, it would take 2 s.
     (transfer,) = profiled(tmp_path)["transfers"]
@@ -73,6 +62,10 @@ def test_profiling_stops_and_repeats(backend: str, tmp_path: Path) -> None:
     assert min(transfer["bytes"]) < 100
     assert max(transfer["bytes"]) == 2**20
     assert transfer["median_error"] <= transfer["p90_error"]
+
+    code, out, err = run(tmp_path, *flags, "--config.time_limit_s=1", "--verbosity=1")
+    assert code == 0, err
+    assert "profiled before" in out
 
 
 @pytest.mark.parametrize("task", ["place", "profile"])

@@ -121,20 +121,16 @@ def test_keys_depend_on_segments(measurer, model):
 
 
 def test_timelines_time_parts(measurer):
-    spans = measurer.ask(Timeline(measurer.devices, CUT, inferences=9))
-    assert spans.shape == (9, 3, 2)
+    spans = measurer.ask(Timeline(measurer.devices, CUT))
+    assert spans.shape[1:] == (3, 2)
     assert spans.dtype == np.float64
     begin_s, end_s = spans[..., 0], spans[..., 1]
-    np.testing.assert_array_equal(spans.min(axis=(1, 2)), np.zeros(9))
+    assert not spans.min(axis=(1, 2)).any()
     assert (begin_s < end_s).all()
     assert (begin_s[:, 2] >= end_s[:, :2].max(axis=1)).all()  # the sum is the last of the cut
     assert (begin_s[:, :2].min(axis=1) == 0).all()
     assert end_s.max() < 10
-    in_turn = measurer.ask(
-        Timeline(measurer.devices, tuple([Segment(B, ops) for _, ops in CUT]), inferences=2)
-    )
+    in_turn = measurer.ask(Timeline(measurer.devices, tuple([Segment(B, ops) for _, ops in CUT])))
     assert (in_turn[:, 1:, 0] >= in_turn[:, :-1, 1]).all()  # of one device, in the cut's order
-    others = measurer.ask(
-        Timeline(measurer.devices, tuple([Segment(B, ("x",)), *CUT]), inferences=1)
-    )
-    assert others.shape == (1, 3, 2)  # an input is no part
+    others = measurer.ask(Timeline(measurer.devices, tuple([Segment(B, ("x",)), *CUT])))
+    assert others.shape[1:] == (3, 2)  # an input is no part

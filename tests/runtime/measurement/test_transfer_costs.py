@@ -19,13 +19,12 @@ class ChainMeasurer:
             Device(f"CPU_{i}", f"CPU_{i} [simulated]", "f32", 1, None, {}, True) for i in range(2)
         )
         self.computed_ops = frozenset(f"op{i}" for i in range(6))
-        self.shapes, self.num_timelines, self.limits_s = [], 0, []
+        self.shapes, self.num_timelines = [], 0
 
     def ask(self, request):
         if isinstance(request, TransferShapes):
             return self.shapes, 1e-10
         self.num_timelines += 1
-        self.limits_s.append(request.limit_s)
         clock_s, times, before = 0.0, [], None
         for number, part in enumerate(request.segments):
             changes = before is not None and part.device != before
@@ -33,13 +32,13 @@ class ChainMeasurer:
             clock_s = begin_s + 1e-3 + WAIT_S * (changes and number % 2)
             times.append((begin_s, clock_s))
             before = part.device
-        return np.array([times] * request.inferences)
+        return np.array([times])
 
 
-def measure(measurer, **options):
+def measure(measurer):
     graph = helpers.chain(6)
     groups = [(name,) for name in graph.op_names]
-    return transfer_costs.measure(measurer, graph, groups, np.ones((6, 2), bool), **options)
+    return transfer_costs.measure(measurer, graph, groups, np.ones((6, 2), bool))
 
 
 def test_transfers_are_fitted_to_reads():
@@ -50,10 +49,11 @@ def test_transfers_are_fitted_to_reads():
     assert np.sort(fit.seconds)[-1] == pytest.approx(LATENCY_S + WAIT_S)
 
 
-def test_short_limits_keep_one_chain():
+def test_large_models_run_chains_alone(monkeypatch):
+    monkeypatch.setattr(transfer_costs, "_MAX_PARTS", 5)
     measurer = ChainMeasurer()
     measurer.shapes = [(1, 1024), (1, 4096)]
-    measure(measurer, limit_s=0.0)
-    first, others = measurer.limits_s[:3], measurer.limits_s[3:]
-    assert 0 < min(first) <= max(first) <= 10
-    assert max(others) == 0
+    costs, (fit,) = measure(measurer)
+    assert costs.groups == ()
+    assert measurer.num_timelines == 2 * 3
+    assert set(fit.num_bytes) == {4 * 1024, 4 * 4096}

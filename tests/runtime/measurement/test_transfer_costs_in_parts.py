@@ -22,7 +22,6 @@ HOST = tuple(
 
 
 def test_small_devices_run_parts(monkeypatch):
-    monkeypatch.setattr(transfer_costs, "_INFERENCES", 3)
     monkeypatch.setattr(transfer_costs, "_measure_chains", lambda *_: 1e-10)  # without weights
     model = small.residual(length=_LENGTH)
     graph = extract.op_graph(model, name="residual", constants=False).graph

@@ -42,9 +42,9 @@ def main(directory: Path) -> None:
             return
         send(("ready", "jax" in sys.modules))
         while True:
-            request, request_time_s = channel.receive()
+            request = channel.receive()
             try:
-                session.answer(request, request_time_s)
+                session.answer(request)
             except (RuntimeError, UserError) as error:
                 send(("error", summarise_error(error)))
     except (EOFError, BrokenPipeError, ConnectionResetError):

@@ -1,13 +1,8 @@
-"""The cost of a tensor transfer under HETERO, measured on chains of small operations.
-
-A time limit shortens the measurement: a chain does not start if it would end too late, judged by
-the duration of the chain before. The cost model needs at least one small chain for each pair of
-devices; these always run.
-"""
+"""The cost of a tensor transfer under HETERO, measured on chains of small operations."""
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,13 +17,11 @@ from placement.runtime.models.operations import constant_names
 CHAIN_OPS = 9
 
 _CONVOLUTIONS = ("Convolution", "GroupConvolution", "ConvolutionBackpropData")
-_MAX_MODEL_SHAPES = 6
+_MAX_MODEL_SHAPES = 3
 # Bytes of further tensors that are transferred, because the model's may all be tiny. The cost of a
-# byte shows from 64 KiB on. The first two sizes are the most informative ones.
-_SIZES_BYTES = (2**12, 2**20, 2**16)
-_MIN_ROUNDS, _MAX_ROUNDS = 3, 12
+# byte shows from 64 KiB on.
+_SIZES_BYTES = (2**12, 2**16, 2**20)
 _CHANNELS = 16
-_LAUNCH_BOUND_BYTES = 2**20  # below this size a chain's time is mostly that of its launches
 _COPY_BYTES, _NUM_COPIES = 2**24, 5
 
 
@@ -37,14 +30,12 @@ class RawTransfers(NamedTuple):
 
     samples: dict[tuple[int, int], list[tuple[int, float]]]  # bytes and seconds
     copy_s_per_byte: float  # of copies within this machine's memory
-    left_out: int  # number of sizes that the time limit left out
 
 
 def measure_transfers(
     core: ov.Core,
     model: ov.Model,
     devices: Sequence[Device],
-    deadline_s: float,
     keep_alive: Callable[[], None],
 ) -> RawTransfers:
     """Measures the cost of a tensor transfer between two devices, for several sizes.
@@ -62,37 +53,16 @@ def measure_transfers(
       core: knows the devices.
       model: provides the shapes.
       devices: the devices to transfer between.
-      deadline_s: on the monotonic clock. Nothing starts that would end later, except a few
-        inferences of one small chain for each pair of devices.
       keep_alive: called before every step that may take long.
     """
     pairs = [(i, j) for j in range(len(devices)) for i in range(j)]
     samples: dict[tuple[int, int], list[tuple[int, float]]] = {pair: [] for pair in pairs}
-    shapes = chain_shapes(model) if pairs else []
-    for number, (shape, num_bytes, predicted_s) in enumerate(predict_durations(shapes)):
-        if number and time.monotonic() + predicted_s > deadline_s:
-            return RawTransfers(samples, copy_s_per_byte(), len(shapes) - number)
+    for shape in chain_shapes(model) if pairs else []:
+        chain = build_chain(shape)
         for (i, j), pair_samples in samples.items():
-            transfer_s = _measure_transfer(
-                core, build_chain(shape), (devices[i], devices[j]), deadline_s, keep_alive
-            )
-            pair_samples.append((num_bytes, transfer_s))
-    return RawTransfers(samples, copy_s_per_byte(), 0)
-
-
-def predict_durations(
-    shapes: Iterable[tuple[int, ...]],
-) -> Iterator[tuple[tuple[int, ...], int, float]]:
-    """Yields shapes of chains, the bytes of their tensors, and predicted seconds.
-
-    The prediction is judged by the time that the caller takes for the shape before; at first 0.
-    """
-    last_duration_s, last_bytes = 0.0, 1
-    for shape in shapes:
-        begin_s, num_bytes = time.monotonic(), 4 * math.prod(shape)
-        ratio = max(1.0, num_bytes / max(last_bytes, _LAUNCH_BOUND_BYTES))
-        yield shape, num_bytes, last_duration_s * ratio
-        last_duration_s, last_bytes = time.monotonic() - begin_s, num_bytes
+            transfer_s = _measure_transfer(core, chain, (devices[i], devices[j]), keep_alive)
+            pair_samples.append((4 * math.prod(shape), transfer_s))
+    return RawTransfers(samples, copy_s_per_byte())
 
 
 def copy_s_per_byte() -> float:
@@ -110,8 +80,8 @@ def copy_s_per_byte() -> float:
 def chain_shapes(model: ov.Model) -> list[tuple[int, ...]]:
     """Returns shapes of chains: images [1, C, H, W] if the model convolves, else [rows, 16].
 
-    Those of `_SIZES_BYTES` come first, such as [1, 16, 8, 8] for 2**12, then some of the model's
-    own from the smallest to the largest.
+    They have the sizes of `_SIZES_BYTES`, such as [1, 16, 8, 8] for 2**12, and the smallest, the
+    middle and the largest size of the model's tensors.
     """
     constant, model_shapes, convolves = constant_names(model), set(), False
     for op in model.get_ordered_ops():
@@ -163,7 +133,6 @@ def _measure_transfer(
     core: ov.Core,
     chain: ov.Model,
     pair: tuple[Device, Device],
-    deadline_s: float,
     keep_alive: Callable[[], None],
 ) -> float:
     """Returns the seconds of one transfer of a chain's tensor between two devices (median)."""
@@ -177,15 +146,14 @@ def _measure_transfer(
         requests.append(inference.create_request(compiled, [array]))
     # The alternating chain runs 5 of 9 operations on the first device and has 8 transfers.
     first_share = (CHAIN_OPS + 1) // 2 / CHAIN_OPS
+
+    def infer_all() -> list[float]:
+        keep_alive()
+        return [inference.infer_s(request) for request in requests]
+
     transfers_s: list[float] = []
-    for number in range(_MAX_ROUNDS + 1):  # round 0 warms up
-        if number > _MIN_ROUNDS and time.monotonic() > deadline_s:
-            break
-        chains_s = []
-        for request in requests:
-            keep_alive()
-            chains_s.append(inference.infer_s(request))
-        if number:
-            expected_s = first_share * chains_s[0] + (1 - first_share) * chains_s[1]
-            transfers_s.append((chains_s[2] - expected_s) / (CHAIN_OPS - 1))
+    for _ in range(inference.num_repetitions(max(infer_all()))):  # the first round warms up
+        chains_s = infer_all()
+        expected_s = first_share * chains_s[0] + (1 - first_share) * chains_s[1]
+        transfers_s.append((chains_s[2] - expected_s) / (CHAIN_OPS - 1))
     return float(np.median(transfers_s))

@@ -16,6 +16,7 @@ from placement.runtime.models import outputs
 AnyRequest: TypeAlias = ov.InferRequest | Executor | Stream
 
 WARM_UP_INFERENCES = 2  # left out of timelines and counters
+_MAX_REPETITIONS = 20
 
 
 def create_request(
@@ -41,6 +42,11 @@ def infer_s(infer_request: AnyRequest) -> float:
     begin_s = time.perf_counter()
     infer_request.infer()
     return time.perf_counter() - begin_s
+
+
+def num_repetitions(inference_s: float) -> int:
+    """Returns how often to repeat an inference: 20 times, or fewer times that take a second."""
+    return max(1, min(_MAX_REPETITIONS, int(1.0 / inference_s)))
 
 
 def infer_outputs(infer_request: AnyRequest) -> list[np.ndarray]:

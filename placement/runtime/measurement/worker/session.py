@@ -1,20 +1,15 @@
 """Answers requests about one model as long as the worker lasts."""
 
 import collections
-import contextlib
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from placement.runtime.devices import register_devices
 from placement.runtime.execution.hetero import compile_placement
-from placement.runtime.measurement import conditions
-from placement.runtime.measurement.conditions import Conditions
 from placement.runtime.measurement.request import (
-    MIN_SAMPLES,
     HeteroChoice,
     OutputErrors,
     PlacementError,
@@ -25,22 +20,15 @@ from placement.runtime.measurement.request import (
     Timeline,
     Transfers,
     TransferShapes,
-    median_interval,
 )
 from placement.runtime.measurement.worker import chains, inference, profile
 from placement.runtime.measurement.worker.channel import Heartbeat
 from placement.runtime.measurement.worker.inference import WARM_UP_INFERENCES
-from placement.runtime.measurement.worker.loaded import CompileDeadlineError, LoadedModel
+from placement.runtime.measurement.worker.loaded import LoadedModel
 from placement.runtime.measurement.worker.trials import Rounds, Trials
 from placement.runtime.models import support
 from placement.runtime.models.outputs import OutputCheck
-
-
-class _Result(NamedTuple):
-    """The content of a 'done' message."""
-
-    content: Any  # `Request.parse` converts it to the answer
-    conditions: Conditions = Conditions()  # widths of intervals, and what the limit left out
+from placement.runtime.models.support import UnsupportedOp
 
 
 class Session:
@@ -58,9 +46,8 @@ class Session:
         self._heartbeat.set(-1, "open")
         self._loaded = LoadedModel(directory, self._heartbeat)
         self._trials = Trials(self._loaded, self._heartbeat, send)
-        self._request_time_s = 0.0  # on the monotonic clock; `limit_s` counts from here
-        self._answers: dict[type, Callable[[Any], _Result]] = {
-            Rounds: lambda rounds: _Result(self._trials.run(rounds)),
+        self._answers: dict[type, Callable[[Any], Any]] = {
+            Rounds: self._trials.run,
             Profile: self._profile,
             Reasons: self._reasons,
             OutputErrors: self._output_errors,
@@ -72,48 +59,36 @@ class Session:
             HeteroChoice: self._own_choice,
         }
 
-    def answer(self, request: Request[Any] | Rounds, request_time_s: float) -> None:
-        """Sends the answer to a request: ('done', content, conditions).
+    def answer(self, request: Request[Any] | Rounds) -> None:
+        """Sends ('done', content); `Request.parse` converts the content to the answer.
 
         Args:
           request: one of the types above.
-          request_time_s: when it was sent, on the monotonic clock.
 
         Raises:
           RuntimeError: OpenVINO's own.
           UserError: a placement does not fit the model.
           MemoryError: too little memory is left to continue.
         """
-        self._request_time_s = request_time_s
         register_devices(self._loaded.core, getattr(request, "devices", ()))
-        self._send(("done", *self._answers[type(request)](request)))
+        self._send(("done", self._answers[type(request)](request)))
 
-    def _profile(self, request: Profile) -> _Result:
-        """Profiles the devices; the content is a list of `profile.RawProfile`s."""
-        profiles, latencies_s = profile.profile_devices(
+    def _profile(self, request: Profile) -> list[profile.RawProfile]:
+        return profile.profile_devices(
             self._loaded.core,
             self._loaded.model,
             self._loaded.inputs,
             request.devices,
-            request.seconds,
-            self._request_time_s + request.limit_s,
             self._heartbeat.keep_alive,
         )
-        intervals = [median_interval(s) for s in latencies_s if len(s) >= MIN_SAMPLES]
-        width = conditions.median_width([(i.low, i.high) for i in intervals])
-        rounds = min(map(len, latencies_s))
-        cut = f"operations timed {max(1, rounds)} times, not {profile.MIN_ROUNDS}"
-        left_out = (cut,) if rounds < profile.MIN_ROUNDS else ()
-        return _Result(profiles, Conditions(interval_width=width, left_out=left_out))
 
-    def _reasons(self, request: Reasons) -> _Result:
+    def _reasons(self, request: Reasons) -> list[UnsupportedOp]:
         self._heartbeat.keep_alive()
         loaded = self._loaded
         register_devices(loaded.core, [request.device])
-        explained = support.explain(loaded.core, loaded.model, request.device.name, request.names)
-        return _Result(explained)
+        return support.explain(loaded.core, loaded.model, request.device.name, request.names)
 
-    def _output_errors(self, request: OutputErrors) -> _Result:
+    def _output_errors(self, request: OutputErrors) -> list[OutputCheck]:
         loaded, errors = self._loaded, list[OutputCheck]()
         for device in request.devices:
             checks = []
@@ -124,66 +99,43 @@ class Session:
                 checks.append(loaded.compare(infer_request, [device]))
                 del compiled, infer_request  # the device may hold only one part at a time
             errors.append(max(checks, key=lambda check: (not check.is_correct, check.error)))
-        return _Result(errors)
+        return errors
 
-    def _placement_error(self, request: PlacementError) -> _Result:
+    def _placement_error(self, request: PlacementError) -> OutputCheck:
         candidate = request.candidate
         self._heartbeat.keep_alive()
         register_devices(self._loaded.core, candidate.devices)
         compiled = self._loaded.compiled(candidate.affinity, candidate.devices)
         infer_request = inference.create_request(compiled, self._loaded.inputs)
-        return _Result(self._loaded.compare(infer_request, candidate.used_devices()))
+        return self._loaded.compare(infer_request, candidate.used_devices())
 
-    def _transfers(self, request: Transfers) -> _Result:
-        """Measures transfers under HETERO; the content is a `chains.RawTransfers`."""
-        raw_transfers = chains.measure_transfers(
-            self._loaded.core,
-            self._loaded.model,
-            request.devices,
-            self._request_time_s + request.limit_s,
-            self._heartbeat.keep_alive,
+    def _transfers(self, request: Transfers) -> chains.RawTransfers:
+        """Measures transfers under HETERO."""
+        return chains.measure_transfers(
+            self._loaded.core, self._loaded.model, request.devices, self._heartbeat.keep_alive
         )
-        cut = f"the {raw_transfers.left_out} largest of the tensors handed over"
-        left_out = (cut,) if raw_transfers.left_out else ()
-        return _Result(raw_transfers, Conditions(left_out=left_out))
 
-    def _transfer_shapes(self, _: TransferShapes) -> _Result:
+    def _transfer_shapes(self, _: TransferShapes) -> tuple[list[tuple[int, ...]], float]:
         self._heartbeat.keep_alive()
-        return _Result((chains.chain_shapes(self._loaded.model), chains.copy_s_per_byte()))
+        return chains.chain_shapes(self._loaded.model), chains.copy_s_per_byte()
 
-    def _timeline(self, request: Timeline) -> _Result:
-        """Runs segments; the content is float64 [inferences, P, 2], see `Timeline`."""
-        deadline_s = self._request_time_s + request.limit_s
-        timelines_s: list[np.ndarray] = []
-        with contextlib.suppress(CompileDeadlineError):
-            executor = self._loaded.executor(
-                request.segments, request.devices, shape=request.shape, deadline_s=deadline_s
-            )
-            duration_s = 0.0
-            while (
-                len(timelines_s) < request.inferences + WARM_UP_INFERENCES
-                and time.monotonic() + duration_s < deadline_s
-            ):
-                self._heartbeat.keep_alive()
-                begin_s = time.monotonic()
-                executor.infer()
-                duration_s = time.monotonic() - begin_s
-                timeline_s = np.full((len(executor.split.parts), 2), np.nan)
-                for span in executor.spans:
-                    timeline_s[span.part] = span.begin_s, span.end_s
-                timelines_s.append(timeline_s - timeline_s.min())
-        # Without time for more, the last inference of the warm-up counts.
-        warm = timelines_s[WARM_UP_INFERENCES:] or timelines_s[-1:]
-        ran = "the model in parts" if request.shape is None else "some of the tensors handed over"
-        cut = f"fewer than {request.inferences} inferences of {ran}"
-        left_out = (cut,) if len(warm) < request.inferences else ()
-        content = np.array(warm) if warm else np.empty((0, 0, 2))
-        return _Result(content, Conditions(left_out=left_out))
+    def _timeline(self, request: Timeline) -> np.ndarray:
+        """Runs segments; returns float64 [inferences, P, 2], see `Timeline`."""
+        executor = self._loaded.executor(request.segments, request.devices, shape=request.shape)
 
-    def _submodel_times(self, request: SubmodelTimes) -> _Result:
+        def infer() -> np.ndarray:
+            self._heartbeat.keep_alive()
+            executor.infer()
+            timeline_s = np.full((len(executor.split.parts), 2), np.nan)
+            for span in executor.spans:
+                timeline_s[span.part] = span.begin_s, span.end_s
+            return timeline_s - timeline_s.min()
+
+        warm_up_s = [infer().max() for _ in range(WARM_UP_INFERENCES)]
+        return np.array([infer() for _ in range(inference.num_repetitions(warm_up_s[-1]))])
+
+    def _submodel_times(self, request: SubmodelTimes) -> list[tuple[tuple[str, ...], float]]:
         loaded, candidate = self._loaded, request.candidate
-        if time.monotonic() + loaded.compile_s > self._request_time_s + request.limit_s:
-            return _Result([])
         register_devices(loaded.core, candidate.devices)
         self._heartbeat.keep_alive()
         compiled = compile_placement(
@@ -194,11 +146,12 @@ class Session:
         )
         infer_request = inference.create_request(compiled, loaded.inputs)
 
-        def infer_and_count(count: int) -> dict[int, dict[str, float]]:
-            """Runs inferences; returns each submodel's nodes with their mean seconds so far."""
-            for _ in range(count):
-                self._heartbeat.keep_alive()
-                infer_request.infer()
+        def infer() -> float:
+            self._heartbeat.keep_alive()
+            return inference.infer_s(infer_request)
+
+        def read_nodes() -> dict[int, dict[str, float]]:
+            """Returns each submodel's nodes with their mean seconds so far."""
             nodes: dict[int, dict[str, float]] = collections.defaultdict(dict)
             for info in infer_request.get_profiling_info():
                 # HETERO puts the submodel first, as in 'subgraph2: conv_1', but not before the
@@ -210,21 +163,23 @@ class Session:
                 nodes[submodel][name] = info.real_time.total_seconds()
             return nodes
 
-        warm_up_nodes, nodes = map(infer_and_count, (WARM_UP_INFERENCES, request.inferences))
+        warm_up_s = [infer() for _ in range(WARM_UP_INFERENCES)]
+        warm_up_nodes, count = read_nodes(), inference.num_repetitions(warm_up_s[-1])
+        for _ in range(count):
+            infer()
+        nodes = read_nodes()
         means_s = {
             submodel: inference.mean_after_warm_up(
-                sum(nodes[submodel].values()),
-                sum(warm_up_nodes[submodel].values()),
-                request.inferences,
+                sum(nodes[submodel].values()), sum(warm_up_nodes[submodel].values()), count
             )
             for submodel in nodes
         }
-        return _Result([(tuple(nodes[submodel]), means_s[submodel]) for submodel in sorted(nodes)])
+        return [(tuple(nodes[submodel]), means_s[submodel]) for submodel in sorted(nodes)]
 
-    def _own_choice(self, request: HeteroChoice) -> _Result:
+    def _own_choice(self, request: HeteroChoice) -> dict[str, str]:
         names = ",".join(device.name for device in request.devices)
         policy = (
             {"MODEL_DISTRIBUTION_POLICY": "PIPELINE_PARALLEL"} if request.split_by_memory else {}
         )
         placement = self._loaded.core.query_model(self._loaded.model, f"HETERO:{names}", policy)
-        return _Result(dict(placement))
+        return dict(placement)

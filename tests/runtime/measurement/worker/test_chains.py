@@ -11,4 +11,4 @@ def test_chains_have_shapes_of_models():
     shapes = chains.chain_shapes(small.diamond())
     assert all(len(shape) == 2 and shape[1] == 16 for shape in shapes)
     for found in (images, shapes):
-        assert [4 * math.prod(shape) for shape in found[:3]] == [2**12, 2**20, 2**16]
+        assert [4 * math.prod(shape) for shape in found[:3]] == [2**12, 2**16, 2**20]

@@ -1,5 +1,4 @@
 import dataclasses
-import math
 import types
 
 import numpy as np
@@ -34,7 +33,7 @@ def measurer(model):
 
 @pytest.mark.alone
 def test_kernels_have_fused_operations(measurer):
-    profiles = measurer.ask(Profile(measurer.devices, seconds=0.3))
+    profiles = measurer.ask(Profile(measurer.devices))
     assert [found.device for found in profiles] == [device.label for device in HOST]
     for found in profiles:
         kernel_of = {name: names for names, _ in found.kernels for name in names}
@@ -66,23 +65,20 @@ def test_parts_profile_small_devices(model):
         assert on_device == part.ops
     array = np.ones((1, 32, 28, 28), np.float32)
     ask = core, model, [array]
-    (found,), (samples_s,) = profile.profile_devices(*ask, [limited], 0.0, math.inf, lambda: None)
-    (expected,), _ = profile.profile_devices(*ask, [whole], 0.0, math.inf, lambda: None)
+    (found,) = profile.profile_devices(*ask, [limited], lambda: None)
+    (expected,) = profile.profile_devices(*ask, [whole], lambda: None)
     listed = [name for members, _ in found.kernels for name in members]
     assert len(listed) == len(set(listed))
     assert set(listed) >= {name for members, _ in expected.kernels for name in members} & computed
     assert not found.unsupported
     assert found.latency_s == pytest.approx(sum(seconds for _, seconds in found.kernels))
-    assert len(samples_s) == profile.MIN_ROUNDS
 
 
 def test_unsupported_operations_are_left_out(model, monkeypatch):
     core = devices.open_core(HOST)
     monkeypatch.setattr(profile, "unsupported", lambda *_: frozenset({"conv_1", "relu_1"}))
     array = np.ones((1, 32, 28, 28), np.float32)
-    (found,), _ = profile.profile_devices(
-        core, model, [array], HOST[:1], 0.0, math.inf, lambda: None
-    )
+    (found,) = profile.profile_devices(core, model, [array], HOST[:1], lambda: None)
     named = {name for names, _ in found.kernels for name in names}
     assert {"conv_0", "conv_2", "conv_3"} <= named
     assert not named & {"conv_1", "relu_1"}
@@ -106,8 +102,8 @@ def test_times_of_submodels_sum_up():
     with local.LocalMeasurer(model, HOST) as measurer:
         split = Candidate(small.everywhere(model, A, conv_2=B, relu_2=B), HOST)
         (measured,) = measurer.ask(Measure([split], min_rounds=20, time_limit_s=0.0))
-        found = measurer.ask(SubmodelTimes(split, inferences=20))
-        alone = measurer.ask(SubmodelTimes(Candidate(None, HOST[:1]), inferences=20))
+        found = measurer.ask(SubmodelTimes(split))
+        alone = measurer.ask(SubmodelTimes(Candidate(None, HOST[:1])))
     convolutions = {f"conv_{i}" for i in range(6)}
     assert [convolutions.intersection(names) for names, _ in found] == [
         *({"conv_0", "conv_1"}, {"conv_2"}, {"conv_3", "conv_4", "conv_5"}),
