@@ -41,7 +41,7 @@ def read(path: Path) -> dict[str, Any]:
       UserError: the file does not exist.
       files.CorruptFileError: it is another file, or its parts have different numbers of devices.
     """
-    return files.read_json(path, _SCHEMA, _validate, remedy=f"give the {FILE} of a run")
+    return files.read_json(path, _SCHEMA, _validate, remedy=f"pass the {FILE} of a run")
 
 
 def _validate(saved: dict[str, Any]) -> dict[str, Any]:

@@ -133,4 +133,4 @@ def test_timelines_time_parts(measurer):
     in_turn = measurer.ask(Timeline(measurer.devices, tuple([Segment(B, ops) for _, ops in CUT])))
     assert (in_turn[:, 1:, 0] >= in_turn[:, :-1, 1]).all()  # of one device, in the cut's order
     others = measurer.ask(Timeline(measurer.devices, tuple([Segment(B, ("x",)), *CUT])))
-    assert others.shape[1:] == (3, 2)  # an input is no part
+    assert others.shape[1:] == (3, 2)  # an input is not a part

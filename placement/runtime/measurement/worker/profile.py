@@ -12,6 +12,7 @@ from placement.runtime.execution.submodels import CONSTANTS_SHARE
 from placement.runtime.measurement.worker import inference, kernels
 from placement.runtime.measurement.worker.inference import WARM_UP_INFERENCES
 from placement.runtime.measurement.worker.kernels import Kernels
+from placement.runtime.measurement.worker.loaded import LoadedModel
 from placement.runtime.models import colocation, operations, support
 
 
@@ -33,11 +34,7 @@ class Part(NamedTuple):
 
 
 def profile_devices(
-    core: ov.Core,
-    model: ov.Model,
-    inputs: Sequence[np.ndarray],
-    devices: Sequence[Device],
-    keep_alive: Callable[[], None],
+    loaded: LoadedModel, devices: Sequence[Device], keep_alive: Callable[[], None]
 ) -> list[RawProfile]:
     """Profiles a model on each device, with the inferences of all devices interleaved.
 
@@ -46,23 +43,17 @@ def profile_devices(
     kernels; its latency is then the sum of its kernels. A device that cannot hold the model is
     profiled after the others, part by part (`divide`), so that it holds one part at a time.
 
-    Args:
-      core: knows the devices.
-      model, inputs: the model, and one array for each of its inputs.
-      devices: the devices to profile.
-      keep_alive: called before every step that may take long.
+    `keep_alive` is called before every step that may take long.
     """
-    parts = {device.name: divide(core, model, device) for device in devices}
+    parts = {device.name: divide(loaded.core, loaded.model, device) for device in devices}
     whole = {name: parts[name][0] for name in parts if len(parts[name]) == 1}
-    profiles = dict(
-        zip(whole, _profile(core, model, inputs, [*whole.values()], keep_alive), strict=True)
-    )
+    profiles = dict(zip(whole, _profile(loaded, [*whole.values()], keep_alive), strict=True))
     for device in devices:
         if device.name in whole:
             continue
         all_kernels: list[tuple[tuple[str, ...], float]] = []
         for part in parts[device.name]:
-            (profile,) = _profile(core, model, inputs, [part], keep_alive)
+            (profile,) = _profile(loaded, [part], keep_alive)
             # HETERO's submodels also have inputs and outputs with names of the model.
             named = [
                 (tuple(name for name in names if name in part.ops), seconds)
@@ -70,43 +61,43 @@ def profile_devices(
             ]
             all_kernels += [(names, seconds) for names, seconds in named if names]
         latency_s = sum(seconds for _, seconds in all_kernels)
-        missing = unsupported(core, model, device)
+        missing = unsupported(loaded.core, loaded.model, device)
         profiles[device.name] = RawProfile(latency_s, tuple(all_kernels), missing)
     return [profiles[device.name] for device in devices]
 
 
 def _profile(
-    core: ov.Core,
-    model: ov.Model,
-    inputs: Sequence[np.ndarray],
-    parts: Sequence[Part],
-    keep_alive: Callable[[], None],
+    loaded: LoadedModel, parts: Sequence[Part], keep_alive: Callable[[], None]
 ) -> list[RawProfile]:
     """Profiles parts, which are all compiled at once; see `profile_devices`."""
-
-    def compile_part(part: Part, devices: list[Device]) -> ov.InferRequest:
+    model = loaded.model
+    counted, plain = [], []  # compiled models with counters, and requests without
+    for part in parts:
         keep_alive()
-        compiled = compile_placement(core, model, part.affinity, devices)
-        return inference.create_request(compiled, inputs)
-
-    is_stateful = colocation.is_stateful(model)
+        devices = inference.with_counters(part.devices)
+        counted.append(compile_placement(loaded.core, model, part.affinity, devices))
+        keep_alive()
+        plain.append(
+            None
+            if part.elsewhere
+            else inference.create_request(loaded.compiled(None, part.devices), loaded.inputs)
+        )
+    counted_requests = [inference.create_request(c, loaded.inputs) for c in counted]
 
     def infer(request: ov.InferRequest) -> float:
         keep_alive()
-        if is_stateful:  # a growing state would make every inference slower than the last
+        if loaded.stateful:  # a growing state would make every inference slower than the last
             request.reset_state()
         return inference.infer_s(request)
 
-    counted = [compile_part(part, inference.with_counters(part.devices)) for part in parts]
-    plain = [None if part.elsewhere else compile_part(part, part.devices) for part in parts]
     for _ in range(WARM_UP_INFERENCES):
-        last_s = max((infer(request) for request in counted), default=1.0)
-    warm_up_nodes = [kernels.read_nodes(model, r.get_compiled_model()) for r in counted]
+        last_s = max((infer(request) for request in counted_requests), default=1.0)
+    warm_up_nodes = [kernels.read_nodes(model, compiled) for compiled in counted]
     samples_s: list[list[float]] = [[] for _ in parts]
     num_rounds = inference.num_repetitions(last_s)
     for _ in range(num_rounds):
         for counted_request, plain_request, part_samples_s in zip(
-            counted, plain, samples_s, strict=True
+            counted_requests, plain, samples_s, strict=True
         ):
             infer(counted_request)
             if plain_request is not None:
@@ -119,9 +110,7 @@ def _profile(
                 seconds=inference.mean_after_warm_up(node.seconds, warm_up.seconds, num_rounds)
             )
             for warm_up, node in zip(
-                warm_up_nodes[i],
-                kernels.read_nodes(model, counted[i].get_compiled_model()),
-                strict=True,
+                warm_up_nodes[i], kernels.read_nodes(model, counted[i]), strict=True
             )
         ]
         attributed = kernels.attribute(model, nodes, part.elsewhere)

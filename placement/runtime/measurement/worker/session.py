@@ -74,13 +74,7 @@ class Session:
         self._send(("done", self._answers[type(request)](request)))
 
     def _profile(self, request: Profile) -> list[profile.RawProfile]:
-        return profile.profile_devices(
-            self._loaded.core,
-            self._loaded.model,
-            self._loaded.inputs,
-            request.devices,
-            self._heartbeat.keep_alive,
-        )
+        return profile.profile_devices(self._loaded, request.devices, self._heartbeat.keep_alive)
 
     def _reasons(self, request: Reasons) -> list[UnsupportedOp]:
         self._heartbeat.keep_alive()

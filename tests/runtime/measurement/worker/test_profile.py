@@ -1,10 +1,12 @@
 import dataclasses
+import functools
 import types
 
 import numpy as np
 import pytest
 
 from placement.runtime import devices
+from placement.runtime.execution.hetero import compile_placement
 from placement.runtime.measurement import local
 from placement.runtime.measurement.request import (
     Candidate,
@@ -45,6 +47,15 @@ def test_kernels_have_fused_operations(measurer):
         assert 0.1 < sum(seconds for _, seconds in found.kernels) / found.latency_s < 10
 
 
+def profile_devices(model, devices, core):
+    compiled = functools.partial(compile_placement, core, model)
+    inputs = [np.ones((1, 32, 28, 28), np.float32)]
+    loaded = types.SimpleNamespace(
+        core=core, model=model, inputs=inputs, stateful=False, compiled=compiled
+    )
+    return profile.profile_devices(loaded, devices, lambda: None)
+
+
 def test_parts_profile_small_devices(model):
     core = devices.open_core(HOST)
     whole = HOST[1]
@@ -63,10 +74,8 @@ def test_parts_profile_small_devices(model):
     for part in parts:
         on_device = {name for name, device in part.affinity.items() if device == limited.name}
         assert on_device == part.ops
-    array = np.ones((1, 32, 28, 28), np.float32)
-    ask = core, model, [array]
-    (found,) = profile.profile_devices(*ask, [limited], lambda: None)
-    (expected,) = profile.profile_devices(*ask, [whole], lambda: None)
+    (found,) = profile_devices(model, [limited], core)
+    (expected,) = profile_devices(model, [whole], core)
     listed = [name for members, _ in found.kernels for name in members]
     assert len(listed) == len(set(listed))
     assert set(listed) >= {name for members, _ in expected.kernels for name in members} & computed
@@ -77,8 +86,7 @@ def test_parts_profile_small_devices(model):
 def test_unsupported_operations_are_left_out(model, monkeypatch):
     core = devices.open_core(HOST)
     monkeypatch.setattr(profile, "unsupported", lambda *_: frozenset({"conv_1", "relu_1"}))
-    array = np.ones((1, 32, 28, 28), np.float32)
-    (found,) = profile.profile_devices(core, model, [array], HOST[:1], lambda: None)
+    (found,) = profile_devices(model, HOST[:1], core)
     named = {name for names, _ in found.kernels for name in names}
     assert {"conv_0", "conv_2", "conv_3"} <= named
     assert not named & {"conv_1", "relu_1"}
