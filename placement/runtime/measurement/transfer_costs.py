@@ -81,7 +81,7 @@ def measure(
             sources[position[sender]] = sources.get(position[sender], 0) + int(num_bytes)
 
     weight_bytes = graph.weight_bytes[computing]
-    compute_s = np.empty(supported.shape)
+    compute_s: np.ndarray = np.empty(supported.shape)
     if names:
         compute_s = _measure_parts(measurer, names, supported, samples, source_bytes, weight_bytes)
     fits = tuple(
