@@ -78,6 +78,9 @@ def claim(
         files.refuse_link(workdir / name)
     if workdir.resolve() not in _locks:
         _locks[workdir.resolve()] = _lock(workdir, display)
+        for pattern in (".*.[0-9]*.tmp", "*/.*.[0-9]*.tmp"):  # temporary files of killed runs
+            for temporary in workdir.glob(pattern):
+                temporary.unlink(missing_ok=True)
     for name, read in _JSON.items():
         if (workdir / name).exists():
             checkpoints.readable(workdir / name, read, display)

@@ -6,7 +6,7 @@ An infinite cost (a device that does not support the operation) is null.
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +26,6 @@ _GRAPH_COLUMNS = (
     *("name", "op_names", "op_types", "output_shapes", "senders", "receivers", "edge_bytes"),
     *("tensors", "flops", "weight_bytes", "colocation", "backward"),
 )
-_TIMELINE = {"how": str, "spans": [[object]]}
-_GRAPH = dict.fromkeys(_GRAPH_COLUMNS, object)
-_SCHEMA = {
-    **dict.fromkeys(("method", "objective"), str),
-    "devices": [str],
-    "graph": _GRAPH,
-    "coarse": (_GRAPH, None),
-    **{key: [object] for key in ("assignment", "placement", "compute_s", "memory_bytes")},
-    "predicted": _TIMELINE,
-    "measured": (_TIMELINE, None),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,15 +119,13 @@ def write(path: Path, details: Details) -> None:
       OSError: the file cannot be written; the error names it.
     """
 
-    def graph_to_json(graph: OpGraph) -> dict[str, Any]:
-        return {column: getattr(graph, column) for column in _GRAPH_COLUMNS}
-
-    data = {field.name: getattr(details, field.name) for field in dataclasses.fields(details)}
-    timelines = {"predicted": details.predicted, "measured": details.measured}
-    data["graph"] = graph_to_json(details.graph)
-    data["coarse"] = None if details.coarse is details.graph else graph_to_json(details.coarse)
-    for key, timeline in timelines.items():
-        data[key] = timeline and {"how": timeline.source, "spans": timeline.spans}
+    data = vars(details).copy()
+    for key in ("graph", "coarse"):
+        data[key] = {column: getattr(data[key], column) for column in _GRAPH_COLUMNS}
+    if details.coarse is details.graph:
+        data["coarse"] = None
+    for key in ("predicted", "measured"):
+        data[key] = data[key] and {"how": data[key].source, "spans": data[key].spans}
     runs.write_json(path, data, indent=None)
 
 
@@ -150,7 +137,7 @@ def read(path: Path) -> Details | None:
     """
     if not path.exists():
         return None
-    return files.read_json(path, _SCHEMA, _from_json, remedy="place the model again")
+    return files.read_json(path, {str: object}, _from_json, remedy="place the model again")
 
 
 def printable(details: Details) -> Details:
@@ -171,23 +158,18 @@ def printable(details: Details) -> Details:
 
 
 def _from_json(data: Mapping[str, Any]) -> Details:
-    """Returns the details; raises an error of the data's shape if they do not fit together."""
-
     def timeline(lines: Mapping[str, Any]) -> Timeline:
         spans = (Span(device, tuple(ops), *times) for device, ops, *times in lines["spans"])
         return Timeline(tuple(spans), lines["how"])
 
-    graph = opgraph.make_graph(**{column: data["graph"][column] for column in _GRAPH_COLUMNS})
-    coarse = data["coarse"]
-    if coarse is not None:
-        coarse = opgraph.make_graph(**{column: coarse[column] for column in _GRAPH_COLUMNS})
+    graph = opgraph.make_graph(**data["graph"])
     compute_s = np.array(data["compute_s"], np.float64)  # null becomes nan
-    details = Details(
+    return Details(
         method=data["method"],
         objective=data["objective"],
         devices=tuple(data["devices"]),
         graph=graph,
-        coarse=graph if coarse is None else coarse,
+        coarse=opgraph.make_graph(**data["coarse"]) if data["coarse"] else graph,
         assignment=np.array(data["assignment"], np.int32),
         placement=np.array(data["placement"], np.int32),
         compute_s=np.where(np.isnan(compute_s), math.inf, compute_s),
@@ -195,22 +177,3 @@ def _from_json(data: Mapping[str, Any]) -> Details:
         predicted=timeline(data["predicted"]),
         measured=data["measured"] and timeline(data["measured"]),
     )
-    num_ops, num_coarse = graph.num_ops, details.coarse.num_ops
-    shapes = {
-        **{"assignment": (num_ops,), "compute_s": (num_ops, len(details.devices))},
-        **{"placement": (num_coarse,), "memory_bytes": (num_ops,)},
-    }
-    for name, shape in shapes.items():
-        if getattr(details, name).shape != shape:
-            raise ValueError(f"{name} does not have the shape {shape}")
-    spans = [span for line in (details.predicted, details.measured) if line for span in line.spans]
-    indices: dict[str, tuple[Iterable[int], int]] = {
-        "assignment": (details.assignment, num_coarse),
-        "placement": (details.placement, len(details.devices)),
-        "device of a span": ([span.device for span in spans], len(details.devices)),
-        "operations of spans": ([op for span in spans for op in span.ops], num_coarse),
-    }
-    for name, (values, count) in indices.items():
-        if any(not 0 <= value < count for value in values):
-            raise ValueError(f"{name} has an index that is not from 0 to {count - 1}")
-    return details

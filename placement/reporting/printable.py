@@ -6,6 +6,7 @@ command, a change of text direction or half a surrogate pair, as Python writes i
 """
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 # An escape, emphasis or HTML, a link's destination, the start of a heading or a quotation.
@@ -24,13 +25,13 @@ def lines(value: str) -> str:
     return "\n".join(map(text, value.split("\n")))
 
 
-def data(value: Any) -> Any:
-    """Returns JSON data with `lines` applied to every text in it."""
+def data(value: Any, shown: Callable[[str], str] = lines) -> Any:
+    """Returns JSON data with `shown` applied to every text in it, keys included."""
     if isinstance(value, str):
-        return lines(value)
+        return shown(value)
     if isinstance(value, dict):
-        return {key: data(item) for key, item in value.items()}
-    return list(map(data, value)) if isinstance(value, list | tuple) else value
+        return {shown(key): data(item, shown) for key, item in value.items()}
+    return [data(item, shown) for item in value] if isinstance(value, list | tuple) else value
 
 
 def markdown(value: Any) -> Any:
@@ -38,9 +39,8 @@ def markdown(value: Any) -> Any:
 
     A text becomes one line without backquotes. Tables escape their cell separators themselves.
     """
-    if isinstance(value, str):
-        line = " ".join(map(text, value.split("\n"))).replace("`", "'")
-        return _MARKUP.sub(r"\\\g<0>", line)
-    if isinstance(value, dict):
-        return {key: markdown(item) for key, item in value.items()}
-    return list(map(markdown, value)) if isinstance(value, list | tuple) else value
+
+    def literal(value: str) -> str:
+        return _MARKUP.sub(r"\\\g<0>", text(value.replace("\n", " ").replace("`", "'")))
+
+    return data(value, literal)

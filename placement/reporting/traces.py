@@ -12,53 +12,43 @@ from typing import Any
 
 import numpy as np
 
-from placement.reporting.details import Details, Timeline
-
-_US = 1e6
+from placement.reporting.details import Details
 
 
 def trace(details: Details) -> dict[str, Any]:
     """Returns the trace as JSON objects."""
-    events = list(_process(details, details.predicted, "predicted", 1))
-    if details.measured is not None:
-        events += _process(details, details.measured, "measured", 2)
+    kinds = ["predicted"] if details.measured is None else ["predicted", "measured"]
+    events = [event for pid, kind in enumerate(kinds, 1) for event in _process(details, kind, pid)]
     return {"traceEvents": events, "displayTimeUnit": "ms"}
 
 
-def _process(details: Details, schedule: Timeline, kind: str, pid: int) -> Iterator[dict[str, Any]]:
-    coarse, device, spans = details.coarse, details.placement, schedule.spans
-    keys = [(span.device, lane) for span, lane in zip(spans, schedule.lanes(), strict=True)]
-    names: dict[str, list[tuple[int, str]]] = {
-        "process_name": [(0, schedule.heading(kind))],
-        "thread_name": [],
-    }
+def _process(details: Details, kind: str, pid: int) -> Iterator[dict[str, Any]]:
+    coarse, device, timeline = details.coarse, details.placement, getattr(details, kind)
+    spans = timeline.spans
+    keys = [(span.device, lane) for span, lane in zip(spans, timeline.lanes(), strict=True)]
     threads = {key: tid for tid, key in enumerate(sorted(set(keys)), 1)}
+    names = {("process_name", 0): timeline.heading(kind)}
     for (number, lane), tid in threads.items():
-        label = details.devices[number] + (f" ({lane + 1})" if lane else "")
-        names["thread_name"].append((tid, label))
-    for metadata, entries in names.items():
-        for tid, name in entries:
-            yield {"ph": "M", "name": metadata, "pid": pid, "tid": tid, "args": {"name": name}}
+        names["thread_name", tid] = details.devices[number] + (f" ({lane + 1})" if lane else "")
+    for (metadata, tid), name in names.items():
+        yield {"ph": "M", "name": metadata, "pid": pid, "tid": tid, "args": {"name": name}}
     places = [{"pid": pid, "tid": threads[key]} for key in keys]
     for span, place in zip(spans, places, strict=True):
-        times = {"ts": span.start_s * _US, "dur": (span.finish_s - span.start_s) * _US}
+        times = {"ts": 1e6 * span.start_s, "dur": 1e6 * (span.finish_s - span.start_s)}
         ops = {"operations": [coarse.op_names[op] for op in span.ops[:50]]}
         yield {"ph": "X", "name": details.span_name(span), **place, **times, "args": ops}
     runs_in = {op: number for number, span in enumerate(spans) for op in span.ops}
-    first: dict[tuple[int, int], tuple[int, int]] = {}  # edge, and index of the span that reads it
-    for edge in np.flatnonzero(device[coarse.senders] != device[coarse.receivers]).tolist():
-        sender, receiver = int(coarse.senders[edge]), int(coarse.receivers[edge])
-        if sender in runs_in and receiver in runs_in:
-            key, reader = (int(coarse.tensors[edge]), int(device[receiver])), runs_in[receiver]
-            if key not in first or spans[reader].start_s < spans[first[key][1]].start_s:
-                first[key] = edge, reader
-    for number, (edge, reader) in enumerate(first.values()):
-        writer = runs_in[int(coarse.senders[edge])]
-        start_s, finish_s = spans[writer].start_s, spans[writer].finish_s
-        name = coarse.op_names[coarse.senders[edge]]
-        flow = {"cat": "crossing", "name": name, "id": f"{pid}.{number}"}
-        size = {"args": {"bytes": int(coarse.edge_bytes[edge])}}
+    ends = list(zip(coarse.senders.tolist(), coarse.receivers.tolist(), strict=True))
+    crossing = np.flatnonzero(device[coarse.senders] != device[coarse.receivers]).tolist()
+    scheduled = [edge for edge in crossing if runs_in.keys() >= {*ends[edge]}]
+    first = {}  # by tensor and device: the edge to its first reader
+    for edge in sorted(scheduled, key=lambda edge: spans[runs_in[ends[edge][1]]].start_s):
+        first.setdefault((int(coarse.tensors[edge]), int(device[ends[edge][1]])), edge)
+    for number, edge in enumerate(first.values()):
+        writer, reader = (runs_in[end] for end in ends[edge])
         # Viewers do not attach a flow to the end itself.
-        leaves_s = finish_s - 0.01 * (finish_s - start_s)
-        yield {"ph": "s", **flow, **places[writer], "ts": leaves_s * _US, **size}
-        yield {"ph": "f", **flow, **places[reader], "ts": spans[reader].start_s * _US, "bp": "e"}
+        leaves_s = 0.99 * spans[writer].finish_s + 0.01 * spans[writer].start_s
+        name, size = coarse.op_names[ends[edge][0]], {"bytes": int(coarse.edge_bytes[edge])}
+        flow = {"cat": "crossing", "name": name, "id": f"{pid}.{number}"}
+        yield {"ph": "s", **flow, **places[writer], "ts": 1e6 * leaves_s, "args": size}
+        yield {"ph": "f", **flow, **places[reader], "ts": 1e6 * spans[reader].start_s, "bp": "e"}

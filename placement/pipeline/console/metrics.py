@@ -105,10 +105,8 @@ class Log:
 
     def _write_event(self, record: Mapping[str, Any], latencies_s: np.ndarray) -> None:
         method = record["method"]
-        numbers = {f"{method}/{k}": float(v) for k, v in record.items() if k not in _NOT_PLOTTED}
-        histograms = {f"{method}/latency_s": latencies_s}
-        self._events.add(record["evaluations"], numbers, histograms)
-        self._events.flush()
+        values = {f"{method}/{k}": float(v) for k, v in record.items() if k not in _NOT_PLOTTED}
+        self._events.add(record["evaluations"], values | {f"{method}/latency_s": latencies_s})
         self._unwritten, self._last_event_s = None, time.monotonic()
 
 

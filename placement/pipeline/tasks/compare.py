@@ -26,7 +26,6 @@ from placement.pipeline.results import bounds, outputs
 from placement.pipeline.settings import Settings
 from placement.pipeline.tasks import place, report
 from placement.reporting import runs, verdict
-from placement.reporting.tables import aggregates
 from placement.runtime import cluster
 from placement.runtime.errors import RemoteFaultError
 
@@ -291,7 +290,7 @@ def _summarise(settings: Settings, cells: list[_Cell]) -> dict[str, Any]:
         "objective": settings.objective,
         "seed": settings.seed,
         "rows": rows,
-        "statistics": aggregates.data(report.compare_rows(rows)[1]),
+        "statistics": report.aggregate(rows),
         "best": best,
         "complete": all(summary.get("complete", True) for _, summary in cell_summaries),
         "compute_s": sum(summary["compute_s"] for _, summary in cell_summaries),

@@ -84,14 +84,15 @@ def run(
         causes = (f"{row.method}: {row_by_method[row.method]['status']}" for row in failed)
         reason += f" Not right: {'; '.join(causes)}."
     deployed = next(row for row in rows if row.method == decided.winner.row["method"])
-    divisions = runs.read_divisions(workdir / runs.PLACEMENT)
     dynamic = loading.load_dynamic(settings)
     if deployed.device is None:
         segments = placed.segments if deployed.form == manifest.CONCURRENT else ()
         artifact = Artifact(net.model, deployed.form, used, placed.affinity, segments, dynamic)
     else:
         artifact = Artifact(net.model, manifest.SINGLE, (deployed.device,), dynamic=dynamic)
-        for culprit in (culprit for division in divisions for culprit in division["culprits"]):
+        for culprit in (
+            culprit for division in placed.divisions for culprit in division["culprits"]
+        ):
             culprit["run_on"] = [deployed.device.name]  # with all other operations
     record = {
         "graph": net.graph.name,
@@ -102,7 +103,7 @@ def run(
         "deployed": summaries.label(decided.winner.row),
         "seed": settings.seed,
         "rows": [*row_by_method.values()],
-        "divisions": divisions,
+        "divisions": placed.divisions,
         "checks": {
             "devices": f"present: {', '.join(device.label for device in artifact.devices)}",
             "model": "the one that was placed",

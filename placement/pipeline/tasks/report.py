@@ -3,8 +3,6 @@
 import contextlib
 import functools
 import json
-import math
-import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,13 +15,12 @@ from placement.methods import learned
 from placement.pipeline.console import faults, metrics, progress
 from placement.pipeline.settings import Settings
 from placement.reporting import details as details_lib
-from placement.reporting import printable, runs, summaries, traces, verdict
+from placement.reporting import printable, runs, traces, verdict
 from placement.reporting.figures import graph_plot, method_plot, plots, search_plot, timeline_plot
 from placement.reporting.page import html
-from placement.reporting.tables import aggregates, comparison, learning_curves, results
+from placement.reporting.tables import aggregates, comparison, results
 
 CELLS = "cells.json"  # the run directories that a comparison consists of, and their graphs
-_CELLS_SCHEMA = [{"directory": str, "graph": str}]
 T = TypeVar("T")
 
 
@@ -32,21 +29,13 @@ def run(
 ) -> dict[str, Any]:
     """Reports again on a finished run, whatever the configuration.
 
-    If the directory cannot be written to, only the table is printed.
-
     Raises:
       UserError: the run directory holds no readable summary.json.
     """
     summary = runs.read_summary(workdir)
-    report = write_comparison if "graph" in summary["rows"][0] else write_report
-    writable = os.access(workdir, os.W_OK | os.X_OK)
+    report = write_comparison if "statistics" in summary else write_report
     with faults.raise_at_end() as task_faults:
-        report(summary, workdir, display.console, task_faults, writable=writable)
-    if not writable:
-        display.warn(
-            f"{workdir} cannot be written to: no report or figure is written; to get them copy the "
-            "directory and set workdir to the copy"
-        )
+        report(summary, workdir, display.console, task_faults)
     return summary
 
 
@@ -61,28 +50,20 @@ def abort_report_on_error(task_faults: faults.Faults, display: progress.Display)
 
 
 def write_report(
-    summary: dict[str, Any],
-    workdir: Path,
-    console: Console,
-    task_faults: faults.Faults,
-    *,
-    writable: bool = True,
+    summary: dict[str, Any], workdir: Path, console: Console, task_faults: faults.Faults
 ) -> None:
     """Prints the table, and writes report.md, report.html, the figures and the trace.
 
     After a fault, which `task_faults` collects, the parts that do not depend on it are still
-    written. Only the table is printed where the directory is not `writable`.
+    written.
     """
     text = results.report(printable.markdown(summary))
     summary = printable.data(summary)
     with task_faults.during("writing the table"):
-        if writable:
-            runs.write_text(workdir / "report.md", text)
         console.print(results.terminal_table(summary))
+        runs.write_text(workdir / "report.md", text)
     if (workdir / runs.PLACEMENT).exists():
         _print(console, f"placement: {workdir / runs.PLACEMENT}")
-    if not writable:
-        return
     details = _read_or_print(lambda: details_lib.read(workdir / details_lib.FILE), console)
     if details is not None:
         details = details_lib.printable(details)
@@ -101,114 +82,85 @@ def write_report(
         "methods": lambda: method_plot.methods(summary["rows"]),
         "search": lambda: search_plot.search(metrics.read_metrics(workdir), summary["rows"]),
     }
-    trace = workdir / "trace.json"
-    trace.unlink(missing_ok=True)  # of an earlier run
-    if details is not None:
-        with task_faults.during("writing the trace"):
-            runs.write_json(trace, traces.trace(details), indent=None)
-    figures = _draw(drawings, workdir, console, task_faults)
-    with task_faults.during("writing report.html"):
-        _write_page(text, workdir, figures, console, details)
+    with task_faults.during("writing the trace"):
+        (workdir / "trace.json").unlink(missing_ok=True)  # of an earlier run
+        if details is not None:
+            runs.write_json(workdir / "trace.json", traces.trace(details), indent=None)
+    _write_page(text, workdir, drawings, console, task_faults, details)
 
 
 def write_comparison(
-    summary: dict[str, Any],
-    workdir: Path,
-    console: Console,
-    task_faults: faults.Faults,
-    *,
-    writable: bool = True,
+    summary: dict[str, Any], workdir: Path, console: Console, task_faults: faults.Faults
 ) -> None:
     """Prints the tables of a comparison, and writes its report and comparison.csv.
 
     The arguments are those of `write_report`.
     """
     plain, summary = printable.data(summary), printable.markdown(summary)
-    rows = summary["rows"]
-    compared, aggregated = compare_rows(rows)
-    logs = _read_or_print(lambda: _read_logs(workdir), console)
-    singles_s: dict[str, float] = {}  # the best single device of each graph, as predicted
-    for row in rows:
-        if summaries.is_single(row) and row["predicted_s"] is not None:
-            best_s = singles_s.get(row["graph"], math.inf)
-            singles_s[row["graph"]] = min(best_s, row["predicted_s"])
-    curves = learning_curves.summarise(logs or {}, singles_s)
-    sections = [comparison.grid(compared).markdown(), aggregates.markdown(aggregated)]
-    sections += [learning_curves.markdown(curves)] if curves.learned else []
-    text = results.report(summary, {"Comparison": "\n\n".join(sections)})
-    if writable:
-        runs.write_text(workdir / "comparison.csv", comparison.to_csv(plain["rows"]))
-        runs.write_text(workdir / "report.md", text)
-    table, objective = compare_rows(plain["rows"])[0], summary["objective"]
-    console.print(comparison.terminal_table(table, f"objective {objective}"))
-    closing = verdict.closing_sentence(plain["rows"], objective)
+    table = comparison.compare(plain["rows"], _learners(plain["rows"]))
+    console.print(comparison.terminal_table(table, f"objective {plain['objective']}"))
+    closing = verdict.closing_sentence(plain["rows"], plain["objective"])
     console.print(closing.replace("`", ""), markup=False)
-    if not writable:
-        return
-    drawings = {"methods": lambda: method_plot.methods(plain["rows"])}
-    figures = _draw(drawings, workdir, console, task_faults)
-    for name in ("report.md", "comparison.csv"):
+    compared = comparison.compare(summary["rows"], _learners(summary["rows"]))
+    sections = [comparison.grid(compared).markdown(), aggregates.markdown(summary["statistics"])]
+    text = results.report(summary, {"Comparison": "\n\n".join(sections)})
+    for name, content in (
+        ("report.md", text),
+        ("comparison.csv", comparison.to_csv(plain["rows"])),
+    ):
+        runs.write_text(workdir / name, content)
         _print(console, str(workdir / name))
-    with task_faults.during("writing report.html"):
-        _write_page(text, workdir, figures, console)
+    drawings = {"methods": lambda: method_plot.methods(plain["rows"])}
+    for graph, records in (_read_or_print(lambda: _read_logs(workdir), console) or {}).items():
+        rows = [row for row in plain["rows"] if row["graph"] == graph]
+        name = f"search-{runs.file_name(graph)}"
+        drawings[name] = functools.partial(search_plot.search, records, rows)
+    _write_page(text, workdir, drawings, console, task_faults)
 
 
-def compare_rows(
-    rows: list[dict[str, Any]],
-) -> tuple[comparison.Comparison, aggregates.Aggregates]:
-    """Returns the comparison of rows with graph and seed, and aggregates over all graphs."""
+def aggregate(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Returns the statistics of rows with graph and seed, as `aggregates.aggregate` does."""
     learners = _learners(rows)
-    result = comparison.compare(rows, learners)
-    return result, aggregates.aggregate(result, (*learners, "zero_shot", "search", "heft"))
+    compared = comparison.compare(rows, learners)
+    return aggregates.aggregate(compared, (*learners, "zero_shot", "search", "heft"))
 
 
 def _learners(rows: list[dict[str, Any]]) -> tuple[str, ...]:
     return tuple(filter(learned.is_learned, dict.fromkeys(row["method"] for row in rows)))
 
 
-def _draw(
-    drawings: Mapping[str, Callable[[], Any]],
+def _write_page(
+    text: str,
     workdir: Path,
+    drawings: Mapping[str, Callable[[], Any]],
     console: Console,
     task_faults: faults.Faults,
-) -> list[Path]:
-    """Saves the figures that can be drawn; says for each reason which ones cannot.
+    details: details_lib.Details | None = None,
+) -> None:
+    """Saves the figures that can be drawn, and writes report.html with them and the provenance.
 
-    Returns:
-      The SVG files.
+    Says for each reason which figures cannot be drawn.
     """
+    svgs, left_out = {}, dict[str, list[str]]()
+    earlier = [f"{name}.{suffix}" for name in drawings for suffix in plots.SUFFIXES]
+    files.remove_files(workdir / "figures", earlier)
     directory = runs.make_folder(workdir / "figures")
-    saved, left_out = [], dict[str, list[str]]()
     for name, draw in drawings.items():
-        for suffix in plots.SUFFIXES:  # of an earlier run
-            (directory / f"{name}.{suffix}").unlink(missing_ok=True)
         with task_faults.during(f"drawing {name}"):
             try:
-                plots.save(draw(), directory, name)
-                saved.append(directory / f"{name}.svg")
+                svgs[name.capitalize()] = plots.save(draw(), directory, name)
             except (plots.NothingToDrawError, UserError) as error:
                 left_out.setdefault(str(error), []).append(name)
     for reason, names in left_out.items():
         _print(console, f"no figure of {', '.join(names)}: {reason}")
-    return saved
-
-
-def _write_page(
-    text: str,
-    workdir: Path,
-    figures: list[Path],
-    console: Console,
-    details: details_lib.Details | None = None,
-) -> None:
-    """Writes report.html from the report, the figures' files and the provenance."""
     provenance = {}
     for name in ("config.json", "environment.json"):
         if (workdir / name).exists():
             record = _read_or_print(functools.partial(_read_object, workdir / name), console)
             provenance[name] = json.dumps(printable.data(record or {}), indent=2)
-    svgs = {path.stem.capitalize(): path.read_text("utf-8") for path in figures}
-    runs.write_text(workdir / "report.html", html.page(text, svgs, details, provenance))
-    _print(console, f"report: {workdir / 'report.html'}")
+    with task_faults.during("writing report.html"):
+        runs.write_text(workdir / "report.html", html.page(text, svgs, details, provenance))
+        _print(console, f"report: {workdir / 'report.html'}")
 
 
 def _read_object(path: Path) -> dict[str, Any]:
@@ -229,17 +181,15 @@ def _read_or_print(read: Callable[[], T], console: Console) -> T | None:
 
 
 def _read_logs(workdir: Path) -> dict[str, list[dict[str, Any]]]:
-    """Returns the records of the comparison's learned searches, by graph.
+    """Returns the records of a comparison's learned searches, by graph.
 
     Raises:
       UserError: a file of a cell cannot be read.
     """
     logs: dict[str, list[dict[str, Any]]] = {}
-    remedy = "compare with this workdir again"
-    for cell in files.read_json(workdir / CELLS, _CELLS_SCHEMA, remedy=remedy):
-        directory = workdir / cell["directory"]
-        summary, records = runs.read_summary(directory), metrics.read_metrics(directory)
-        learners = set(_learners(summary["rows"]))
-        name = printable.markdown(cell["graph"])
-        logs.setdefault(name, []).extend(r for r in records if r["method"] in learners)
+    schema, remedy = [{"directory": str, "graph": str}], "compare with this workdir again"
+    for cell in files.read_json(workdir / CELLS, schema, remedy=remedy):
+        for record in metrics.read_metrics(workdir / cell["directory"]):
+            if learned.is_learned(record["method"]):
+                logs.setdefault(printable.lines(cell["graph"]), []).append(record)
     return logs

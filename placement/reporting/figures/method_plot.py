@@ -1,9 +1,8 @@
 """The figure of all methods: their latencies over that of the best single device."""
 
-import itertools
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,15 +21,6 @@ _KINDS: dict[str, Any] = {
 _SMALL = 8.0  # points
 
 
-class _Ratio(NamedTuple):
-    """A method's latency over that of the best single device of a graph, and the 95% interval."""
-
-    mean: float
-    low: float
-    high: float
-    kind: str  # a key of `_KINDS`
-
-
 def methods(rows: Iterable[summaries.Row]) -> "Figure":
     """Draws latencies over that of the best single device, one panel for each graph.
 
@@ -43,10 +33,12 @@ def methods(rows: Iterable[summaries.Row]) -> "Figure":
       NothingToDrawError: no row has a ratio, or matplotlib is not installed.
     """
     graphs = summaries.group_by_graph(rows)
-    ratios = [_ratios(graph) for graph in graphs]  # by method
-    names = list(dict.fromkeys(itertools.chain.from_iterable(ratios)))
-    nothing = _Ratio(math.nan, math.nan, math.nan, "predicted")
-    means = np.array([[graph.get(name, nothing).mean for graph in ratios] for name in names])
+    groups: list[dict[str, list[summaries.Row]]] = [{} for _ in graphs]  # by method, of each graph
+    for methods_of_graph, graph in zip(groups, graphs, strict=True):
+        for row in graph:
+            methods_of_graph.setdefault(summaries.label(row), []).append(row)
+    names = list(dict.fromkeys(name for methods_of_graph in groups for name in methods_of_graph))
+    means = np.array([[_ratio(group.get(name, []))[0] for group in groups] for name in names])
     if not np.isfinite(means).any():
         raise plots.NothingToDrawError("no method has a ratio to the best single device to plot")
     # By the geometric mean over graphs; methods without a number on every graph come last.
@@ -58,67 +50,54 @@ def methods(rows: Iterable[summaries.Row]) -> "Figure":
     panels = figure.subplots(down, columns, sharey=True, squeeze=False).ravel()
     panels[0].set_yticks(range(len(names)), names)
     panels[0].set_ylim(len(names) - 0.4, -0.6)
-    for axes, graph, graph_ratios in zip(panels, graphs, ratios, strict=False):
+    for axes, graph, group in zip(panels, graphs, groups, strict=False):
         axes.set_title(graph[0].get("graph", ""), loc="left", fontsize=10)
-        _draw_panel(axes, [graph_ratios.get(name, nothing) for name in names], _bound(graph))
+        _draw_panel(axes, [group.get(name, []) for name in names], _bound(graph))
     for axes in panels[len(graphs) :]:
         axes.set_axis_off()
     title = "Latency over that of the best single device: less is better"
     figure.suptitle(title, x=0.01, ha="left", fontsize="medium")
-    keys = [plots.line_key("best single device", _EQUAL)]
-    kinds = {ratio.kind for graph in ratios for ratio in graph.values()}
-    keys += [plots.line_key(kind, _KINDS[kind]) for kind in _KINDS if kind in kinds]
-    plots.legend_below(figure, [*keys, plots.line_key("proven bound (predicted)", plots.BOUND)])
+    keys = [("best single device", _EQUAL), *_KINDS.items()]
+    plots.legend_below(figure, [*keys, ("proven bound (predicted)", plots.BOUND)])
     return figure
 
 
-def _draw_panel(axes: Any, ratios: Sequence[_Ratio], bound: float) -> None:
+def _draw_panel(axes: Any, groups: Sequence[Sequence[summaries.Row]], bound: float) -> None:
     """Draws the ratios of one graph, with the numbers to the right."""
-    means = np.array([ratio.mean for ratio in ratios])
-    low = np.nanmin([means.min(initial=1.0, where=np.isfinite(means)), bound])
-    high = min(2.0, max(1.0, means.max(initial=1.0, where=np.isfinite(means))))
-    margin = 0.06 * (high - low) + 0.01
-    axes.set_xlim(low - margin, high + margin)
+    ratios = [_ratio(group) for group in groups]
+    means = [mean for mean, _, _ in ratios if math.isfinite(mean)]
+    left = np.nanmin([1.0, bound, *means])
+    right = min(2.0, max([1.0, *means]))
+    margin = 0.06 * (right - left) + 0.01
+    axes.set_xlim(left - margin, right + margin)
     axes.axvline(1.0, **_EQUAL)
     axes.axvline(bound, **plots.BOUND, zorder=1)
-    best = np.nanmin(np.append(means, np.inf))
-    for place, ratio in enumerate(ratios):
-        style = _KINDS[ratio.kind] | ({"marker": ">"} if ratio.mean > high else {})
-        if ratio.mean <= high and not math.isnan(ratio.low):
-            axes.plot([ratio.low, ratio.high], [place, place], color="black", linewidth=1, zorder=2)
-        axes.plot(min(ratio.mean, high), place, **style, zorder=3)
-        text = f"{ratio.mean:.3f}" if math.isfinite(ratio.mean) else units.NONE
-        text += "" if math.isnan(ratio.low) else f" [{ratio.low:.3f}, {ratio.high:.3f}]"
-        axes.annotate(
-            text,
-            (1.02, place),
-            xycoords=("axes fraction", "data"),
-            va="center",
-            fontsize=_SMALL,
-            weight="bold" if ratio.mean == best else "normal",
-            annotation_clip=False,
-        )
+    for place, (group, (mean, low, high)) in enumerate(zip(groups, ratios, strict=True)):
+        is_measured = all(summaries.median_s(row) is not None for row in group)
+        style = _KINDS["measured" if is_measured else "predicted"]
+        text = f"{mean:.3f}" if math.isfinite(mean) else units.NONE
+        if mean > right:
+            style = style | {"marker": ">"}
+        elif not math.isnan(low):
+            axes.plot([low, high], [place, place], color="black", linewidth=1, zorder=2)
+        text += "" if math.isnan(low) else f" [{low:.3f}, {high:.3f}]"
+        axes.plot(min(mean, right), place, **style, zorder=3)
+        weight = "bold" if mean == min(means, default=math.nan) else "normal"
+        where: Any = {"xycoords": ("axes fraction", "data"), "va": "center"}
+        axes.annotate(text, (1.02, place), fontsize=_SMALL, weight=weight, **where)
     axes.grid(axis="y", color=plots.PALE)
     axes.set_axisbelow(True)
     axes.tick_params(axis="y", length=0, labelsize=_SMALL)
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _ratios(rows: Sequence[summaries.Row]) -> dict[str, _Ratio]:
-    """Estimates the ratios of one graph, by method."""
-    seeds: dict[str, list[summaries.Row]] = {}
-    for row in rows:
-        seeds.setdefault(summaries.label(row), []).append(row)
-    ratios = {}
-    for method, group in seeds.items():
-        values = [units.or_nan(row["versus_best_single_device"]) for row in group]
-        mean, half_width = statistics.estimate(values)
-        low, high = mean - half_width, mean + half_width
-        if len(group) == 1 and group[0].get("versus_interval"):
-            low, high = map(units.or_nan, group[0]["versus_interval"])
-        is_measured = all(summaries.median_s(row) is not None for row in group)
-        ratios[method] = _Ratio(mean, low, high, "measured" if is_measured else "predicted")
-    return ratios
+def _ratio(rows: Sequence[summaries.Row]) -> tuple[float, float, float]:
+    """Returns the mean over a method's seeds on one graph, and its 95% interval, nan if unknown."""
+    if len(rows) == 1 and rows[0]["versus_interval"]:
+        return rows[0]["versus_best_single_device"], *rows[0]["versus_interval"]
+    ratios = [units.or_nan(row["versus_best_single_device"]) for row in rows] or [math.nan]
+    mean, half_width = statistics.estimate(ratios)
+    return mean, mean - half_width, mean + half_width
 
 
 def _bound(rows: Sequence[summaries.Row]) -> float:

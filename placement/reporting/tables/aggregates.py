@@ -11,8 +11,8 @@ none has any.
 
 import itertools
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -31,121 +31,92 @@ _LEGEND = (
 )
 
 
-class Room(NamedTuple):
-    """The possible gain on a graph."""
+def aggregate(table: comparison.Comparison, paired: Sequence[str]) -> dict[str, Any]:
+    """Aggregates the runs of a comparison; the methods `paired` are compared in pairs.
 
-    best_s: float  # the best known latency; inf where nothing runs
-    method: str  # the first method that found it
-    single_s: float  # of the best single device; inf where none runs
-
-    @property
-    def ratio(self) -> float:
-        """Below 1 where a method beats the best single device."""
-        return units.ratio(self.best_s, self.single_s)
-
-
-class Aggregates(NamedTuple):
-    """Statistics of a comparison over some of its graphs.
-
-    Methods without a run on one of them are left out.
+    Returns:
+      The key `statistics` of `summary.json`. `graphs`: for each graph the best known latency, its
+      method, the best single device's latency, their ratio `room`, and whether it counts as room.
+      `scopes`: by a title, the statistics of the methods with a run on each of the scope's graphs,
+      best first, and the methods that are left out.
     """
-
-    rooms: dict[str, Room]  # by graph, of all graphs
-    title: str
-    graphs: tuple[str, ...]
-    means: dict[str, Interval]  # method -> interquartile mean, ascending
-    improvement: dict[str, dict[str, Interval]]  # method -> other -> probability
-    left_out: tuple[str, ...]
-
-
-def aggregate(table: comparison.Comparison, paired: Sequence[str]) -> Aggregates:
-    """Aggregates the runs of a comparison; the methods `paired` are compared in pairs."""
-    rooms = {}
+    graphs: dict[str, dict[str, Any]] = {}
     for graph, cells in table.cells.items():
         best_s = {method: min(cell.runs_s) for method, cell in cells.items()}
         method = min(best_s, key=best_s.__getitem__)
-        rooms[graph] = Room(best_s[method], method, best_s.get(comparison.SINGLE, math.inf))
-    solved = tuple(graph for graph, room in rooms.items() if math.isfinite(room.best_s))
-    with_room = tuple(graph for graph in solved if rooms[graph].ratio <= WITH_ROOM)
-    graphs = with_room or solved
+        single_s = best_s.get(comparison.SINGLE, math.inf)
+        room = units.ratio(best_s[method], single_s)
+        graphs[graph] = {
+            **{"best_s": best_s[method], "method": method, "single_s": single_s, "room": room},
+            "with_room": room <= WITH_ROOM,
+        }
+    solved = [graph for graph, room in graphs.items() if math.isfinite(room["best_s"])]
+    with_room = [graph for graph in solved if graphs[graph]["with_room"]]
+    selected = with_room or solved
+    if not selected:
+        return {"graphs": graphs, "scopes": {}}
     scores = {  # method -> float64 [K] for the K runs of each graph
         method: [
             # Further decimals are float32 rounding.
-            np.round(
-                [units.ratio(s, rooms[graph].best_s) for s in table.cells[graph][method].runs_s], 5
-            )
-            for graph in graphs
+            np.round([units.ratio(s, graphs[graph]["best_s"]) for s in cells[method].runs_s], 5)
+            for graph, cells in table.cells.items()
+            if graph in selected
         ]
         for method in table.methods
-        if graphs and all(method in table.cells[graph] for graph in graphs)
+        if all(method in table.cells[graph] for graph in selected)
     }
     means = {method: statistics.interquartile_mean(runs) for method, runs in scores.items()}
-    improvement: dict[str, dict[str, Interval]] = {}
+    improvement: dict[str, dict[str, Any]] = {}
     for method, rival in itertools.permutations([m for m in paired if m in scores], 2):
-        if any(len(runs) > 1 for runs in scores[method] + scores[rival]) or len(graphs) > 1:
-            improvement.setdefault(method, {})[rival] = statistics.probability_of_improvement(
-                scores[method], scores[rival]
-            )
-    return Aggregates(
-        rooms,
-        "graphs with room" if with_room else "all graphs",
-        graphs,
-        dict(sorted(means.items(), key=lambda item: item[1].value)),
-        improvement,
-        tuple(method for method in table.methods if method not in scores) if graphs else (),
-    )
-
-
-def data(aggregates: Aggregates) -> dict[str, Any]:
-    """Returns the aggregates as `summary.json` holds them."""
+        ours, theirs = scores[method], scores[rival]
+        if len(selected) > 1 or any(len(runs) > 1 for runs in ours + theirs):
+            faster = statistics.probability_of_improvement(ours, theirs)
+            improvement.setdefault(method, {})[rival] = faster._asdict()
     scope = {
-        "graphs": aggregates.graphs,
-        "interquartile_mean": {m: mean._asdict() for m, mean in aggregates.means.items()},
-        "probability_of_improvement": {
-            method: {rival: interval._asdict() for rival, interval in intervals.items()}
-            for method, intervals in aggregates.improvement.items()
+        "graphs": selected,
+        "interquartile_mean": {
+            method: mean._asdict()
+            for method, mean in sorted(means.items(), key=lambda item: item[1].value)
         },
-        "left_out": aggregates.left_out,
+        "probability_of_improvement": improvement,
+        "left_out": [method for method in table.methods if method not in scores],
     }
-    return {
-        "graphs": {
-            graph: {**room._asdict(), "room": room.ratio, "with_room": room.ratio <= WITH_ROOM}
-            for graph, room in aggregates.rooms.items()
-        },
-        "scopes": {aggregates.title: scope} if aggregates.graphs else {},
-    }
+    return {"graphs": graphs, "scopes": {"graphs with room" if with_room else "all graphs": scope}}
 
 
-def markdown(aggregates: Aggregates) -> str:
-    """Writes a Markdown section: which graphs have room, and the methods over all runs."""
-    rooms = aggregates.rooms
-    solved = {graph: room for graph, room in rooms.items() if math.isfinite(room.best_s)}
-    flat = [graph for graph, room in solved.items() if room.ratio > WITH_ROOM]
+def markdown(results: Mapping[str, Any]) -> str:
+    """Writes a Markdown section of the statistics: which graphs have room, and the methods."""
+    rooms = results["graphs"]
+    unsolved = [graph for graph, room in rooms.items() if units.number(room["best_s"]) is None]
+    flat = [graph for graph in rooms if graph not in unsolved and not rooms[graph]["with_room"]]
+    count = len(rooms) - len(flat) - len(unsolved)
     text = (
         "A graph has room where its best known latency, of any method and seed, is at most "
-        f"{WITH_ROOM} of that of the best single device: {len(solved) - len(flat)} of {len(rooms)}."
+        f"{WITH_ROOM} of that of the best single device: {count} of {len(rooms)}."
     )
     text += f" Without room: {grids.listed(flat)}." if flat else ""
-    unsolved = [graph for graph in rooms if graph not in solved]
     text += f" Nothing runs on: {grids.listed(unsolved)}." if unsolved else ""
     parts = ["### Methods over all runs", text]
-    if not aggregates.graphs:
-        return "\n\n".join(parts)
-    rivals = tuple(aggregates.improvement)
-    title = f"{aggregates.title} ({len(aggregates.graphs)})"
-    table = grids.Grid(["method", title, *(f"faster than {rival}" for rival in rivals)])
-    lowest = next(iter(aggregates.means.values())) if aggregates.means else None
-    for method, mean in aggregates.means.items():
-        is_best = lowest and mean.value == lowest.value and not math.isnan(mean.low)
-        row = [grids.bold(mean.write()) if is_best else mean.write()]
-        for rival in rivals:
-            interval = aggregates.improvement.get(method, {}).get(rival)
-            text = "" if interval is None else interval.write(2)
-            row.append(grids.bold(text) if interval and interval.low > 0.5 else text)
-        table.add_row(method, *row)
-    parts += [table.markdown(), _LEGEND]
-    if aggregates.left_out:
-        parts.append(
-            f"Left out, without a run on some of them: {grids.listed(aggregates.left_out)}."
-        )
+    for title, scope in results["scopes"].items():
+        means, improvement = scope["interquartile_mean"], scope["probability_of_improvement"]
+        headers = (f"faster than {rival}" for rival in improvement)
+        table = grids.Grid(["method", f"{title} ({len(scope['graphs'])})", *headers])
+        for method, mean in means.items():
+            is_lowest = mean["value"] == next(iter(means.values()))["value"]
+            is_best = is_lowest and units.number(mean["low"]) is not None
+            row = [grids.bold(_write(mean)) if is_best else _write(mean)]
+            for rival in improvement:
+                faster = improvement.get(method, {}).get(rival)
+                text = _write(faster, 2) if faster else ""
+                is_faster = faster and units.or_nan(faster["low"]) > 0.5
+                row.append(grids.bold(text) if is_faster else text)
+            table.add_row(method, *row)
+        parts += [table.markdown(), _LEGEND]
+        if scope["left_out"]:
+            omitted = grids.listed(scope["left_out"])
+            parts.append(f"Left out, without a run on some of them: {omitted}.")
     return "\n\n".join(parts)
+
+
+def _write(interval: Mapping[str, float | None], decimals: int = 3) -> str:
+    return Interval(*map(units.or_nan, interval.values())).write(decimals)

@@ -50,6 +50,7 @@ class PlacementFile(NamedTuple):
     graph: str  # its name
     model: fingerprint.Fingerprint  # empty if the graph is not that of a model
     model_bytes: Mapping[str, float]  # memory that the whole model needs, by device
+    divisions: Sequence[dict[str, Any]] = ()  # of `placement.pipeline.accuracy`
 
     @property
     def used_devices(self) -> frozenset[str]:
@@ -80,6 +81,7 @@ def read(path: Path) -> PlacementFile:
             provenance["graph"]["name"],
             provenance.get("model", {"ops": {}, "weights": {}}),
             {name: needs["model_bytes"] for name, needs in provenance.get("memory", {}).items()},
+            data.get("divisions", ()),
         )
 
     remedy = "place the model with this workdir again"
