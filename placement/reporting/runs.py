@@ -3,7 +3,7 @@
 A run may be killed at any moment, and another process may read the directory at any moment. So a
 file is written under a temporary name, flushed to the disk and renamed, which POSIX makes atomic.
 A log grows by one write for each record; an unfinished line at its end is not a record. A write
-that fails, as on a full disk, raises an `OSError` that names the file, and leaves the file unchanged.
+that fails, as on a full disk, raises an `OSError` that names the file, and leaves it unchanged.
 
 JSON has neither NaN nor infinity: both are written as null, which means "no number".
 """

@@ -15,8 +15,7 @@ Three steps refine the groups:
    to another, because it would stay within the stage and band.
 
 Sorted by stage, then by band, blocks are in topological order. The narrowest bands are used that
-leave few enough blocks. Where even a single band leaves too many, the components of a stage and
-band stay one block.
+leave few enough blocks. Where even a single band leaves too many, the stages are the blocks.
 """
 
 from collections import Counter
@@ -37,9 +36,8 @@ def blocks(details: Details, max_blocks: int) -> np.ndarray:
 
     Returns:
       int32 [M]: the block of every coarse operation; a block is on one device, and the quotient
-      graph is acyclic. `arange(M)` where M <= max_blocks, else numbered in topological order. Where
-      the devices alternate so often that there are more than `max_blocks` stages, the stages are
-      the blocks.
+      graph is acyclic. `arange(M)` where M <= max_blocks, else numbered in topological order.
+      There are more than `max_blocks` where the devices alternate too often.
     """
     coarse, num_devices = details.coarse, len(details.devices)
     if coarse.num_ops <= max_blocks:
@@ -53,19 +51,18 @@ def blocks(details: Details, max_blocks: int) -> np.ndarray:
     stage = np.array(stages)
     layer = layout.layers(coarse.num_ops, coarse.senders, coarse.receivers)
     if len(np.unique(stage)) < max_blocks:
-        for max_components in (_MOST_COMPONENTS, 1):
-            width = 1
-            while width < 2 * (layer.max() + 1):
-                parts = _renumbered(stage, layer // width)
-                inside = parts[coarse.senders] == parts[coarse.receivers]
-                edges = coarse.senders[inside], coarse.receivers[inside]
-                joined = dag.weak_components(coarse.num_ops, *edges)
-                _, part_of_component = np.unique(np.stack([joined, parts]), axis=1)
-                is_split = np.bincount(part_of_component) <= max_components
-                parts = _renumbered(parts, np.where(is_split[parts], joined, 0))
-                if parts.max() < max_blocks:
-                    return parts
-                width = max(width + 1, int(1.2 * width))
+        width = 1
+        while width < 2 * (layer.max() + 1):
+            parts = _renumbered(stage, layer // width)
+            inside = parts[coarse.senders] == parts[coarse.receivers]
+            edges = coarse.senders[inside], coarse.receivers[inside]
+            joined = dag.weak_components(coarse.num_ops, *edges)
+            _, part_of_component = np.unique(np.stack([joined, parts]), axis=1)
+            is_split = np.bincount(part_of_component) <= _MOST_COMPONENTS
+            parts = _renumbered(parts, np.where(is_split[parts], joined, 0))
+            if parts.max() < max_blocks:
+                return parts
+            width = max(width + 1, int(1.2 * width))
     return _renumbered(stage)
 
 

@@ -46,11 +46,11 @@ def timeline(details: Details) -> "Figure":
             busy, middle = f"{busy_s[device] / (latency_s or 1.0):.0%} busy", (1.01, device)
             place: Any = {"xycoords": ("axes fraction", "data"), "va": "center"}
             axes.annotate(busy, middle, fontsize=_LABEL_SIZE, **place)
-            # A lane is drawn as one collection, rasterized where an SVG of it would be slow to show.
             pairs = zip(schedule.lanes(), schedule.spans, strict=True)
             spans = [(lane, span) for lane, span in pairs if span.device == device]
             height = 0.8 / (1 + max((lane for lane, _ in spans), default=0))
             line: Any = {"edgecolor": "white", "linewidth": 0.6 if len(spans) < 200 else 0}
+            # An SVG of more shapes is slow to show.
             line |= {"rasterized": len(spans) > 5_000, "zorder": 2}
             for number in sorted({lane for lane, _ in spans}):
                 bars = [

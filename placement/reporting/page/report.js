@@ -4,7 +4,7 @@
 const COLOURS = 6; // as many as the style has for devices
 const STEP = { x: 136, y: 46 }; // between layers, and between neighbours in a layer
 const NODE = { width: 104, height: 30 };
-const LARGEST_SCALE = 3; // screen pixels for each unit of the drawing
+const LARGEST_SCALE = 3;
 const LEGIBLE_SCALE = 0.55; // below it, nodes have no text
 const ROWS = 200; // of the list, shown at once
 const byId = (id) => document.getElementById(id);
@@ -20,79 +20,43 @@ function element(name, attributes = {}, ...children) {
 }
 
 const plural = (count, what) => `${count.toLocaleString("en")} ${what}${count === 1 ? "" : "s"}`;
-const inUnit = (value, unit) => (value === null ? "-" : value.toFixed(unit.decimals));
-
-/** A, B, ... Z, AA, AB, ...: identifies devices where colours do not. */
-function letters(device) {
-  const prefix = device < 26 ? "" : letters(Math.floor(device / 26) - 1);
-  return prefix + String.fromCharCode(65 + (device % 26));
-}
-
+/** Identifies a device where colours do not. */
+const letter = (device) => String.fromCharCode(65 + device);
 /** A device's colour with its letter, as in the graph. */
-const key = (device) => element("b", { class: `key d${device % COLOURS}` }, letters(device));
+const key = (device) => element("b", { class: `key d${device % COLOURS}` }, letter(device));
 
-/** Keeps the part of the drawing that is in view: `show(x, y)` centres a point. */
-function viewOf(svg, frame, bounds) {
-  const view = { x: 0, y: 0, scale: 0 }; // the centre, and screen pixels for each unit
+/** Scales the drawing, which its frame scrolls; returns a function that shows a point. */
+function zoomable(svg, frame, bounds) {
+  let scale = 0; // screen pixels for each unit of the drawing
+  svg.setAttribute("viewBox", [bounds.x, bounds.y, bounds.width, bounds.height].join(" "));
 
-  function draw(x, y, scale) {
-    const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
-    const [wide, high] = [frame.clientWidth, frame.clientHeight];
-    const smallest = Math.min(wide / bounds.width, high / bounds.height, 1);
-    view.scale = clamp(scale, smallest, LARGEST_SCALE);
-    view.x = clamp(x, bounds.x, bounds.x + bounds.width);
-    view.y = clamp(y, bounds.y, bounds.y + bounds.height);
-    const [width, height] = [wide / view.scale, high / view.scale];
-    svg.setAttribute("viewBox", [view.x - width / 2, view.y - height / 2, width, height].join(" "));
-    svg.classList.toggle("far", view.scale < LEGIBLE_SCALE);
+  function show(x, y, wanted) {
+    const [width, height] = [frame.clientWidth, frame.clientHeight];
+    const smallest = Math.min(width / bounds.width, height / bounds.height, 1);
+    scale = Math.min(Math.max(wanted, smallest), LARGEST_SCALE);
+    svg.setAttribute("width", bounds.width * scale);
+    svg.setAttribute("height", bounds.height * scale);
+    svg.classList.toggle("far", scale < LEGIBLE_SCALE);
+    frame.scrollTo((x - bounds.x) * scale - width / 2, (y - bounds.y) * scale - height / 2);
   }
 
-  const fit = () => draw(bounds.x + bounds.width / 2, bounds.y + bounds.height / 2, 0);
-  const pan = (x, y) => draw(view.x + x / view.scale, view.y + y / view.scale, view.scale);
-  /** Zooms about a point, in screen pixels from the centre; the point stays where it is. */
-  function zoom(factor, x = 0, y = 0) {
-    const before = view.scale;
-    draw(view.x, view.y, before * factor);
-    const moved = 1 / before - 1 / view.scale;
-    draw(view.x + x * moved, view.y + y * moved, view.scale);
+  /** Zooms; the point in the middle of the frame stays there. */
+  function zoom(factor) {
+    const x = bounds.x + (frame.scrollLeft + frame.clientWidth / 2) / scale;
+    const y = bounds.y + (frame.scrollTop + frame.clientHeight / 2) / scale;
+    show(x, y, scale * factor);
   }
 
-  const keys = {
-    "+": () => zoom(1.3),
-    "-": () => zoom(1 / 1.3),
-    0: fit,
-    ArrowLeft: () => pan(-60, 0),
-    ArrowRight: () => pan(60, 0),
-    ArrowUp: () => pan(0, -60),
-    ArrowDown: () => pan(0, 60),
-  };
-  byId("zoom-in").addEventListener("click", keys["+"]);
-  byId("zoom-out").addEventListener("click", keys["-"]);
-  byId("fit").addEventListener("click", fit);
-  frame.addEventListener("keydown", (event) => {
-    if (!(event.key in keys) || event.ctrlKey || event.metaKey || event.altKey) return;
+  byId("zoom-in").addEventListener("click", () => zoom(1.3));
+  byId("zoom-out").addEventListener("click", () => zoom(1 / 1.3));
+  byId("fit").addEventListener("click", () => zoom(0));
+  frame.addEventListener("wheel", (event) => {
+    if (!event.ctrlKey) return;
     event.preventDefault();
-    keys[event.key]();
+    zoom(event.deltaY < 0 ? 1.1 : 1 / 1.1);
   });
-  svg.addEventListener("wheel", (event) => {
-    event.preventDefault();
-    const box = frame.getBoundingClientRect();
-    const pixels = event.deltaY * [1, 16, 400][event.deltaMode];
-    const [x, y] = [event.clientX - box.left, event.clientY - box.top];
-    zoom(Math.exp(-pixels * 0.002), x - box.width / 2, y - box.height / 2);
-  });
-  let dragged = 0; // pixels since the last press
-  svg.addEventListener("pointerdown", () => (dragged = 0));
-  svg.addEventListener("pointermove", (event) => {
-    if (event.buttons !== 1) return;
-    dragged += Math.hypot(event.movementX, event.movementY);
-    if (dragged < 4) return;
-    if (!svg.hasPointerCapture(event.pointerId)) svg.setPointerCapture(event.pointerId);
-    pan(-event.movementX, -event.movementY);
-  });
-  fit();
-  new ResizeObserver(() => draw(view.x, view.y, view.scale)).observe(frame);
-  return { show: (x, y) => draw(x, y, Math.max(view.scale, 0.8)), isDrag: () => dragged >= 4 };
+  show(bounds.x, bounds.y, 0);
+  return (x, y) => show(x, y, Math.max(scale, 0.8));
 }
 
 /** Draws nodes and edges; `chosen` is called with a node that is clicked. */
@@ -101,8 +65,7 @@ function drawGraph(data, chosen) {
   const svg = byId("drawing");
   const shapes = nodes.name.map((name, node) => {
     const device = nodes.device[node];
-    const kind = nodes.type[node] ?? `${nodes.count[node]} ops`;
-    const text = `${letters(device)} ${kind}`;
+    const text = `${letter(device)} ${nodes.type[node]}`;
     const position = `translate(${nodes.x[node] * STEP.x} ${nodes.y[node] * STEP.y})`;
     const { width, height } = NODE;
     return element(
@@ -142,7 +105,7 @@ function drawGraph(data, chosen) {
   };
   const [x, width] = range(nodes.x, STEP.x, NODE.width);
   const [y, height] = range(nodes.y, STEP.y, 2 * NODE.height);
-  const view = viewOf(svg, byId("frame"), { x, y, width, height });
+  const show = zoomable(svg, byId("frame"), { x, y, width, height });
 
   function mark(node) {
     svg.querySelector(".marked")?.classList.remove("marked");
@@ -154,7 +117,7 @@ function drawGraph(data, chosen) {
 
   svg.addEventListener("click", (event) => {
     const node = shapes.indexOf(event.target.closest(".node"));
-    if (node < 0 || view.isDrag()) return;
+    if (node < 0) return;
     mark(node);
     chosen(node);
   });
@@ -164,46 +127,45 @@ function drawGraph(data, chosen) {
   });
   return (node) => {
     mark(node);
-    view.show(nodes.x[node] * STEP.x, nodes.y[node] * STEP.y);
+    show(nodes.x[node] * STEP.x, nodes.y[node] * STEP.y);
   };
 }
 
 /** A node's name, its time on each device, and when it runs. */
 function describe(data, node) {
-  const { nodes, costs, clock } = data;
+  const { nodes } = data;
   const row = (title, text) => element("tr", {}, element("th", {}, title), element("td", {}, text));
   const rows = data.devices.map((device, number) => {
-    const seconds = nodes.seconds[number][node];
-    const text = seconds === null ? "not supported" : `${inUnit(seconds, costs)} ${costs.name}`;
+    const time = nodes.times[number][node];
+    const text = time === "-" ? "not supported" : `${time} ${data.costs}`;
     const mark = number === nodes.device[node] ? "✓ " : "";
-    return row(`${mark}${letters(number)} ${device}`, text);
+    return row(`${mark}${letter(number)} ${device}`, text);
   });
   for (const kind of ["predicted", "measured"]) {
-    if (!nodes[kind] || nodes[kind][0][node] === null) continue;
-    const [start, finish] = nodes[kind].map((times) => inUnit(times[node], clock));
-    rows.push(row(kind, `${start} to ${finish} ${clock.name}`));
+    if (!nodes[kind] || nodes[kind][0][node] === "-") continue;
+    const [start, finish] = nodes[kind].map((times) => times[node]);
+    rows.push(row(kind, `${start} to ${finish} ${data.clock}`));
   }
-  const type = nodes.type[node] ?? plural(nodes.count[node], "operation");
   const table = element("table", {}, element("tbody", {}, ...rows));
-  return [element("strong", {}, nodes.name[node]), `, ${type}`, table];
+  return [element("strong", {}, nodes.name[node]), `, ${nodes.type[node]}`, table];
 }
 
 /** Fills the list; `picked` is called with a row's operation. Returns a function that lists a node. */
 function listOperations(data, picked) {
-  const { ops, costs } = data;
+  const { ops } = data;
   const nodeOf = (op) => data.nodeOf[ops.coarse[op]];
   const deviceOf = (op) => data.deviceOf[ops.coarse[op]];
-  const haystack = ops.name.map((name, op) => `${name} ${data.types[ops.type[op]]}`.toLowerCase());
+  const haystack = ops.name.map((name, op) => `${name} ${ops.type[op]}`.toLowerCase());
   const columns = [
     ["name", (op) => element("button", { type: "button" }, ops.name[op])],
-    ["type", (op) => data.types[ops.type[op]]],
-    ["shape", (op) => data.shapes[ops.shape[op]]],
+    ["type", (op) => ops.type[op]],
+    ["shape", (op) => ops.shape[op]],
     ["device", (op) => key(deviceOf(op))],
     ...data.devices.map((_, device) => [
-      `${letters(device)} ${costs.name}`,
-      (op) => inUnit(ops.seconds[device][op], costs),
+      `${letter(device)} ${data.costs}`,
+      (op) => ops.times[device][op],
     ]),
-    ["memory kB", (op) => (ops.bytes[op] / 1000).toFixed(1)],
+    ["memory kB", (op) => ops.kilobytes[op]],
   ];
   if (data.coarse) columns.push(["coarse operation", (op) => data.coarse[ops.coarse[op]]]);
   let [matches, shown, members] = [[], 0, null];
@@ -271,7 +233,7 @@ function start(data) {
   data.devices.forEach((device, number) => {
     const text = ` ${device}: ${plural(counts[number], "operation")}`;
     byId("legend").append(element("li", {}, key(number), text));
-    byId("device").append(element("option", { value: number }, `${letters(number)} ${device}`));
+    byId("device").append(element("option", { value: number }, `${letter(number)} ${device}`));
   });
   let list = null;
   const show = drawGraph(data, (node) => list(node));
