@@ -33,13 +33,8 @@ class Interval(NamedTuple):
     high: float
 
     def write(self, decimals: int = 3) -> str:
-        """Returns '1.016 [1.003, 1.044]', the value alone without an interval, '-' without both."""
-        if not np.isfinite(self.value):
-            return units.NONE
-        text = f"{self.value:.{decimals}f}"
-        if np.isnan(self.low):
-            return text
-        return f"{text} [{self.low:.{decimals}f}, {self.high:.{decimals}f}]"
+        """Returns the text of `units.with_interval`."""
+        return units.with_interval(*self, lambda number: f"{number:.{decimals}f}")
 
 
 def interquartile_mean(scores: Scores) -> Interval:
@@ -49,11 +44,9 @@ def interquartile_mean(scores: Scores) -> Interval:
     and each has at least one run.
     """
     value = float(_middle_mean(np.concatenate(scores)))
-    if not _repeated(scores):
-        return Interval(value, np.nan, np.nan)
     rng = np.random.default_rng(0)
     resamples = [runs[rng.integers(len(runs), size=(_RESAMPLES, len(runs)))] for runs in scores]
-    return _interval(value, _middle_mean(np.concatenate(resamples, axis=1)))
+    return _interval(value, _middle_mean(np.concatenate(resamples, axis=1)), scores)
 
 
 def geometric_mean(scores: Scores) -> Interval:
@@ -64,8 +57,6 @@ def geometric_mean(scores: Scores) -> Interval:
     """
     logs = [np.log(runs) for runs in scores]
     value = float(np.exp(np.mean([runs.mean() for runs in logs])))
-    if not _repeated(scores):
-        return Interval(value, np.nan, np.nan)
     rng, num_graphs = np.random.default_rng(0), len(logs)
     drawn_shape = _RESAMPLES, num_graphs
     means = np.stack(  # [G, R, G]: of each graph, where it is drawn in each place
@@ -76,7 +67,7 @@ def geometric_mean(scores: Scores) -> Interval:
     )
     graphs = rng.integers(num_graphs, size=drawn_shape)
     drawn = np.take_along_axis(means, graphs[None], axis=0)[0]  # [R, G]
-    return _interval(value, np.exp(drawn.mean(axis=1)))
+    return _interval(value, np.exp(drawn.mean(axis=1)), scores)
 
 
 def probability_of_improvement(ours: Scores, theirs: Scores) -> Interval:
@@ -96,10 +87,7 @@ def probability_of_improvement(ours: Scores, theirs: Scores) -> Interval:
         # The mean over a resample's pairs depends only on the count of each run: [R, K], [R, L].
         x_counts, y_counts = (rng.multinomial(n, np.full(n, 1 / n), _RESAMPLES) for n in wins.shape)
         resampled.append(np.einsum("rk,kl,rl->r", x_counts, wins, y_counts) / wins.size)
-    value = float(np.mean(values))
-    if not _repeated([*ours, *theirs]):
-        return Interval(value, np.nan, np.nan)
-    return _interval(value, np.mean(resampled, axis=0))
+    return _interval(float(np.mean(values)), np.mean(resampled, axis=0), [*ours, *theirs])
 
 
 class Estimate(NamedTuple):
@@ -123,10 +111,6 @@ def estimate(values: Sequence[float] | np.ndarray) -> Estimate:
     return Estimate(float(np.mean(values)), half_width)
 
 
-def _repeated(scores: Scores) -> bool:
-    return any(len(runs) >= MIN_RUNS for runs in scores)
-
-
 def _middle_mean(runs: np.ndarray) -> np.ndarray:
     """Averages the middle half along the last axis."""
     count = runs.shape[-1]
@@ -134,8 +118,10 @@ def _middle_mean(runs: np.ndarray) -> np.ndarray:
     return np.sort(runs, axis=-1)[..., left_out : count - left_out].mean(axis=-1)
 
 
-def _interval(value: float, resampled: np.ndarray) -> Interval:
+def _interval(value: float, resampled: np.ndarray, scores: Scores) -> Interval:
     """Returns the 95% interval of a resampled statistic, whose values may be inf."""
+    if all(len(runs) < MIN_RUNS for runs in scores):
+        return Interval(value, np.nan, np.nan)
     tail = (1 - 0.95) / 2
     low, high = np.quantile(resampled, [tail, 1 - tail], method="inverted_cdf")
     return Interval(value, float(low), float(high))

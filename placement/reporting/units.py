@@ -1,7 +1,7 @@
 """Formatting of numbers: the unit of a table's latencies, durations, sizes."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,6 +43,20 @@ def ratio(value: float, unit: float) -> float:
     if unit == 0:
         return 1.0 if value == 0 else math.inf
     return value / unit
+
+
+def write(value: Any, form: str) -> str:
+    """Returns the number in a format such as '.3f'; '-' where there is none."""
+    finite = number(value)
+    return NONE if finite is None else f"{finite:{form}}"
+
+
+def with_interval(value: Any, low: Any, high: Any, form: Callable[[Any], str]) -> str:
+    """Returns '1.016 [1.003, 1.044]', the value alone without an interval, '-' without both."""
+    if number(value) is None:
+        return NONE
+    has_interval = low is not None and not math.isnan(low)
+    return f"{form(value)} [{form(low)}, {form(high)}]" if has_interval else form(value)
 
 
 def latency_unit(seconds: Iterable[Any]) -> Unit:

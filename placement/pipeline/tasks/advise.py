@@ -72,7 +72,7 @@ def _make_table(results: list[advice.Advice]) -> grids.Grid:
             *(row.objective, row.backend or units.NONE, row.fastest),
             units.duration(row.fastest_s) if math.isfinite(row.fastest_s) else units.NONE,
             units.duration(row.bound_s) if math.isfinite(row.bound_s) else units.NONE,
-            units.NONE if math.isnan(row.ratio) else f"{row.ratio:.3f}",
-            units.NONE if math.isnan(row.chain) else f"{row.chain:.0%}",
+            units.write(row.ratio, ".3f"),
+            units.write(row.chain, ".0%"),
         )
     return table

@@ -75,12 +75,11 @@ def _draw_panel(axes: Any, groups: Sequence[Sequence[summaries.Row]], bound: flo
     for place, (group, (mean, low, high)) in enumerate(zip(groups, ratios, strict=True)):
         is_measured = all(summaries.median_s(row) is not None for row in group)
         style = _KINDS["measured" if is_measured else "predicted"]
-        text = f"{mean:.3f}" if math.isfinite(mean) else units.NONE
+        text = units.with_interval(mean, low, high, "{:.3f}".format)
         if mean > right:
             style = style | {"marker": ">"}
         elif not math.isnan(low):
             axes.plot([low, high], [place, place], color="black", linewidth=1, zorder=2)
-        text += "" if math.isnan(low) else f" [{low:.3f}, {high:.3f}]"
         axes.plot(min(mean, right), place, **style, zorder=3)
         weight = "bold" if mean == min(means, default=math.nan) else "normal"
         where: Any = {"xycoords": ("axes fraction", "data"), "va": "center"}

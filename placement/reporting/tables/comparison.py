@@ -96,11 +96,11 @@ def grid(comparison: Comparison) -> grids.Grid:
             text = cell.latency_s.write(unit)
             is_best = has_enough_runs and method == comparison.best[graph]
             row.append(grids.bold(text) if is_best else text)
-        row.append(_percent(comparison.reduction[graph]))
+        row.append(units.write(comparison.reduction[graph], "z.1%"))
         if has_bounds:
             bound_s = fastest[graph].bound_s
             gap = units.ratio(fastest[graph].latency_s.mean, bound_s) - 1
-            row += [unit.write(bound_s), _percent(gap)]
+            row += [unit.write(bound_s), units.write(gap, "z.1%")]
         table.add_row(*row)
     return table
 
@@ -120,11 +120,12 @@ def records(rows: Iterable[Row]) -> list[dict[str, Any]]:
 
     A measured latency is its median.
     """
-    medians = ({**row, "measured_s": summaries.median_s(row)} for row in rows)
-    selected = [{key: row.get(key) for key in _CSV} for row in medians]
+    numbers = ("predicted_s", "versus_best_single_device", "bound_s", "gap", "search_s")
     return [
-        {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
-        for row in selected
+        {key: row.get(key) for key in _CSV}
+        | {key: units.number(row.get(key)) for key in numbers}
+        | {"measured_s": summaries.median_s(row)}
+        for row in rows
     ]
 
 
@@ -155,7 +156,3 @@ def _cell(rows: list[Row], is_measured: bool) -> Cell:
         (row.get("status") or "").startswith(out_of_memory) for row in rows
     )
     return Cell(statistics.estimate(values), tuple(values), bound_s, exceeds)
-
-
-def _percent(value: float) -> str:
-    return f"{value:z.1%}" if math.isfinite(value) else units.NONE

@@ -5,7 +5,6 @@ null, NaN or infinite prints as a dash; the status of a failed row says why it f
 `reference` (devices outside the placement) come last.
 """
 
-import functools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -31,7 +30,7 @@ _HOST_NOTE = (
 def terminal_table(summary: Summary) -> grids.Grid:
     """Makes the table for a terminal of 100 columns, with the verdict and causes of failures."""
     rows = [_strip_cause(row) for row in summary["rows"]]
-    table = _table(rows)
+    table = table_of(rows, best_rows(rows))
     graphs = summaries.group_by_graph(rows)
     graph = summary["graph"]
     size = f"{graph['name']}: {graph['num_ops']} operations, {graph['num_edges']} edges"
@@ -87,7 +86,7 @@ def report(summary: Summary, sections: Mapping[str, str] | None = None) -> str:
             sentence = verdict_lib.sentence(verdict_lib.decide(rows), summary["objective"])
             parts += [f"### {rows[0]['graph']}", sentence]
             parts += filter(None, [verdict_lib.misprediction(rows)])
-        parts.append(_table(rows).markdown())
+        parts.append(table_of(rows, best_rows(rows)).markdown())
     parts.append(_LEGEND)
     if summary.get("unsupported"):
         parts += ["## Operations that a device cannot run", unsupported(summary["unsupported"])]
@@ -155,33 +154,44 @@ def best_rows(rows: Sequence[Row]) -> list[Row]:
     return [verdict.winner.row for verdict in verdicts if verdict.winner]
 
 
-def _table(rows: Sequence[Row]) -> grids.Grid:
-    """Makes the table of rows, with the columns in which some row has a value."""
+def table_of(rows: Sequence[Row], best: Sequence[Row]) -> grids.Grid:
+    """Makes the table of rows, the best in bold, with the columns in which some row has a value."""
     latency = summaries.unit(rows)
-    columns: dict[str, Callable[[Row], str]] = {}  # a cell's text, by header
-    for key in ("graph", "seed"):
-        if len({row[key] for row in rows if key in row}) > 1:
-            columns[key] = functools.partial(_field, key)
-    columns["method"] = summaries.label
-    columns[f"predic-\nted {latency.name}"] = lambda row: latency.write(row.get("predicted_s"))
-    if any(summaries.median_s(row) is not None for row in rows):
-        columns[f"measured {latency.name}\n[low, high]"] = lambda row: _measured(row, latency)
-    if any("output_error" in row for row in rows):
-        columns["output\nerror"] = lambda row: _format(row.get("output_error"), ".2g")
-    columns["vs best\nsingle"] = lambda row: _format(row.get("versus_best_single_device"), ".3f")
-    if any(units.number(row.get("bound_s")) is not None for row in rows):
-        columns[f"bound\n{latency.name}"] = lambda row: latency.write(row.get("bound_s"))
-        columns["gap\n%"] = lambda row: _format(100 * units.or_nan(row.get("gap")), ".1f")
-    columns["search\ns"] = lambda row: _format(row.get("search_s"), ".2f")
-    columns["evalu-\nations"] = lambda row: str(row.get("evaluations", units.NONE))
-    columns["status"] = _status
-    numeric = [header not in ("graph", "method", "status") for header in columns]
-    table, best = grids.Grid([*columns], numeric), best_rows(rows)
-    for row in rows:
-        cells = tuple(cell(row) for cell in columns.values())
-        if row in best:
-            cells = tuple(map(grids.bold, cells))
-        (table.references if row.get("reference") else table.rows).append(cells)
+
+    def measured(row: Row) -> str:
+        interval = row.get("measured_s") or {}
+        ends = (interval.get(key) for key in ("median", "low", "high"))
+        return units.with_interval(*ends, latency.write)
+
+    def error(row: Row) -> str:
+        text = units.write(row.get("output_error"), ".2g")
+        tolerance = row.get("tolerance")  # of deployments
+        return text if tolerance is None else f"{text} [{tolerance:g}]"
+
+    columns: dict[str, Callable[[Row], str]] = {  # a cell's text, by header
+        "graph": lambda row: str(row.get("graph", units.NONE)),
+        "seed": lambda row: str(row.get("seed", units.NONE)),
+        "method": summaries.label,
+        f"predic-\nted {latency.name}": lambda row: latency.write(row.get("predicted_s")),
+        f"measured {latency.name}\n[low, high]": measured,
+        "output\nerror": error,
+        "vs best\nsingle": lambda row: units.write(row["versus_best_single_device"], ".3f"),
+        f"bound\n{latency.name}": lambda row: latency.write(row.get("bound_s")),
+        "gap\n%": lambda row: units.write(100 * units.or_nan(row.get("gap")), ".1f"),
+        "search\ns": lambda row: units.write(row.get("search_s"), ".2f"),
+        "evalu-\nations": lambda row: str(row.get("evaluations", units.NONE)),
+        "status": _status,
+    }
+    texts = {header: [*map(cell, rows)] for header, cell in columns.items()}
+    for header, cells in [*texts.items()]:
+        needed = 2 if header in ("graph", "seed") else 1  # values, so that they distinguish rows
+        if len({*cells} - {units.NONE}) < needed:
+            del texts[header]
+    numeric = [header not in ("graph", "method", "status") for header in texts]
+    table = grids.Grid([*texts], numeric)
+    for row, *cells in zip(rows, *texts.values(), strict=True):
+        shown = tuple(map(grids.bold, cells) if row in best else cells)
+        (table.references if row.get("reference") else table.rows).append(shown)
     return table
 
 
@@ -191,22 +201,6 @@ def _status(row: Row) -> str:
     if status.startswith("optimal") and summaries.median_s(row) is not None:
         return f"optimal in simulation{status.removeprefix('optimal')}"
     return status
-
-
-def _field(key: str, row: Row) -> str:
-    return str(row.get(key, units.NONE))
-
-
-def _measured(row: Row, latency: units.Unit) -> str:
-    if summaries.median_s(row) is None:
-        return units.NONE
-    low, high = (latency.write(row["measured_s"].get(key)) for key in ("low", "high"))
-    return f"{latency.write(summaries.median_s(row))} [{low}, {high}]"
-
-
-def _format(value: Any, form: str) -> str:
-    number = units.number(value)
-    return units.NONE if number is None else f"{number:{form}}"
 
 
 def _memory(summary: Summary) -> str:
