@@ -30,6 +30,7 @@ _SUMMARY = {
     "devices": [str],
     "objective": str,
     "rows": [{"method": str, "predicted_s": files.NUMBER, "status": str}],
+    "complete": bool,
 }
 _UNFIT = r"[^\w.=-]+"
 _LONGEST_NAME = 100  # characters; suffixes are added to it

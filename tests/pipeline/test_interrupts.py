@@ -1,4 +1,4 @@
-"""Ctrl-C in a command: results are kept, and never replace better ones."""
+"""Ctrl-C in a command: results are kept, and never replace complete ones."""
 
 import functools
 import json
@@ -188,7 +188,7 @@ def test_complete_runs_are_kept(tmp_path: Path) -> None:
     assert row(check_summary(tmp_path), "lns")["measured_s"] is not None
     code, out, err = run(tmp_path, *flags, broken=while_measuring)
     assert code == 0, err
-    assert "keeps the better results of before" in out
+    assert "keeps the complete results of before" in out
     kept = ("summary.json", "placement.json", "config.json", "report.md", "report.html")
     assert {name: (tmp_path / name).read_bytes() for name in kept} == {n: before[n] for n in kept}
     separate = check_summary(tmp_path / "interrupted")

@@ -2,8 +2,6 @@ import json
 import math
 import os
 import resource
-import stat
-import subprocess
 
 import jax.numpy as jnp
 import numpy as np
@@ -51,13 +49,6 @@ def test_unsupported_value_keeps_the_file(tmp_path):
     assert os.listdir(tmp_path) == ["x.json"]
 
 
-def test_files_have_usual_permissions(tmp_path):
-    (tmp_path / "plain").touch()
-    runs.write_text(tmp_path / "ours", "text")
-    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("plain", "ours")]
-    assert modes[0] == modes[1]
-
-
 def test_log_keeps_the_order(tmp_path):
     path = tmp_path / "metrics.jsonl"
     for step in range(3):
@@ -82,28 +73,6 @@ def test_invalid_line_is_named(tmp_path):
     path.write_bytes(b'{"step": 0}\nnonsense\n{"step": 2}\n')
     with pytest.raises(UserError, match=r"metrics\.jsonl' cannot be read: line 2: not JSON"):
         files.read_jsonl(path, {}, remedy="")
-
-
-def test_prepare_workdir_makes_parents(tmp_path):
-    path = tmp_path / "a" / "b"
-    runs.prepare_workdir(path)
-    (path / "kept").touch()
-    runs.prepare_workdir(str(path))
-    assert os.listdir(path) == ["kept"]
-
-
-def test_prepare_workdir_removes_temporary_files(tmp_path):
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    (tmp_path / "checkpoint").mkdir()
-    left = [f".summary.json.{ended.pid}.tmp", f"checkpoint/.a.msgpack.{ended.pid}.tmp"]
-    left += [f".of.an.earlier.process.{os.getpid()}.tmp"]
-    kept = [f".summary.json.{os.getppid()}.tmp", ".notes.tmp", f"notes.{ended.pid}.tmp"]
-    for name in (*left, *kept):
-        (tmp_path / name).touch()
-    runs.prepare_workdir(tmp_path)
-    assert sorted(os.listdir(tmp_path)) == sorted(["checkpoint", *kept])
-    assert os.listdir(tmp_path / "checkpoint") == []
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,3 @@
-import dataclasses
-
 import pytest
 
 from placement.reporting import traces
@@ -54,11 +52,3 @@ def test_large_trace_is_consistent():
         for event in (start, ends[number]):  # each belongs to a span of its thread
             earlier = [s for s in spans if s["tid"] == event["tid"] and s["ts"] <= event["ts"]]
             assert any(event["ts"] < s["ts"] + s["dur"] for s in earlier)
-
-
-def test_unscheduled_operations_have_no_flow():
-    details = drawn.diamond()
-    measured = dataclasses.replace(details.measured, spans=details.measured.spans[:1])
-    trace = traces.trace(dataclasses.replace(details, measured=measured))
-    assert len(find_events(trace, "X", 2)) == 1
-    assert not find_events(trace, "s", 2)

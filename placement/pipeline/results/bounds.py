@@ -74,16 +74,8 @@ def read(path: Path) -> dict[str, list[float]]:
     Raises:
       UserError: the file cannot be read.
     """
-
-    def check_lengths(bounds: dict[str, list[float]]) -> dict[str, list[float]]:
-        if any(len(values) != len(Bounds._fields) for values in bounds.values()):
-            raise ValueError(f"a problem does not have {len(Bounds._fields)} bounds")
-        return bounds
-
     remedy = "remove it, and bounds are proved again"
-    return (
-        files.read_json(path, {str: [float]}, check_lengths, remedy=remedy) if path.exists() else {}
-    )
+    return files.read_json(path, {str: [float]}, remedy=remedy) if path.exists() else {}
 
 
 def merge(path: Path, bounds: dict[str, list[float]]) -> None:
@@ -96,8 +88,7 @@ def merge(path: Path, bounds: dict[str, list[float]]) -> None:
 
 def _best_bounds(rows: Sequence[Row], problem: loading.SearchProblem, path: Path) -> Bounds:
     """Returns the best bounds of the file, of the rows' solvers and of fast relaxations."""
-    stored = read(path)
-    key = _digest(problem.full)
+    stored, key = read(path), _digest(problem.full)
     is_same = problem.coarse is problem.full
     if key in stored:
         full_s, coarse_s, given_order_s = stored[key]
@@ -116,24 +107,16 @@ def _best_bounds(rows: Sequence[Row], problem: loading.SearchProblem, path: Path
             given_order_s = max(given_order_s, solution.bound_s)
     coarse_s = max(full_s, coarse_s)
     bounds = Bounds(full_s, coarse_s, max(coarse_s, given_order_s))
-    if np.isfinite(full_s) and stored.get(key) != list(bounds):
-        runs.write_json(path, stored | {key: bounds})
+    if np.isfinite(full_s):
+        merge(path, {key: list(bounds)})
     return bounds
 
 
 def _digest(problem: Problem) -> str:
     """Returns a digest of everything that the objective's value depends on."""
-    graph, costs = problem.graph, problem.costs
-    digest = hashlib.sha256(problem.objective.encode())
-    graph_arrays = (
-        graph.senders,
-        graph.receivers,
-        graph.tensors,
-        graph.edge_bytes,
-        graph.colocation,
-    )
-    copy_arrays = graph.copy_sources, graph.copy_readers, graph.copy_bytes, graph.copy_constants
-    arrays = (*graph_arrays, *jax.tree.leaves(costs), *(copy_arrays if copy_arrays[0].size else ()))
-    for array in map(np.asarray, arrays):
+    graph, digest = problem.graph, hashlib.sha256(problem.objective.encode())
+    edges = graph.senders, graph.receivers, graph.tensors, graph.edge_bytes, graph.colocation
+    copies = graph.copy_sources, graph.copy_readers, graph.copy_bytes, graph.copy_constants
+    for array in map(np.asarray, jax.tree.leaves((edges, copies, problem.costs))):
         digest.update(f"{array.dtype} {array.shape}".encode() + array.tobytes())
     return digest.hexdigest()[:16]

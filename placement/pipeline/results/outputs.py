@@ -1,7 +1,6 @@
-"""The result files of a run. A run directory only ever gets better results."""
+"""The result files of a run. An incomplete run never replaces a complete one."""
 
 import dataclasses
-import math
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,12 @@ from placement.pipeline import target as target_lib
 from placement.pipeline.console import progress
 from placement.pipeline.results.rows import Row
 from placement.pipeline.settings import Settings
-from placement.reporting import runs, summaries, units, verdict
+from placement.reporting import runs, units
 from placement.runtime import cluster
 from placement.runtime import devices as devices_lib
 from placement.runtime.models import fingerprint
 
-INTERRUPTED = "interrupted"  # in the run directory: results that do not replace better ones
+INTERRUPTED = "interrupted"  # in the run directory: results that do not replace complete ones
 _ENVIRONMENT = "environment.json"
 # The files of a run that was interrupted, except its figures.
 _OF_A_RUN = (
@@ -56,31 +55,24 @@ def write_provenance(
 
 
 def directory(workdir: Path, summary: dict[str, Any], display: progress.Display) -> Path:
-    """Returns the directory for the results of a run, so that no better ones are replaced.
+    """Returns the directory for the results of a run, so that no complete ones are replaced.
 
     A complete run replaces everything. An incomplete one has a separate directory where a
-    complete run or a faster placement is there already.
+    complete run is there already.
     """
     separate = workdir / INTERRUPTED
     if summary["complete"]:
         files.remove_files(separate / "figures", ["*.png", "*.svg"])
         files.remove_files(separate, _OF_A_RUN)
         return workdir
-
-    def best_s(summary: dict[str, Any]) -> float:
-        best = verdict.decide(summary["rows"]).placement
-        predicted_s = best and summaries.predicted_s(best.row)
-        return math.inf if predicted_s is None else predicted_s
-
     try:
-        earlier = runs.read_summary(workdir)
+        if not runs.read_summary(workdir)["complete"]:
+            return workdir
     except UserError:
-        return workdir
-    if not (earlier.get("complete", True) or best_s(earlier) < best_s(summary)):
         return workdir
     runs.make_folder(separate)
     display.warn(
-        f"{workdir} keeps the better results of before; those of this run are in {separate}"
+        f"{workdir} keeps the complete results of before; those of this run are in {separate}"
     )
     return separate
 

@@ -292,6 +292,6 @@ def _summarise(settings: Settings, cells: list[_Cell]) -> dict[str, Any]:
         "rows": rows,
         "statistics": report.aggregate(rows),
         "best": best,
-        "complete": all(summary.get("complete", True) for _, summary in cell_summaries),
+        "complete": all(summary["complete"] for _, summary in cell_summaries),
         "compute_s": sum(summary["compute_s"] for _, summary in cell_summaries),
     }

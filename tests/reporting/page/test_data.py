@@ -18,16 +18,16 @@ def _edges(columns):
 
 def test_operations_have_costs_and_times():
     columns = data.columns(drawn.diamond())
-    assert columns["costs"] == columns["clock"] == {"name": "ms", "decimals": 3}
-    assert columns["ops"]["seconds"] == [[1.0, 4.0, 3.0, 4.0], [2.0, 2.0, None, 8.0]]
-    assert columns["ops"]["bytes"] == [10.0, 20.0, 30.0, 40.0]
-    assert [columns["types"][number] for number in columns["ops"]["type"]] == ["MatMul"] * 4
+    assert columns["costs"] == columns["clock"] == "ms"
+    assert columns["ops"]["times"][1] == ["2.000", "2.000", "-", "8.000"]
+    assert columns["ops"]["kilobytes"] == ["0.0"] * 4
+    assert columns["ops"]["type"] == ("MatMul",) * 4
     assert columns["coarse"] is None
     assert not columns["blocks"]
     nodes = columns["nodes"]
     assert nodes["device"] == columns["deviceOf"] == [0, 1, 0, 0]
-    assert nodes["predicted"] == [[0.0, 1.5, 1.0, 4.0], [1.0, 3.5, 4.0, 8.0]]
-    assert nodes["measured"][1] == pytest.approx([1.1, 3.85, 4.4, 8.8])
+    assert nodes["predicted"][0] == ["0.000", "1.500", "1.000", "4.000"]
+    assert nodes["measured"][1] == ["1.100", "3.850", "4.400", "8.800"]
     assert _edges(columns) == {(0, 1): 1, (0, 2): 0, (1, 3): 1, (2, 3): 0}
 
 
@@ -36,11 +36,8 @@ def test_operations_share_times_of_span():
     spans = (Span(0, (0, 2), 0.0, 3e-3), Span(0, (2,), 5e-3, 6e-3))
     columns = dataclasses.replace(details, predicted=Timeline(spans, "simulated"))
     times = data.columns(columns)["nodes"]["predicted"]
-    assert times == [[0.0, None, 0.0, None], [3.0, None, 6.0, None]]
-
-
-def test_measurement_may_be_missing():
-    assert data.columns(drawn.diamond(measured=False))["nodes"]["measured"] is None
+    assert times == [["0.000", "-", "0.000", "-"], ["3.000", "-", "6.000", "-"]]
+    assert data.columns(details)["nodes"]["measured"] is None
 
 
 @pytest.mark.parametrize(("num_ops", "blocks"), [(300, False), (2_000, True)])
@@ -49,16 +46,13 @@ def test_nodes_hold_every_operation_once(num_ops, blocks):
     columns = data.columns(details)
     assert columns["blocks"] == blocks
     nodes = columns["nodes"]
-    assert sum(nodes["count"]) == num_ops
     assert len(columns["nodeOf"]) == details.coarse.num_ops
     for node, device in zip(columns["nodeOf"], columns["deviceOf"], strict=True):
         assert nodes["device"][node] == device
     total_us = 1e6 * details.compute_s.sum(0)
-    np.testing.assert_allclose(np.sum(nodes["seconds"], axis=1), total_us, rtol=1e-3)
-    assert (None in nodes["type"]) == blocks
-    starts, finishes = nodes["predicted"]
-    assert min(starts) == 0.0
-    assert max(finishes) == pytest.approx(1e3 * details.predicted.spans[-1].finish_s, abs=1e-3)
+    times_us = np.array(nodes["times"], float).sum(axis=1)
+    np.testing.assert_allclose(times_us, total_us, rtol=1e-2)
+    assert any(" ops" in kind for kind in nodes["type"]) == blocks
     json.dumps(columns, allow_nan=False)
 
 
