@@ -34,12 +34,6 @@ def test_random_graphs_are_drawn_validly(seed, num_ops):
     np.testing.assert_array_equal(drawing.y, draw(graph).y)
 
 
-def test_chains_are_straight():
-    drawing = draw(helpers.fork_join(3, 2))
-    np.testing.assert_array_equal(drawing.x, [0, 1, 2, 1, 2, 1, 2, 3])
-    np.testing.assert_allclose(drawing.y, [1, 0, 0, 1, 1, 2, 2, 1], atol=1e-9)
-
-
 def test_constants_stand_before_their_reader():
     # A chain of four; 4 -> 5 -> 3 serves its end, 6 its end and its second node.
     edges = np.array([(0, 1), (1, 2), (2, 3), (4, 5), (5, 3), (6, 1), (6, 3)])
