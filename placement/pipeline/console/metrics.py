@@ -105,8 +105,9 @@ class Log:
 
     def _write_event(self, record: Mapping[str, Any], latencies_s: np.ndarray) -> None:
         method = record["method"]
-        values = {f"{method}/{k}": float(v) for k, v in record.items() if k not in _NOT_PLOTTED}
-        self._events.add(record["evaluations"], values | {f"{method}/latency_s": latencies_s})
+        values: dict[str, float | np.ndarray] = {f"{method}/latency_s": latencies_s}
+        values |= {f"{method}/{k}": float(v) for k, v in record.items() if k not in _NOT_PLOTTED}
+        self._events.add(record["evaluations"], values)
         self._unwritten, self._last_event_s = None, time.monotonic()
 
 

@@ -41,21 +41,18 @@ def best(
     placed, placement = row.placed_problem(full_problem), row.placements[0]
     problem, assignment = placed.coarse, placed.assignment
     costs = full_problem.full.costs
-    candidate, measured = row.candidates[0], None
-    if candidate.segments is None:
-        spans = timeline.predict(problem, placement)
-        predicted = details.Timeline(spans, _PREDICTED[problem.objective])
-    else:
-        spans = timeline.predict_segments(problem, placement)
-        predicted = details.Timeline(spans, _IN_SEGMENTS)
+    graph, candidate, measured = full_problem.full.graph, row.candidates[0], None
+    in_segments = candidate.segments is not None
+    predict = timeline.predict_segments if in_segments else timeline.predict
+    source = _IN_SEGMENTS if in_segments else _PREDICTED[problem.objective]
+    predicted = details.Timeline(predict(problem, placement), source)
     if measurer is not None:
-        graph = full_problem.full.graph
         measured = _measured(measurer, candidate, graph, assignment, placement)
     return details.Details(
         method=row.method,
         objective=settings.objective,
         devices=target.labels,
-        graph=full_problem.full.graph,
+        graph=graph,
         coarse=problem.graph,
         assignment=assignment,
         placement=placement,
@@ -94,20 +91,16 @@ def _measured(
 ) -> details.Timeline:
     """Measures when the parts of a placement run."""
     if candidate.segments is None:
-        runs_ = measurer.ask(SubmodelTimes(candidate))
-        names = [ops for ops, _ in runs_]
-        ends_s = np.cumsum([seconds for _, seconds in runs_])
-        times_s = np.stack([np.concatenate([[0.0], ends_s[:-1]]), ends_s], axis=1)
+        names, seconds = zip(*measurer.ask(SubmodelTimes(candidate)), strict=True)
+        times_s = np.cumsum(seconds)[:, None] - np.stack([seconds, np.zeros(len(seconds))], axis=1)
         method = (
             "measured: kernels of each submodel, mean of a few inferences; what lies between "
             "submodels is not counted"
         )
     else:
-        parts = [
-            part for part in candidate.segments if measurer.computed_ops.intersection(part.ops)
-        ]
-        names = [part.ops for part in parts]
-        intervals_s = measurer.ask(Timeline(measurer.devices, candidate.segments))
+        segments, computed = candidate.segments, measurer.computed_ops
+        names = tuple(part.ops for part in segments if computed.intersection(part.ops))
+        intervals_s = measurer.ask(Timeline(measurer.devices, segments))
         length_s = intervals_s[:, :, 1].max(axis=1)
         times_s = intervals_s[np.argsort(length_s)[len(intervals_s) // 2]]
         method = f"measured: the inference of median length, of {len(intervals_s)}"

@@ -110,7 +110,7 @@ def write_comparison(
     ):
         runs.write_text(workdir / name, content)
         _print(console, str(workdir / name))
-    drawings = {"methods": lambda: method_plot.methods(plain["rows"])}
+    drawings: dict[str, Callable[[], Any]] = {"methods": lambda: method_plot.methods(plain["rows"])}
     for graph, records in (_read_or_print(lambda: _read_logs(workdir), console) or {}).items():
         rows = [row for row in plain["rows"] if row["graph"] == graph]
         name = f"search-{runs.file_name(graph)}"
