@@ -128,7 +128,7 @@ def test_directories_are_set_aside(copy):
 
 
 def test_reports_name_unreadable_files(copy):
-    names = ("details.json", "config.json", "environment.json", "metrics.jsonl")
+    names = ("details.json", "metrics.jsonl")
     for name in names:
         (copy / name).write_bytes(b"[1, 2]\n")
     code, out, err = command.answer("--task=report", f"--workdir={copy}", plots=True)
@@ -260,14 +260,21 @@ def read_only() -> None:
     os.replace = os.rename = os.unlink = os.mkdir = refuse
 
 
+def test_temporary_files_are_removed(copy):
+    names = [".summary.json.4711.tmp", "checkpoint/.a.msgpack.4711.tmp", ".notes.tmp"]
+    (copy / "checkpoint").mkdir(exist_ok=True)
+    for name in names:
+        (copy / name).touch()
+    workdirs.claim(copy, progress.Display(progress.WARNING))
+    workdirs.release(copy)
+    assert [(copy / name).exists() for name in names] == [False, False, True]
+
+
 def test_unwritable_runs_are_printed(copy):
-    (copy / "report.md").unlink()
-    before = {path: path.stat().st_mtime_ns for path in copy.rglob("*")}
     code, out, err = command.answer("--task=report", f"--workdir={copy}", broken=read_only)
     assert code == 3
     assert "random" in out
     assert "Read-only file system" in err
-    assert {path: path.stat().st_mtime_ns for path in copy.rglob("*")} == before
     code, _, err = run(copy, *FLAGS, broken=read_only)
     assert code == 2
     assert "cannot be written to: permission denied" in err

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -153,18 +152,14 @@ def _write_page(
                 left_out.setdefault(str(error), []).append(name)
     for reason, names in left_out.items():
         _print(console, f"no figure of {', '.join(names)}: {reason}")
-    provenance = {}
-    for name in ("config.json", "environment.json"):
-        if (workdir / name).exists():
-            record = _read_or_print(functools.partial(_read_object, workdir / name), console)
-            provenance[name] = json.dumps(printable.data(record or {}), indent=2)
+    provenance = {
+        name: printable.lines((workdir / name).read_text("utf-8", "replace"))
+        for name in ("config.json", "environment.json")
+        if (workdir / name).is_file()
+    }
     with task_faults.during("writing report.html"):
         runs.write_text(workdir / "report.html", html.page(text, svgs, details, provenance))
         _print(console, f"report: {workdir / 'report.html'}")
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    return files.read_json(path, {str: object}, remedy="run the task with this workdir again")
 
 
 def _print(console: Console, line: str) -> None:
