@@ -14,8 +14,7 @@ import numpy as np
 
 from placement import files
 from placement.graphs import opgraph
-from placement.reporting import printable as printable_lib
-from placement.reporting import runs
+from placement.reporting import printable, runs
 from placement.types import OpGraph, Span
 
 FILE = "details.json"
@@ -130,7 +129,7 @@ def write(path: Path, details: Details) -> None:
 
 
 def read(path: Path) -> Details | None:
-    """Reads the file that `write` wrote; returns None where there is none.
+    """Reads the file that `write` wrote, with printable names; returns None where there is none.
 
     Raises:
       UserError: the file is not a valid details.json.
@@ -140,24 +139,9 @@ def read(path: Path) -> Details | None:
     return files.read_json(path, {str: object}, _from_json, remedy="place the model again")
 
 
-def printable(details: Details) -> Details:
-    """Returns the details with printable names."""
-    text = printable_lib.text
-    graph, coarse = (
-        dataclasses.replace(
-            graph,
-            name=text(graph.name),
-            op_names=tuple(map(text, graph.op_names)),
-            op_types=tuple(map(text, graph.op_types)),
-        )
-        for graph in (details.graph, details.coarse)
-    )
-    return dataclasses.replace(
-        details, graph=graph, coarse=coarse if details.coarse is not details.graph else graph
-    )
-
-
 def _from_json(data: Mapping[str, Any]) -> Details:
+    data = printable.data(data, printable.text)
+
     def timeline(lines: Mapping[str, Any]) -> Timeline:
         spans = (Span(device, tuple(ops), *times) for device, ops, *times in lines["spans"])
         return Timeline(tuple(spans), lines["how"])

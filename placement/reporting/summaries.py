@@ -5,7 +5,7 @@ and their seed. A *reference* row belongs to a device outside the placement, suc
 where the placement's devices are its cores.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from placement.reporting import units
@@ -36,12 +36,17 @@ def split_references(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
     return placements, [row for row in rows if row.get("reference")]
 
 
-def group_by_graph(rows: Iterable[Row]) -> list[list[Row]]:
-    """Groups rows by graph, in order of appearance; rows without a graph's name form one group."""
-    graphs: dict[Any, list[Row]] = {}
+def group(rows: Iterable[Row], key: Callable[[Row], Any]) -> dict[Any, list[Row]]:
+    """Groups rows by a key, in order of appearance."""
+    groups: dict[Any, list[Row]] = {}
     for row in rows:
-        graphs.setdefault(row.get("graph"), []).append(row)
-    return list(graphs.values())
+        groups.setdefault(key(row), []).append(row)
+    return groups
+
+
+def group_by_graph(rows: Iterable[Row]) -> list[list[Row]]:
+    """Groups rows by graph; rows without a graph's name form one group."""
+    return list(group(rows, lambda row: row.get("graph")).values())
 
 
 def is_single(row: Row) -> bool:

@@ -55,7 +55,3 @@ class Events:
         with files.naming(self._directory):
             self._writer.write_event(event)
             self._writer.flush()
-
-    def close(self) -> None:
-        """Closes the file."""
-        self._writer.close()

@@ -2,9 +2,8 @@
 
 The file is JSON in the Trace Event Format,
 https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU. Predicted and
-measured are a process each; a device is a thread, with further threads where its spans overlap. A
-span is a complete event (`X`); a tensor that crosses is a flow (`s`, `f`) from its producer to the
-first operation that reads it on the other device. Times are microseconds.
+measured are a process each, a device is a thread or several, a span is a complete event (`X`), and a
+tensor that crosses is a flow (`s`, `f`) from its producer to its first reader on the other device.
 """
 
 from collections.abc import Iterator
@@ -32,7 +31,7 @@ def _process(details: Details, kind: str, pid: int) -> Iterator[dict[str, Any]]:
         names["thread_name", tid] = details.devices[number] + (f" ({lane + 1})" if lane else "")
     for (metadata, tid), name in names.items():
         yield {"ph": "M", "name": metadata, "pid": pid, "tid": tid, "args": {"name": name}}
-    places = [{"pid": pid, "tid": threads[key]} for key in keys]
+    places = [{"pid": pid, "tid": threads[key]} for key in keys]  # times are in microseconds
     for span, place in zip(spans, places, strict=True):
         times = {"ts": 1e6 * span.start_s, "dur": 1e6 * (span.finish_s - span.start_s)}
         ops = {"operations": [coarse.op_names[op] for op in span.ops[:50]]}
@@ -48,7 +47,7 @@ def _process(details: Details, kind: str, pid: int) -> Iterator[dict[str, Any]]:
         writer, reader = (runs_in[end] for end in ends[edge])
         # Viewers do not attach a flow to the end itself.
         leaves_s = 0.99 * spans[writer].finish_s + 0.01 * spans[writer].start_s
-        name, size = coarse.op_names[ends[edge][0]], {"bytes": int(coarse.edge_bytes[edge])}
-        flow = {"cat": "crossing", "name": name, "id": f"{pid}.{number}"}
+        size = {"bytes": int(coarse.edge_bytes[edge])}
+        flow = {"cat": "crossing", "name": coarse.op_names[ends[edge][0]], "id": f"{pid}.{number}"}
         yield {"ph": "s", **flow, **places[writer], "ts": 1e6 * leaves_s, "args": size}
         yield {"ph": "f", **flow, **places[reader], "ts": 1e6 * spans[reader].start_s, "bp": "e"}

@@ -210,45 +210,40 @@ def rank(rows: Iterable[Row]) -> dict[str, float]:
       By method, the geometric mean, over graphs and over the seeds of each, of the ratio to the
       best single device.
     """
-    logs: dict[str, dict[str, list[float]]] = {}
-    for row in rows:
-        ratio = units.number(row["versus_best_single_device"])
-        graph_logs = logs.setdefault(row["method"], {}).setdefault(row["graph"], [])
-        graph_logs.append(math.inf if not ratio else math.log(ratio))
-    num_graphs = max(map(len, logs.values()), default=0)
-    means = {
-        method: math.exp(np.mean([np.mean(seeds) for seeds in graphs.values()]))
-        for method, graphs in logs.items()
-        if len(graphs) == num_graphs
-    }
-    ranked = sorted(means.items(), key=lambda item: item[1])
-    return {method: ratio for method, ratio in ranked if math.isfinite(ratio)}
+    rows, means = list(rows), {}
+    num_graphs = len(summaries.group_by_graph(rows))
+    for method, group in summaries.group(rows, lambda row: row["method"]).items():
+        graphs = summaries.group_by_graph(group)
+        ratios = [[row["versus_best_single_device"] for row in graph] for graph in graphs]
+        if len(graphs) == num_graphs and all(map(all, ratios)):
+            means[method] = math.exp(np.mean([np.mean(np.log(seeds)) for seeds in ratios]))
+    return dict(sorted(means.items(), key=lambda item: item[1]))
 
 
-def closing_sentence(rows: Sequence[Row], objective: str = "") -> str:
-    """Says which of all methods of a comparison does best: over several graphs by `rank`."""
+def sentences(rows: Sequence[Row], objective: str = "") -> list[str]:
+    """Says which of all methods does best, over several graphs by `rank`.
+
+    A second sentence about one graph is that of `misprediction`.
+    """
     graphs = summaries.group_by_graph(rows)
     if len(graphs) == 1:
-        return sentence(decide(rows), objective)
+        return [sentence(decide(rows), objective), *filter(None, [misprediction(rows)])]
     ranked = [(summaries.label({"method": method}), mean) for method, mean in rank(rows).items()]
     if not ranked:
-        return "No method has a latency on every graph."
+        return ["No method has a latency on every graph."]
     text = (
         f"`{ranked[0][0]}` is the fastest on average: {ranked[0][1]:.3f} of the best single device "
         f"(geometric mean, {len(graphs)} graphs)"
     )
     following = f"; next is `{ranked[1][0]}` with {ranked[1][1]:.3f}" if ranked[1:] else ""
-    return f"{text}{following}."
+    return [f"{text}{following}."]
 
 
 def _contenders(rows: Iterable[Row], is_measured: bool) -> list[Contender]:
     """Joins the seeds of each method; a method that failed with any seed is left out."""
     seconds = summaries.median_s if is_measured else summaries.predicted_s
-    methods: dict[str, list[Row]] = {}
-    for row in rows:
-        methods.setdefault(row["method"], []).append(row)
     contenders = []
-    for method, group in methods.items():
+    for method, group in summaries.group(rows, lambda row: row["method"]).items():
         ran = (row for row in group if not row["status"].startswith(_DID_NOT_RUN))
         latencies_s = [latency_s for latency_s in map(seconds, ran) if latency_s is not None]
         if len(latencies_s) < len(group):

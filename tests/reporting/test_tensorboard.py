@@ -16,7 +16,6 @@ def test_events_have_scalars_and_histograms(tmp_path):
     written = tensorboard.Events(tmp_path / "run", first_evaluation=0)
     written.add(64, {"m/best_s": 0.5, "m/mean_s": math.inf, "m/latency_s": seconds})
     written.add(128, {"m/best_s": 0.25, "m/latency_s": np.empty(0)})
-    written.close()
     first, second = events.read(tmp_path / "run")
     assert (first.step, second.step) == (64, 128)
     assert [value.tag for value in first.summary.value] == ["m/best_s", "m/latency_s"]
@@ -35,7 +34,6 @@ def test_resumed_search_replaces_events(tmp_path):
         written = tensorboard.Events(tmp_path, first_evaluation=after)
         for step in steps:
             written.add(step, {"m/best_s": float(after)})
-        written.close()
     assert events.scalars(tmp_path, "m/best_s") == [(10, 0), (20, 0), (30, 20), (40, 20)]
 
 

@@ -182,10 +182,10 @@ def compared(*ratios, methods=("single:A", "scheduler", "search")):
 def test_methods_are_ranked_over_graphs():
     rows = compared((1.0, 0.908, 0.8), (1.0, 0.9, 0.9))
     assert [*verdict.rank(rows)] == (["search", "scheduler", "single:A"])
-    assert verdict.closing_sentence(rows) == (
+    assert verdict.sentences(rows) == [
         "`search` is the fastest on average: 0.849 of the best single device (geometric mean, 2 "
         "graphs); next is `scheduler` with 0.904."
-    )
+    ]
     rows = compared((1.0, 0.9, 0.8), (1.0, 0.9, None))  # `search` has no row on the second graph
     assert next(iter(verdict.rank(rows))) == "scheduler"
     reference = [
@@ -196,7 +196,7 @@ def test_methods_are_ranked_over_graphs():
 
 def test_closing_sentence_of_one_graph():
     rows = [{**row, "graph": "a", "seed": 0} for row in (SINGLE, make_row("lns", 0.02, 0.02, 0.6))]
-    assert verdict.closing_sentence(rows) == decide(*rows)
+    assert verdict.sentences(rows) == [decide(*rows)]
 
 
 def test_rank_ignores_number_of_seeds():

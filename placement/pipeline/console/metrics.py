@@ -82,7 +82,6 @@ class Log:
         with contextlib.suppress(*() if kind is None else (OSError,)):
             if self._unwritten is not None:
                 self._write_event(*self._unwritten)
-            self._events.close()
 
     def add(
         self, record: Mapping[str, Any], elapsed_s: float, latencies_s: np.ndarray = _NO_LATENCIES

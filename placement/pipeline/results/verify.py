@@ -14,10 +14,6 @@ from placement.runtime.measurement.request import MIN_SAMPLES, Candidate, Failur
 _COMPILE_S = 5.0  # the time that compiling each placement may take at least
 
 
-class NothingRanError(OSError):
-    """Every placement that was measured failed."""
-
-
 def measure(
     measurer: Measurer, rows: Sequence[Row], seconds: float, compile_s: float = math.inf
 ) -> list[Row]:
@@ -106,7 +102,7 @@ def _only_device(placement: np.ndarray) -> int | None:
     return int(placement[0]) if len(placement) and (placement == placement[0]).all() else None
 
 
-def nothing_ran(rows: Sequence[Row]) -> NothingRanError | None:
+def nothing_ran(rows: Sequence[Row]) -> OSError | None:
     """Returns the error of a run whose every placement failed; it counts each cause."""
     outcomes = [row.outcome for row in rows if not (row.is_reference or row.is_out_of_memory)]
     failures = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
@@ -114,4 +110,4 @@ def nothing_ran(rows: Sequence[Row]) -> NothingRanError | None:
         return None
     causes = collections.Counter(f"{failure.stage}: {failure.cause}" for failure in failures)
     counted = "; ".join(f"{count} x {cause}" for cause, count in causes.most_common())
-    return NothingRanError(f"none of {len(outcomes)} placements ran: {counted}")
+    return OSError(f"none of {len(outcomes)} placements ran: {counted}")

@@ -64,8 +64,6 @@ def write_report(
     if (workdir / runs.PLACEMENT).exists():
         _print(console, f"placement: {workdir / runs.PLACEMENT}")
     details = _read_or_print(lambda: details_lib.read(workdir / details_lib.FILE), console)
-    if details is not None:
-        details = details_lib.printable(details)
 
     def required_details() -> details_lib.Details:
         if details is None:
@@ -98,8 +96,8 @@ def write_comparison(
     plain, summary = printable.data(summary), printable.markdown(summary)
     table = comparison.compare(plain["rows"], _learners(plain["rows"]))
     console.print(comparison.terminal_table(table, f"objective {plain['objective']}"))
-    closing = verdict.closing_sentence(plain["rows"], plain["objective"])
-    console.print(closing.replace("`", ""), markup=False)
+    for sentence in verdict.sentences(plain["rows"], plain["objective"]):
+        console.print(sentence.replace("`", ""), markup=False)
     compared = comparison.compare(summary["rows"], _learners(summary["rows"]))
     sections = [comparison.grid(compared).markdown(), aggregates.markdown(summary["statistics"])]
     text = results.report(summary, {"Comparison": "\n\n".join(sections)})

@@ -33,10 +33,7 @@ def methods(rows: Iterable[summaries.Row]) -> "Figure":
       NothingToDrawError: no row has a ratio, or matplotlib is not installed.
     """
     graphs = summaries.group_by_graph(rows)
-    groups: list[dict[str, list[summaries.Row]]] = [{} for _ in graphs]  # by method, of each graph
-    for methods_of_graph, graph in zip(groups, graphs, strict=True):
-        for row in graph:
-            methods_of_graph.setdefault(summaries.label(row), []).append(row)
+    groups = [summaries.group(graph, summaries.label) for graph in graphs]  # by method
     names = list(dict.fromkeys(name for methods_of_graph in groups for name in methods_of_graph))
     means = np.array([[_ratio(group.get(name, []))[0] for group in groups] for name in names])
     if not np.isfinite(means).any():

@@ -60,10 +60,8 @@ def compare(rows: Iterable[Row], learned: Collection[str]) -> Comparison:
     for graph_rows in summaries.group_by_graph(placements):
         graph = graph_rows[0]["graph"]
         is_measured = any(summaries.median_s(row) is not None for row in graph_rows)
-        by_method: dict[str, list[Row]] = {}
-        for row in graph_rows:
-            by_method.setdefault(_method(row), []).append(row)
-        cells[graph] = {m: _cell(rows, is_measured) for m, rows in by_method.items()}
+        by_method = summaries.group(graph_rows, _method).items()
+        cells[graph] = {method: _cell(rows, is_measured) for method, rows in by_method}
         means_s = {method: cell.latency_s.mean for method, cell in cells[graph].items()}
         best[graph] = min(means_s, key=means_s.__getitem__)
         ours = min((s for m, s in means_s.items() if m in learned), default=math.inf)
@@ -145,11 +143,10 @@ def _method(row: Row) -> str:
 def _cell(rows: list[Row], is_measured: bool) -> Cell:
     """Aggregates the fastest row of each seed; only single devices have several rows."""
     seconds = summaries.median_s if is_measured else summaries.predicted_s
-    seed_latencies_s: dict[Any, list[float]] = {}
-    for row in rows:
-        value = seconds(row)
-        seed_latencies_s.setdefault(row["seed"], []).append(math.inf if value is None else value)
-    values = [min(latencies_s) for latencies_s in seed_latencies_s.values()]
+    values = [
+        min((s for s in map(seconds, seed_rows) if s is not None), default=math.inf)
+        for seed_rows in summaries.group(rows, lambda row: row["seed"]).values()
+    ]
     bound_s = float(np.min([units.or_nan(row.get("bound_s")) for row in rows]))
     out_of_memory = Status.FAILED.describe(OUT_OF_MEMORY)
     exceeds = math.isinf(max(values)) and any(

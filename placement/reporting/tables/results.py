@@ -36,8 +36,7 @@ def terminal_table(summary: Summary) -> grids.Grid:
     size = f"{graph['name']}: {graph['num_ops']} operations, {graph['num_edges']} edges"
     table.title = f"{size if len(graphs) < 2 else f'{len(graphs)} graphs'}; objective "
     table.title += summary["objective"]
-    sentences = [verdict_lib.closing_sentence(rows, summary["objective"])]
-    sentences += filter(None, [verdict_lib.misprediction(rows)] if len(graphs) == 1 else [])
+    sentences = verdict_lib.sentences(rows, summary["objective"])
     notes = [line.replace("`", "") for line in sentences]
     for row, stripped in zip(summary["rows"], rows, strict=True):
         if stripped != row:
@@ -75,17 +74,15 @@ def report(summary: Summary, sections: Mapping[str, str] | None = None) -> str:
     if units.number(summary.get("wall_s")) is not None:
         facts.append(f"- time taken: {summary['wall_s']:.1f} s")
     parts = [f"# Placement of {name}"]
-    parts.append(verdict_lib.closing_sentence(summary["rows"], summary["objective"]))
-    parts += filter(None, [verdict_lib.misprediction(graphs[0])] if len(graphs) == 1 else [])
+    parts += verdict_lib.sentences(summary["rows"], summary["objective"])
     parts.append("\n".join(facts))
     for title, text in (sections or {}).items():
         parts += [f"## {title}", text]
     parts.append("## Result")
     for rows in graphs:
         if len(graphs) > 1:
-            sentence = verdict_lib.sentence(verdict_lib.decide(rows), summary["objective"])
-            parts += [f"### {rows[0]['graph']}", sentence]
-            parts += filter(None, [verdict_lib.misprediction(rows)])
+            sentences = verdict_lib.sentences(rows, summary["objective"])
+            parts += [f"### {rows[0]['graph']}", *sentences]
         parts.append(table_of(rows, best_rows(rows)).markdown())
     parts.append(_LEGEND)
     if summary.get("unsupported"):
