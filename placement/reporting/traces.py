@@ -2,7 +2,7 @@
 
 The file is JSON in the Trace Event Format,
 https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU. Predicted and
-measured are a process each, a device is a thread or several, a span is a complete event (`X`), and a
+measured are a process each, a device is a thread or more, a span is a complete event (`X`), and a
 tensor that crosses is a flow (`s`, `f`) from its producer to its first reader on the other device.
 """
 
