@@ -37,6 +37,7 @@ def timeline(details: Details) -> "Figure":
     labels = [plots.shortened(label, _LABEL_SIZE, 190.0) for label in details.devices]
     for axes, (kind, schedule) in zip(panels, schedules.items(), strict=True):
         latency_s, busy_s = schedule.latency_s, schedule.busy_s(num_devices)
+        lanes = schedule.lanes()
         axes.set_ylim(num_devices - 0.5, -0.5)
         axes.set_yticks(range(num_devices), labels, fontsize=_LABEL_SIZE)
         axes.tick_params(axis="y", length=0)
@@ -46,7 +47,7 @@ def timeline(details: Details) -> "Figure":
             busy, middle = f"{busy_s[device] / (latency_s or 1.0):.0%} busy", (1.01, device)
             place: Any = {"xycoords": ("axes fraction", "data"), "va": "center"}
             axes.annotate(busy, middle, fontsize=_LABEL_SIZE, **place)
-            pairs = zip(schedule.lanes(), schedule.spans, strict=True)
+            pairs = zip(lanes, schedule.spans, strict=True)
             spans = [(lane, span) for lane, span in pairs if span.device == device]
             height = 0.8 / (1 + max((lane for lane, _ in spans), default=0))
             line: Any = {"edgecolor": "white", "linewidth": 0.6 if len(spans) < 200 else 0}
