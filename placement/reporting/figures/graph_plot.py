@@ -40,7 +40,9 @@ def placement(details: Details) -> "Figure":
     device = np.zeros(num_blocks, np.int32)
     device[parts] = details.placement
     num_layers = drawing.x.max() + 1
-    center, columns = drawing.y.max() / 2, max(4.0, np.ptp(drawing.y) + 1)
+    turns = [path[:, 1] for path in drawing.paths]
+    ends = np.concatenate([drawing.y - 0.5, drawing.y + 0.5, *turns])
+    center, columns = (ends.min() + ends.max()) / 2, max(4.0, np.ptp(ends))
     height = _LAYER * num_layers + 0.22 * num_devices + 0.8
     figure = plots.new_figure(_WIDTH, height)
     from matplotlib.collections import LineCollection
