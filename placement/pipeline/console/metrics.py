@@ -6,6 +6,7 @@ replaces its records; one that continues from a checkpoint drops its records aft
 """
 
 import contextlib
+import functools
 import json
 import math
 import re
@@ -70,7 +71,7 @@ class Log:
         directory = workdir / EVENTS / name_search(method, seed)
         if step == 0:
             files.remove_files(directory, ["events.out.tfevents.*"])
-        self._events = tensorboard.Events(directory, first_evaluation=evaluations)
+        self._directory, self._first_evaluation = directory, evaluations
         self._unwritten: tuple[dict[str, Any], np.ndarray] | None = None
         self._last_event_s = -math.inf
 
@@ -101,6 +102,10 @@ class Log:
         self._unwritten = timed, latencies_s
         if time.monotonic() - self._last_event_s >= _EVENT_INTERVAL_S:
             self._write_event(*self._unwritten)
+
+    @functools.cached_property
+    def _events(self) -> tensorboard.Events:
+        return tensorboard.Events(self._directory, first_evaluation=self._first_evaluation)
 
     def _write_event(self, record: Mapping[str, Any], latencies_s: np.ndarray) -> None:
         method = record["method"]
