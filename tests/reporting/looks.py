@@ -45,7 +45,7 @@ def _texts(figure):
     for axes in figure.axes:
         yield from axes.texts
         yield from (axes.title, axes._left_title, axes.xaxis.label, axes.yaxis.label)
-        for axis in (axes.xaxis, axes.yaxis):
+        for axis in (axes.xaxis, axes.yaxis) if axes.axison else ():
             low, high = sorted(axis.get_view_interval())
             ticks = axis.get_major_ticks()
             yield from (t.label1 for t in ticks if t.get_visible() and low <= t.get_loc() <= high)
