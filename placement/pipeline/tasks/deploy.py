@@ -23,7 +23,7 @@ from placement.reporting import printable, runs, summaries, verdict
 from placement.reporting.tables import deployment
 from placement.runtime import devices
 from placement.runtime.deployment import artifact as artifact_lib
-from placement.runtime.deployment import decision, manifest, preflight
+from placement.runtime.deployment import manifest, preflight
 from placement.runtime.deployment.artifact import Artifact
 from placement.runtime.errors import summarise_error
 from placement.runtime.measurement.local import LocalMeasurer
@@ -70,36 +70,35 @@ def run(
         display.phase("measuring the placement and the single devices"),
         LocalMeasurer(net.model, all_devices, inputs=inputs) as measurer,
     ):
-        rows = decision.measure(placed, measurer, seconds=settings.measure_s)
+        rows = preflight.measure(placed, measurer, seconds=settings.measure_s)
 
     # The verdict is that of reports, from the new measurements.
     preferred = f"single:{used[0].name}" if len(used) == 1 else ""
-    candidates = [row.to_json() for row in decision.list_deployable(placed, rows)]
-    decided = verdict.decide(candidates, preferred)
+    row_by_method = {row.method: row.to_json() for row in rows}
+    decided = verdict.decide([row_by_method[row.method] for row in rows if row.is_right], preferred)
     assert decided.winner is not None
     reason = verdict.sentence(decided).replace("`", "")
-    row_by_method = {row.method: row.to_json() for row in rows}
     failed = [row for row in rows if row.form == manifest.SINGLE and not row.is_right]
     if failed:
         causes = (f"{row.method}: {row_by_method[row.method]['status']}" for row in failed)
         reason += f" Not right: {'; '.join(causes)}."
     deployed = next(row for row in rows if row.method == decided.winner.row["method"])
-    dynamic = loading.load_dynamic(settings)
-    if deployed.device is None:
-        segments = placed.segments if deployed.form == manifest.CONCURRENT else ()
-        artifact = Artifact(net.model, deployed.form, used, placed.affinity, segments, dynamic)
-    else:
-        artifact = Artifact(net.model, manifest.SINGLE, (deployed.device,), dynamic=dynamic)
+    affinity, used, segments, _ = deployed.candidate
+    form = deployed.form if affinity is not None else manifest.SINGLE
+    artifact = Artifact(
+        net.model, form, used, affinity or {}, segments or (), loading.load_dynamic(settings)
+    )
+    if affinity is None:
         for culprit in (
             culprit for division in placed.divisions for culprit in division["culprits"]
         ):
-            culprit["run_on"] = [deployed.device.name]  # with all other operations
+            culprit["run_on"] = [used[0].name]  # with all other operations
     record = {
         "graph": net.graph.name,
         "method": placed.method,
         "fingerprint": fingerprint.digest(fingerprint.compute_fingerprint(net.model)),
         "decision": reason,
-        "fallback": deployed.device is not None and deployed.method != preferred,
+        "fallback": affinity is None and deployed.method != preferred,
         "deployed": summaries.label(decided.winner.row),
         "seed": settings.seed,
         "rows": [*row_by_method.values()],
@@ -134,13 +133,13 @@ def _write(
       UserError: outputs are wrong, or a file that another program wrote would be replaced.
     """
     new.mkdir(exist_ok=True)
-    content = artifact_lib.save(artifact, new)
+    written = artifact_lib.save(artifact, new)
     record["checks"] |= preflight.verify(new, artifact, inputs)
     page = deployment.markdown(printable.data(record), str(final))
     runs.write_text(new / PAGE, page)
-    content["files"][PAGE] = manifest.compute_digest(new / PAGE)
-    runs.write_json(new / manifest.FILE, content | record)
-    names = sorted(content["files"])
+    own_files = {**written.files, PAGE: manifest.compute_digest(new / PAGE)}
+    runs.write_json(new / manifest.FILE, written._replace(files=own_files).to_json() | record)
+    names = sorted(own_files)
     final.mkdir(exist_ok=True)
     _refuse_foreign(final, names)
     # After a kill from here on, these files are known to be ours.

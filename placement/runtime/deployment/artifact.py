@@ -12,9 +12,10 @@ import hashlib
 import json
 import os
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import openvino as ov
 
@@ -23,9 +24,9 @@ from placement.errors import UserError
 from placement.runtime import devices as devices_lib
 from placement.runtime.deployment import manifest as manifest_lib
 from placement.runtime.deployment.manifest import CONCURRENT, HETERO, MIXED, SINGLE, Manifest
-from placement.runtime.deployment.network import REQUESTS_PER_DEVICE, Compiled, Network, Shapes
+from placement.runtime.deployment.network import Compiled, Network, Request, Shapes
 from placement.runtime.devices import Device
-from placement.runtime.errors import find_reason, silent_stderr, summarise_error
+from placement.runtime.errors import summarise_error
 from placement.runtime.execution import hetero, mixed_precision
 from placement.runtime.execution.executor import Executor
 from placement.runtime.execution.split import Segment
@@ -34,6 +35,7 @@ from placement.runtime.execution.workers import Workers
 from placement.runtime.models import frontend, operations, serialization
 from placement.runtime.models.fingerprint import quote_names
 
+_REQUESTS_PER_DEVICE = 2  # so that one is ready when the other has ended
 AFFINITIES_FILE, LOADER_FILE = "affinities.json", "loader.cpp"
 
 
@@ -48,8 +50,8 @@ class Artifact(NamedTuple):
     dynamic: ov.Model | None = None  # the model with its dynamic inputs; None if it has none
 
 
-def save(artifact: Artifact, folder: Path) -> dict[str, Any]:
-    """Writes the files of a deployment into an existing folder, and returns the manifest's content.
+def save(artifact: Artifact, folder: Path) -> Manifest:
+    """Writes the files of a deployment into an existing folder, and returns the manifest.
 
     Raises:
       UserError: the placement does not fit the model.
@@ -96,11 +98,11 @@ def save(artifact: Artifact, folder: Path) -> dict[str, Any]:
     for name, data in ((AFFINITIES_FILE, affinities), (LOADER_FILE, loader)):
         files.write_bytes(folder / name, data)
         file_digests[name] = manifest_lib.compute_digest(folder / name)
-    content = Manifest(
+    manifest = Manifest(
         form, artifact.devices, affinity, segments, model_file, dynamic_file, file_digests
-    ).to_json()
-    files.write_bytes(folder / manifest_lib.FILE, json.dumps(content).encode())
-    return content
+    )
+    files.write_bytes(folder / manifest_lib.FILE, json.dumps(manifest.to_json()).encode())
+    return manifest
 
 
 def _save_model(model: ov.Model, folder: Path, prefix: str, digests: dict[str, str]) -> str:
@@ -161,23 +163,24 @@ def load(path: str | os.PathLike[str], *, concurrent: bool | None = None) -> Net
             make_executor = functools.partial(
                 Executor, Submodels(core, variant), manifest.segments, devices, workers
             )
-            count = REQUESTS_PER_DEVICE * len(devices)
+            count = _REQUESTS_PER_DEVICE * len(devices)
             return Compiled(
-                make_executor(), count, lambda: make_executor(num_requests=count).requests
+                make_executor(), count, lambda: [*make_executor(num_requests=count).requests]
             )
         if variant is model:  # it has labels, copies of constants and marks of precisions
-            return Compiled.of_model(core.compile_model(model, manifest.device, manifest.config))
-        ops = operations.ops_by_name(variant).keys() - operations.constant_names(variant)
-        affinity = {op: name for op, name in manifest.affinity.items() if op in ops}
-        return Compiled.of_model(
-            hetero.compile_placement(core, variant, affinity or None, manifest.devices)
-        )
+            compiled = core.compile_model(model, manifest.device, manifest.config)
+        else:
+            ops = operations.ops_by_name(variant).keys() - operations.constant_names(variant)
+            affinity = {op: name for op, name in manifest.affinity.items() if op in ops}
+            compiled = hetero.compile_placement(core, variant, affinity or None, devices)
+        count = max(_REQUESTS_PER_DEVICE, compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))
+        create: Callable[[], Request] = compiled.create_infer_request
+        return Compiled(create(), count, lambda: [create() for _ in range(count)], compiled)
 
     def compile_for_shapes(shapes: Shapes) -> Compiled:
+        is_placed = shapes == placed_shapes or dynamic is None
         try:
-            if shapes == placed_shapes or dynamic is None:
-                return compile_variant(model)
-            return compile_variant(make_static(dynamic, shapes))
+            return compile_variant(model if is_placed else make_static(dynamic, shapes))
         except (UserError, RuntimeError) as error:
             raise UserError(
                 f"{str(folder)!r} cannot be compiled for inputs of the shapes "
@@ -186,12 +189,7 @@ def load(path: str | os.PathLike[str], *, concurrent: bool | None = None) -> Net
             ) from error
 
     allowed = [port.get_partial_shape() for port in (dynamic or model).inputs]
-    try:
-        return Network(model, compile_for_shapes, form=form, shapes=allowed, workers=workers)
-    except BaseException:
-        if workers is not None:
-            workers.close()
-        raise
+    return Network(model, compile_for_shapes, form=form, shapes=allowed, workers=workers)
 
 
 def make_static(dynamic: ov.Model, shapes: Shapes) -> ov.Model:
@@ -209,42 +207,26 @@ def make_static(dynamic: ov.Model, shapes: Shapes) -> ov.Model:
 
 
 def _read(core: ov.Core, folder: Path) -> tuple[Manifest, ov.Model, ov.Model | None]:
-    """Reads the manifest and its models.
+    """Reads the manifest, the model, and the model with dynamic inputs.
 
     A deployment that ends meanwhile removes the earlier models. Then its own manifest counts.
     """
     while True:
-        manifest = manifest_lib.read(folder)
+        manifest, models = manifest_lib.read(folder), []
         try:
-            model = _read_model(core, folder, manifest, manifest.model)
-            dynamic = None
-            if manifest.dynamic is not None:
-                dynamic = _read_model(core, folder, manifest, manifest.dynamic)
-        except FileNotFoundError as error:
-            if manifest_lib.read(folder) == manifest:
-                raise UserError(f"{error.filename!r} is missing; {manifest_lib.REMEDY}") from error
-            continue
-        if any(port.partial_shape.is_dynamic for port in model.inputs):
-            raise UserError(f"the model in {str(folder)!r} is dynamic; {manifest_lib.REMEDY}")
-        ops = {op.get_friendly_name() for op in model.get_ops()}
-        if manifest.serial_form == HETERO and (different := ops ^ set(manifest.affinity)):
-            raise UserError(
-                f"the model in {str(folder)!r} and its manifest differ in operations "
-                f"{quote_names(sorted(different))}; {manifest_lib.REMEDY}"
-            )
-        return manifest, model, dynamic
-
-
-def _read_model(core: ov.Core, folder: Path, manifest: Manifest, name: str) -> ov.Model:
-    file = folder / name
-    for path in (file, file.with_suffix(".bin")):
-        if manifest_lib.compute_digest(path) != manifest.files[path.name]:
-            raise UserError(
-                f"{str(path)!r} has changed since it was written; {manifest_lib.REMEDY}"
-            )
-    try:
-        with silent_stderr():
-            return core.read_model(file)
-    except RuntimeError as error:
-        reason = find_reason(error, "it is not complete")
-        raise UserError(f"{str(file)!r} cannot be read: {reason}; {manifest_lib.REMEDY}") from error
+            for name in filter(None, (manifest.model, manifest.dynamic)):
+                file = folder / name
+                for path in (file, file.with_suffix(".bin")):
+                    if manifest_lib.compute_digest(path) != manifest.files[path.name]:
+                        raise UserError(
+                            f"{str(path)!r} has changed since it was written; {manifest_lib.REMEDY}"
+                        )
+                models.append(core.read_model(file))
+        except (FileNotFoundError, PermissionError, RuntimeError) as error:
+            if manifest_lib.read(folder) != manifest:
+                continue
+            if isinstance(error, RuntimeError):
+                raise
+            cause = f"{error.filename!r} cannot be read: {error.strerror}"
+            raise UserError(f"{cause}; {manifest_lib.REMEDY}") from error
+        return manifest, models[0], models[1] if manifest.dynamic else None

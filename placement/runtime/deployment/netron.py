@@ -34,12 +34,9 @@ def annotate(model: ov.Model, affinity: Affinity) -> bytes:
     def escape(name: str) -> str:
         return re.sub(_FORBIDDEN, lambda match: match[0].encode("unicode_escape").decode(), name)
 
-    def escape_reference(reference: re.Match[str]) -> str:
-        character = chr(int(reference[1]))
-        return reference[0] if escape(character) == character else escape(character)
-
     # OpenVINO writes a control character as a reference such as '&#1;'.
-    root = ET.fromstring(escape(re.sub(r"&#(\d+);", escape_reference, text)))
+    text = re.sub(r"&#([12]?\d|3[01]);", lambda match: escape(chr(int(match[1]))), text)
+    root = ET.fromstring(escape(text))
     devices = {escape(name): device for name, device in affinity.items()}
     for layer in root.iterfind("layers/layer"):
         if (device := devices.get(layer.get("name", ""))) is not None:

@@ -10,10 +10,9 @@ requests failed, so a pool of threads runs OpenVINO's requests.
 import contextlib
 import dataclasses
 import functools
-import queue
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeAlias
 
@@ -29,9 +28,8 @@ from placement.runtime.models.fingerprint import quote_names
 from placement.runtime.models.frontend import input_names
 from placement.runtime.models.inputs import convert
 
-REQUESTS_PER_DEVICE = 2  # so that one is ready when the other has ended
 _WAITING_PER_REQUEST = 2  # limit on the requests that wait, for each that runs
-_MAX_SHAPES = 8  # compiled at the same time, in addition to the placed ones
+_MAX_SHAPES = 9  # compiled at the same time
 
 Inputs: TypeAlias = Sequence[np.ndarray] | Mapping[str, np.ndarray]
 Outputs: TypeAlias = list[np.ndarray]
@@ -40,10 +38,17 @@ Shapes: TypeAlias = tuple[tuple[int, ...], ...]  # of each input, in order
 
 
 def infer(request: Request, tensors: Sequence[ov.Tensor]) -> Outputs:
-    """Runs one inference on inputs in order; returns copies of the outputs."""
+    """Runs one inference on inputs in order; returns copies of the outputs.
+
+    Raises:
+      RuntimeError: the inference failed.
+    """
     for index, tensor in enumerate(tensors):
         request.set_input_tensor(index, tensor)
-    request.infer()
+    try:
+        request.infer()
+    except RuntimeError as error:
+        raise RuntimeError(f"the inference failed: {summarise_error(error)}") from error
     return [outputs.read(tensor) for tensor in request.output_tensors]
 
 
@@ -53,23 +58,13 @@ class Compiled:
 
     request: Request
     num_requests: int  # of `submit`
-    create_requests: Callable[[], Iterable[Request]]  # creates them
+    create_requests: Callable[[], list[Request]]  # creates them
     model: ov.CompiledModel | None = None  # None if there are several
 
-    @classmethod
-    def of_model(cls, compiled: ov.CompiledModel) -> "Compiled":
-        """Returns a model that OpenVINO alone runs, with as many requests as it asks for."""
-        optimal_count = compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")
-        count, create = max(REQUESTS_PER_DEVICE, optimal_count), compiled.create_infer_request
-        return cls(create(), count, lambda: [create() for _ in range(count)], compiled)
-
     @functools.cached_property
-    def idle_requests(self) -> queue.SimpleQueue[Request]:
+    def idle_requests(self) -> list[Request]:
         """The requests of `submit` that run nothing; made at first use to save memory."""
-        idle_requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
-        for request in self.create_requests():
-            idle_requests.put(request)
-        return idle_requests
+        return self.create_requests()
 
 
 class _Job:
@@ -77,27 +72,21 @@ class _Job:
 
     def __init__(self, run: Callable[[], Outputs]):
         self.future: Future[Outputs] = Future()
-        self.outputs: Outputs = []
         self.failure: BaseException | None = None
-        self.number = 0  # in the order of their starts
-        self.num_overlapping = 0  # jobs with lower numbers may have run at the same time
+        self._outputs: Outputs = []
         self._run = run
 
     def run(self) -> None:
         """Runs the inference and keeps its outputs or its failure."""
-        self.failure = None
         try:
-            self.outputs = self._run()
-        except RuntimeError as error:
-            self.failure = RuntimeError(f"the inference failed: {summarise_error(error)}")
-            self.failure.__cause__ = error
+            self._outputs, self.failure = self._run(), None
         except BaseException as error:  # raised where the caller waits
             self.failure = error
 
     def deliver(self) -> None:
         """Gives the answer to those who wait for it, whose callbacks may take long."""
         if self.failure is None:
-            self.future.set_result(self.outputs)
+            self.future.set_result(self._outputs)
         else:
             self.future.set_exception(self.failure)
 
@@ -134,24 +123,23 @@ class Network(contextlib.AbstractContextManager["Network"]):
         self._names = [input_names(port.get_node()) for port in model.inputs]
         self._placed_shapes: Shapes = tuple(tuple(port.get_shape()) for port in model.inputs)
         self._is_stateful = colocation.is_stateful(model)
-        self._compile_model = compile_model
-        self._compiled: dict[Shapes, Compiled] = {}
+        self._compile_model = functools.lru_cache(_MAX_SHAPES)(compile_model)
         self._compile_lock, self._infer_lock = threading.RLock(), threading.Lock()
+        self._workers = workers
+        if workers is not None:  # no join here: a finalizer may run on one of these threads
+            weakref.finalize(self, workers.stop)
         placed = self._compile(self._placed_shapes)
         # The request that holds the state of a stateful model; None after an inference that failed.
         self._last_request: Request | None = placed.request
         # The fields below are those of the jobs, and `_condition` guards them.
         self._condition = threading.Condition()
-        self._num_started = 0
-        self._running: set[int] = set()  # numbers of jobs
-        self._ended: list[_Job] = []  # wait for overlapping jobs to end
+        self._running: set[_Job] = set()
+        # Ended jobs -> the running ones that overlapped with them and could still fail.
+        self._ended: dict[_Job, set[_Job]] = {}
         self._has_failed = False  # a job has failed while others run
         self._pool = ThreadPoolExecutor(placed.num_requests, "placement")
         self._slots = threading.BoundedSemaphore((1 + _WAITING_PER_REQUEST) * placed.num_requests)
         self._is_closed = False
-        self._workers = workers
-        if workers is not None:  # no join here: a finalizer may run on one of these threads
-            weakref.finalize(self, workers.stop)
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -226,11 +214,11 @@ class Network(contextlib.AbstractContextManager["Network"]):
         def infer_on_idle_request() -> Outputs:
             with self._compile_lock:
                 idle_requests = self._compile(self._placed_shapes).idle_requests
-            request = idle_requests.get()
+            request = idle_requests.pop()
             try:
                 return infer(request, tensors)
             finally:
-                idle_requests.put(request)
+                idle_requests.append(request)
 
         def run() -> None:
             if job.future.set_running_or_notify_cancel():
@@ -269,60 +257,47 @@ class Network(contextlib.AbstractContextManager["Network"]):
                 self._workers = None
 
     def _compile(self, shapes: Shapes) -> Compiled:
-        """Returns the model compiled for these shapes; drops the oldest if there are too many."""
-        with self._compile_lock:
-            if shapes not in self._compiled:
-                self._compiled[shapes] = self._compile_model(shapes)
-                others = [other for other in self._compiled if other != self._placed_shapes]
-                if len(others) > _MAX_SHAPES:
-                    del self._compiled[others[0]]
-            return self._compiled[shapes]
+        with self._compile_lock:  # compiles once, however many threads ask
+            return self._compile_model(shapes)
 
     def _run(self, job: _Job) -> list[_Job]:
         """Runs a job, and returns all jobs whose answers are known now, to be delivered."""
         with self._condition:
             self._condition.wait_for(lambda: not self._has_failed)
-            job.number = self._num_started
-            self._num_started += 1
-            self._running.add(job.number)
+            self._running.add(job)
         job.run()
         with self._condition:
-            self._running.remove(job.number)
-            job.num_overlapping = self._num_started
-            self._ended.append(job)
+            self._running.remove(job)
+            for overlapping in self._ended.values():
+                overlapping.discard(job)
+            self._ended[job] = set(self._running)
             self._has_failed |= job.failure is not None
             if self._has_failed and self._running:
                 return []
             if self._has_failed:
-                self._compiled.clear()
+                self._compile_model.cache_clear()
                 # A single job is the one that failed, and nothing else can be the reason.
                 for spoilt_job in self._ended if len(self._ended) > 1 else ():
                     spoilt_job.run()
                     if spoilt_job.failure is not None:
-                        self._compiled.clear()
+                        self._compile_model.cache_clear()
                 self._has_failed = False
                 self._condition.notify_all()
-            oldest = min(self._running, default=self._num_started)
-            known_jobs = [ended for ended in self._ended if ended.num_overlapping <= oldest]
-            self._ended = [ended for ended in self._ended if ended.num_overlapping > oldest]
+            known_jobs = [ended for ended, overlapping in self._ended.items() if not overlapping]
+            for known_job in known_jobs:
+                del self._ended[known_job]
             return known_jobs
 
     def _make_tensors(self, inputs: Inputs) -> list[ov.Tensor]:
         """Returns the inputs in order, checked and converted to the model's types."""
-        shown = ", ".join(repr(names[0]) for names in self._names)
-        expected = f"pass a list or a dict with an array for each of {shown}"
+        expected = "pass a list or a dict with an array for each of " + ", ".join(
+            repr(names[0]) for names in self._names
+        )
         if isinstance(inputs, Mapping):
-            index = {name: i for i, names in enumerate(self._names) for name in names}
-            if unknown_names := [name for name in inputs if name not in index]:
-                raise UserError(
-                    f"the model has no input {quote_names(unknown_names)}; its inputs are {shown}"
-                )
-            given = {index[name]: value for name, value in inputs.items()}
-            missing_names = [names[0] for i, names in enumerate(self._names) if i not in given]
-            if missing_names or len(given) < len(inputs):
-                problem = f"lack {quote_names(missing_names)}" if missing_names else "repeat one"
-                raise UserError(f"the inputs {problem}; {expected}")
-            arrays = [given[i] for i in range(len(self._names))]
+            found = [[inputs[name] for name in {*names} & inputs.keys()] for names in self._names]
+            if len(inputs) != len(found) or any(len(values) != 1 for values in found):
+                raise UserError(f"the inputs are {quote_names(inputs) or 'empty'}; {expected}")
+            arrays = [value for (value,) in found]
         else:
             try:
                 arrays = list(inputs)

@@ -1,11 +1,14 @@
-"""Checks of a placement on the target machine, before it is measured there and after it is written.
+"""Checks and measurements of a placement on the target machine.
 
-The first checks are that the devices are present and that the model is the one that was placed. The
-last one loads the written folder as its users will load it (`verify`).
+The first checks are that the devices are present and that the model is the one that was placed.
+Then `measure` compares the placement with every single device; rounds are interleaved and ratios
+are paired, as `placement.runtime.measurement.request` explains. `placement.reporting.verdict`
+chooses the row to deploy. At the end `verify` loads the written folder as its users will load it.
 """
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,13 +22,20 @@ from placement.runtime import devices
 from placement.runtime.deployment import artifact as artifact_lib
 from placement.runtime.deployment import manifest
 from placement.runtime.deployment.artifact import Artifact
+from placement.runtime.deployment.manifest import CONCURRENT, HETERO, SINGLE
 from placement.runtime.deployment.network import Outputs, infer
 from placement.runtime.devices import Device
 from placement.runtime.execution import hetero
 from placement.runtime.execution.split import Segment
+from placement.runtime.measurement import baseline
+from placement.runtime.measurement.measurer import Measurer
+from placement.runtime.measurement.request import Candidate, Failure, Measurement
 from placement.runtime.models import fingerprint, frontend, outputs
 from placement.runtime.models.fingerprint import quote_names
 from placement.runtime.models.inputs import Inputs
+
+REFERENCE = "reference"  # the form of a row about a device that was not offered to the placement
+MIN_ROUNDS = 10
 
 _SCHEMA = {
     "method": str,
@@ -58,16 +68,46 @@ class PlacementFile(NamedTuple):
         return frozenset(self.affinity.values())
 
 
+class Row(NamedTuple):
+    """One way to run the model."""
+
+    method: str  # 'single:CPU', 'placement', 'placement, concurrent' or 'reference:' and a label
+    form: str  # 'single', 'hetero', 'concurrent' or 'reference'
+    candidate: Candidate  # whose affinity is None if one device runs the whole model
+    outcome: Measurement | Failure
+
+    @property
+    def is_right(self) -> bool:
+        """Whether it was measured, which only ways with right outputs are."""
+        return isinstance(self.outcome, Measurement)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the row as `summary.json` has it, with its form."""
+        measured, ratio, status = None, None, "ok"
+        if isinstance(self.outcome, Failure):
+            status = f"{self.outcome.stage}: {self.outcome.cause}"
+        else:
+            measured = self.outcome
+            ratio = None if math.isnan(measured.ratio.median) else measured.ratio
+        return {
+            "method": self.method,
+            "form": self.form,
+            "reference": self.form == REFERENCE,
+            "measured_s": measured and measured.latency._asdict(),
+            "versus_best_single_device": ratio and ratio.median,
+            "versus_interval": ratio and (ratio.low, ratio.high),
+            "output_error": measured and measured.output_error,
+            "tolerance": measured and measured.tolerance,
+            "status": status,
+        }
+
+
 def read(path: Path) -> PlacementFile:
     """Reads a placement.json.
 
     Raises:
       UserError: the file is missing, or is not a placement.
     """
-    if not path.exists():
-        raise UserError(
-            f"no placement.json in {str(path.parent)!r}; place the model with this workdir first"
-        )
 
     def parse(data: Mapping[str, Any]) -> PlacementFile:
         provenance = data["provenance"]
@@ -84,8 +124,7 @@ def read(path: Path) -> PlacementFile:
             data.get("divisions", ()),
         )
 
-    remedy = "place the model with this workdir again"
-    return files.read_json(path, _SCHEMA, parse, remedy=remedy)
+    return files.read_json(path, _SCHEMA, parse, remedy="place the model with this workdir")
 
 
 def find_devices(placed: PlacementFile, spec: str) -> tuple[Device, ...]:
@@ -133,6 +172,67 @@ def check_model(placed: PlacementFile, model: ov.Model, name: str) -> None:
         )
 
 
+def measure(placed: PlacementFile, measurer: Measurer, *, seconds: float) -> list[Row]:
+    """Measures every single device, the forms of the placement, and the reference devices.
+
+    A device with too little memory for the whole model is not measured alone.
+
+    Args:
+      placed: the placement.
+      measurer: measures the placed model on all devices that could be used.
+      seconds: time for timing; compiling is not included.
+
+    Returns:
+      Rows: single devices, the best first, then the placement's forms, then references.
+
+    Raises:
+      UserError: a form of the placement fails or computes wrong outputs, or everything else does.
+    """
+    singles: dict[str, Candidate] = {}
+    too_large: list[Row] = []
+    for device in measurer.devices:
+        method, candidate = f"single:{device.name}", Candidate(None, (device,))
+        needed_bytes, capacity_bytes = placed.model_bytes.get(device.name), device.capacity_bytes
+        if needed_bytes and capacity_bytes and needed_bytes > capacity_bytes:
+            needs = f"needs {needed_bytes / 1e6:.1f} MB of {capacity_bytes / 1e6:.1f} MB"
+            too_large.append(Row(method, SINGLE, candidate, Failure("out of memory", needs)))
+        else:
+            singles[method] = candidate
+    used = tuple(device for device in measurer.devices if device.name in placed.used_devices)
+    others: list[tuple[str, str, Candidate]] = []
+    if len(used) > 1:
+        others.append(("placement", HETERO, Candidate(placed.affinity, used)))
+        if placed.segments:  # both forms are deployed
+            candidate = Candidate(placed.affinity, used, placed.segments)
+            others.append(("placement, concurrent", CONCURRENT, candidate))
+    for device in devices.list_references(measurer.devices):
+        others.append((f"reference:{device.label}", REFERENCE, Candidate(None, (device,))))
+    measured = baseline.measure(
+        measurer,
+        list(singles.values()),
+        [candidate for *_, candidate in others],
+        min_rounds=MIN_ROUNDS,
+        seconds=seconds,
+    )
+    rows = [
+        Row(method, SINGLE, candidate, outcome)
+        for (method, candidate), outcome in zip(singles.items(), measured.singles, strict=True)
+    ]
+    rows.sort(key=lambda row: baseline.ratio_or_latency(row.outcome))
+    other_rows = [
+        Row(*other, outcome) for other, outcome in zip(others, measured.candidates, strict=True)
+    ]
+    rows += [*too_large, *other_rows]
+    wrong = [row for row in reversed(other_rows) if row.form != REFERENCE and not row.is_right]
+    if wrong or not any(row.is_right for row in rows):
+        row = (wrong or rows)[0]
+        raise UserError(
+            f"the placement (found by {placed.method}) cannot be deployed here: {row.method}: "
+            f"{row.to_json()['status']}; place the model on this machine with the same settings"
+        )
+    return rows
+
+
 def verify(folder: Path, artifact: Artifact, inputs: Inputs) -> dict[str, str]:
     """Runs a written folder as its users will, and compares outputs with the plain f32 CPU's.
 
@@ -168,7 +268,7 @@ def verify(folder: Path, artifact: Artifact, inputs: Inputs) -> dict[str, str]:
             other = drawn
     quantised = outputs.is_quantised(artifact.model)
     tolerance = outputs.tolerance(artifact.devices, quantised=quantised, max_error=inputs.max_error)
-    for concurrent in (None, False) if artifact.form == manifest.CONCURRENT else (None,):
+    for concurrent in (None, False) if artifact.form == CONCURRENT else (None,):
         with artifact_lib.load(folder, concurrent=concurrent) as network:
             computed = [array for sample in samples for array in network.infer(sample)]
             if other is not None:

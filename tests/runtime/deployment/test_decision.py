@@ -7,12 +7,12 @@ import openvino as ov
 import pytest
 
 from placement.errors import UserError
-from placement.runtime.deployment import decision, preflight
-from placement.runtime.deployment.decision import REFERENCE, Row
-from placement.runtime.deployment.manifest import CONCURRENT, HETERO, SINGLE
+from placement.runtime.deployment import preflight
+from placement.runtime.deployment.manifest import CONCURRENT, HETERO
+from placement.runtime.deployment.preflight import REFERENCE
 from placement.runtime.execution.split import Segment
 from placement.runtime.measurement import local
-from placement.runtime.measurement.request import Candidate, Failure, Interval, Measurement
+from placement.runtime.measurement.request import Failure, Interval, Measurement
 from tests.runtime import small
 from tests.runtime.deployment.folders import HOST, A, B
 
@@ -30,10 +30,10 @@ def test_all_forms_are_measured():
     model = small.diamond()
     segments = Segment(A, ("top",)), Segment(B, ("left",)), Segment(A, ("right", "bottom"))
     with local.LocalMeasurer(model, HOST) as measurer:
-        rows = decision.measure(make_placed(model, segments, left=B), measurer, seconds=0.0)
+        rows = preflight.measure(make_placed(model, segments, left=B), measurer, seconds=0.0)
         misfit = make_placed(model, segments[:2], left=B)
         with pytest.raises(UserError, match="compile: the segments do not have each") as caught:
-            decision.measure(misfit, measurer, seconds=0.0)
+            preflight.measure(misfit, measurer, seconds=0.0)
     assert "\n" not in str(caught.value)
     assert {row.method for row in rows[:2]} == {f"single:{A}", f"single:{B}"}
     assert [row.form for row in rows[2:4]] == [HETERO, CONCURRENT]
@@ -41,8 +41,8 @@ def test_all_forms_are_measured():
     for row in rows:
         assert row.to_json()["status"] == "ok"
         assert row.outcome.output_error <= row.outcome.tolerance
-        assert row.outcome.latency.n >= decision.MIN_ROUNDS
-        assert (row.device is None) == (row.form in (HETERO, CONCURRENT))
+        assert row.outcome.latency.n >= preflight.MIN_ROUNDS
+        assert (row.candidate.affinity is None) == (row.form not in (HETERO, CONCURRENT))
     assert rows[0].outcome.ratio.median == 1
     assert all(row.outcome.ratio.low > 1 for row in rows[2:4])  # three submodels for one
 
@@ -60,7 +60,7 @@ def test_wrong_outputs_are_refused(concurrent):
         local.LocalMeasurer(model, (HOST[0], liar)) as measurer,
         pytest.raises(UserError, match=r"outputs differ by 0\.0.* over 0\.001") as caught,
     ):
-        decision.measure(placed, measurer, seconds=0.0)
+        preflight.measure(placed, measurer, seconds=0.0)
     assert ("placement, concurrent: wrong output" in str(caught.value)) == concurrent
 
 
@@ -70,18 +70,31 @@ def measurement(seconds: float, ratio: float = math.nan) -> Measurement:
     return Measurement(**values | {"latency": latency, "ratio": ratios})
 
 
-def test_only_right_rows_are_deployable():
-    placed = make_placed(small.diamond(), left=B)
-    broken = [
-        Row(f"single:{d.name}", SINGLE, d, Candidate(None, (d,)), Failure("infer", "it broke"))
-        for d in HOST
-    ]
-    hetero = Row("placement", HETERO, None, Candidate({}, HOST), measurement(1.0))
-    concurrent = hetero._replace(method="placement, concurrent", form=CONCURRENT)
-    rows = [*broken, hetero, concurrent]
-    assert decision.list_deployable(placed, rows) == [hetero, concurrent]
-    assert hetero.to_json()["versus_interval"] is None
-    # OpenVINO alone runs the concurrent form by HETERO, which has to be right.
-    rows = [*broken, hetero._replace(outcome=broken[0].outcome), concurrent]
+class Judge:
+    """Measures nothing: all single devices fail, and the placement has these outcomes."""
+
+    devices = HOST
+
+    def __init__(self, *outcomes: Measurement | Failure):
+        self.outcomes = outcomes
+
+    def ask(self, request):
+        failure = Failure("infer", "it broke")
+        outcomes = [failure] * request.num_baselines + [*self.outcomes]
+        return outcomes + [failure] * (len(request.candidates) - len(outcomes))
+
+
+def test_every_form_must_be_right():
+    segments = Segment(A, ("top",)), Segment(B, ("left",)), Segment(A, ("right", "bottom"))
+    placed = make_placed(small.diamond(), segments, left=B)
+    right = measurement(1.0)
+    right = right._replace(ratios=(right.ratio,) * len(HOST))
+    rows = preflight.measure(placed, Judge(right, right), seconds=0.0)
+    assert [row.form for row in rows if row.is_right] == [HETERO, CONCURRENT]
+    assert rows[2].to_json()["versus_interval"] is None
+    # OpenVINO alone runs the concurrent form by HETERO, which has to be right, too.
+    with pytest.raises(UserError, match=r"cannot be deployed here: placement: infer: it broke"):
+        preflight.measure(placed, Judge(Failure("infer", "it broke"), right), seconds=0.0)
+    alone = make_placed(small.diamond())
     with pytest.raises(UserError, match=r"cannot be deployed here: single:.*: infer: it broke"):
-        decision.list_deployable(placed, rows)
+        preflight.measure(alone, Judge(), seconds=0.0)

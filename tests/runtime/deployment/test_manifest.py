@@ -40,19 +40,17 @@ def edit(folder: Path, to: Path, old: str, new: str) -> Path:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"version": 6', '"version": 9', "it has version 9, but this package reads 6"),
-        ('"form": "concurrent"', '"form": "parallel"', "unknown form 'parallel'; valid are single"),
-        ('"form": "concurrent"', '"form": "single"', "form 'single' does not fit its devices"),
-        (f'"left": "{B}"', '"left": "GPU.7"', "'affinity' names unknown devices"),
-        (f'"device": "{B}"', '"device": "GPU.7"', "a segment has an unknown device"),
-        ('["left"]', "[7]", "segments[1].ops[0] is 7, not a string"),
-        ('"precision":', '"kernel":', "'devices' has unknown or missing fields"),
+        ('"version": 7', '"version": 9', "it has version 9, but this package reads 7"),
+        ('"form": "concurrent"', '"form": "single"', "it has changed since it was written"),
+        (f'"left": "{B}"', '"left": "GPU.7"', "it has changed since it was written"),
+        ('["left"]', "[7]", "it has changed since it was written"),
+        ('"model": "model', '"model": "dynamic', "it has changed since it was written"),
+        ('"digest":', '"digests":', "there is no 'digest'"),
+        ('"precision":', '"kernel":', "unexpected keyword argument 'kernel'"),
         ('"ENABLE_CPU_PINNING"', '"CACHE_DIR"', "the property 'CACHE_DIR'; known are"),
         ('"num_threads": 1', '"num_threads": -1', "an invalid num_threads"),
         (f'"name": "{A}"', '"name": "GPU"', "the name 'GPU', but is made of the CPU"),
         ('"loader.cpp":', '"../loader.cpp":', "it names the file '../loader.cpp'"),
-        ('"left":', '"gauche":', "differ in operations 'gauche', 'left'"),
-        ('"model": "model', '"model": "dynamic', "'files' lacks 'dynamic-"),
         ('"version"', "version", "not JSON"),
     ],
 )
@@ -100,7 +98,7 @@ def test_changed_models_are_refused(folder, tmp_path, suffix):
     ):
         placement.load(tmp_path)
     file.unlink()
-    with pytest.raises(UserError, match=rf"{file.name}' is missing; .*deploy the placement again$"):
+    with pytest.raises(UserError, match=rf"{file.name}' cannot be read: No such file .*again$"):
         placement.load(tmp_path)
     os.mkfifo(file)
     with pytest.raises(UserError, match=file.name):
