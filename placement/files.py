@@ -14,12 +14,10 @@ JSON has no NaN and no infinity: a file that contains one, as Python would read 
 """
 
 import contextlib
-import errno
 import json
 import math
 import os
 import reprlib
-import stat
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn, TypeVar
@@ -79,35 +77,36 @@ def read_json(
       CorruptFileError: its content is invalid.
       OSError: the machine cannot read it; the error names the file.
     """
-    data = _parse(read_bytes(path, remedy=remedy), path, remedy)
-    if problem := _find_mismatch(data, schema):
-        raise CorruptFileError(path, problem, remedy)
-    return data if conversion is None else convert(conversion, data, path, remedy=remedy)
+
+    def parse(content: bytes) -> Any:
+        data = _parse(content, schema)
+        return data if conversion is None else conversion(data)
+
+    return convert(parse, read_bytes(path, remedy=remedy), path, remedy=remedy)
 
 
 def read_jsonl(path: StrPath, schema: Schema, *, remedy: str) -> list[dict[str, Any]]:
     """Returns the records of a log; an unfinished last line is ignored, a missing log is empty.
 
-    Args:
-      path: the log.
-      schema: of a record.
-      remedy: as for `read_json`.
-
     Raises:
-      CorruptFileError: a finished line is not such a record.
+      CorruptFileError: a finished line does not fit the schema.
     """
-    records = []
-    for number, record, problem in _read_lines(path, schema):
-        if problem:
-            raise CorruptFileError(path, f"line {number}: {problem}", remedy)
-        records.append(record)
+    records, problem = read_valid_lines(path, schema)
+    if problem:
+        raise CorruptFileError(path, problem, remedy)
     return records
 
 
-def read_valid_lines(path: StrPath, schema: Schema) -> bytes:
-    """Returns the finished lines of a log that fit the schema."""
-    records = [record for _, record, problem in _read_lines(path, schema) if not problem]
-    return b"".join(json.dumps(record).encode() + b"\n" for record in records)
+def read_valid_lines(path: StrPath, schema: Schema) -> tuple[list[dict[str, Any]], str]:
+    """Returns the records of a log that fit the schema, and the first problem ('' if none)."""
+    records, problem = [], ""
+    lines = read_bytes(path, remedy="").split(b"\n") if os.path.exists(path) else [b""]
+    for number, line in enumerate(lines[:-1], start=1):
+        try:
+            records.append(_parse(line, schema))
+        except ValueError as error:
+            problem = problem or f"line {number}: {error}"
+    return records, problem
 
 
 def read_bytes(path: StrPath, *, remedy: str) -> bytes:
@@ -175,30 +174,13 @@ def open_regular(path: StrPath, mode: str, *, follow_links: bool = False) -> IO[
     may lead to a file that the program did not create. Links in the user's paths are followed.
     """
 
-    def opener(name: str, flags: int) -> int:
-        if not follow_links and os.path.islink(name):
-            raise OSError(errno.ELOOP, "a symbolic link")
-        # Without O_NONBLOCK, opening a pipe that nobody writes to never returns. O_NOFOLLOW closes
-        # the gap between the test above and this line. Windows has neither flag.
-        no_follow = 0 if follow_links else getattr(os, "O_NOFOLLOW", 0)
-        descriptor = os.open(name, flags | getattr(os, "O_NONBLOCK", 0) | no_follow, 0o666)
-        kind = os.fstat(descriptor).st_mode
-        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # `open` itself refuses a directory
-            os.close(descriptor)
-            raise OSError(errno.ENXIO, "not a regular file")
-        return descriptor
-
-    try:
-        return open(path, mode, opener=opener)
-    except OSError as error:
-        # ELOOP: a link. ENXIO: raised above, or by a pipe without a reader or a socket.
-        if error.errno not in (errno.ELOOP, errno.ENXIO):
-            raise
-        links = "" if follow_links else "a symbolic link, "
+    is_link = not follow_links and os.path.islink(path)
+    if is_link or (os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)):
         raise UserError(
-            f"{os.fspath(path)!r} is not a regular file, but {links}a named pipe or a device; "
-            "remove it"
-        ) from error
+            f"{os.fspath(path)!r} is not a regular file, but a symbolic link, a named pipe or a "
+            "device; remove it"
+        )
+    return open(path, mode)
 
 
 def refuse_link(path: StrPath) -> None:
@@ -214,11 +196,9 @@ def refuse_link(path: StrPath) -> None:
 
 
 def remove_files(folder: Path, patterns: Iterable[str]) -> None:
-    """Removes the program's own files from a folder, and the folder itself if it is then empty.
+    """Removes files from a folder by patterns of `Path.glob`, and the folder if it is then empty.
 
-    Args:
-      folder: may be missing; nothing is removed through a symbolic link.
-      patterns: of the files' names, as for `Path.glob`.
+    The folder may be missing, and nothing is removed through a symbolic link.
 
     Raises:
       OSError: a file cannot be removed; the error names it.
@@ -245,76 +225,53 @@ def convert(conversion: Callable[[Any], T], data: Any, path: StrPath, *, remedy:
         raise CorruptFileError(path, text or type(error).__name__, remedy) from error
 
 
-def check(data: Any, schema: Schema, name: str) -> None:
+def check(data: Any, schema: Schema, name: str = "") -> None:
     """Checks JSON-able data against a schema; the error calls them `name`.
 
     Raises:
-      ValueError: the data do not fit.
+      ValueError: the data do not fit; it describes the first part that does not.
     """
-    if problem := _find_mismatch(data, schema, name):
-        raise ValueError(problem)
-
-
-def _find_mismatch(data: Any, schema: Schema, name: str = "") -> str:
-    """Describes the first part of the data that does not fit; '' if all of it fits."""
-    if isinstance(schema, tuple) and not isinstance(schema, OptionalField):
-        mismatches = [_find_mismatch(data, alternative, name) for alternative in schema]
-        return "" if "" in mismatches else mismatches[0]
+    if isinstance(schema, tuple):  # an OptionalField, too
+        errors = []
+        for alternative in schema:
+            try:
+                return check(data, alternative, name)
+            except ValueError as error:
+                errors.append(error)
+        raise errors[0]
     if isinstance(schema, list) and isinstance(data, list):
-        parts = ((item, schema[0], f"{name}[{i}]") for i, item in enumerate(data))
-        return next(filter(None, (_find_mismatch(*part) for part in parts)), "")
-    if isinstance(schema, dict) and isinstance(data, dict):
-        has_any_keys = str in schema
-        if has_any_keys:
-            schema = dict.fromkeys(data, schema[str])
+        for i, item in enumerate(data):
+            check(item, schema[0], f"{name}[{i}]")
+    elif isinstance(schema, dict) and isinstance(data, dict) and str in schema:
+        for key, value in data.items():
+            check(value, schema[str], f"{name}[{key!r}]")
+    elif isinstance(schema, dict) and isinstance(data, dict):
         for key, field in schema.items():
-            is_optional = isinstance(field, OptionalField)
             if key in data:
-                field_name = f"{name}.{key}" if name else key
-                if has_any_keys:
-                    field_name = f"{name}[{key!r}]"
-                field_schema = field.schema if is_optional else field
-                if problem := _find_mismatch(data[key], field_schema, field_name):
-                    return problem
-            elif not is_optional:
-                return f"{name or 'it'} has no {key!r}"
-        return ""
-    if schema is object or (schema is None and data is None):
-        return ""
-    if schema in (float, int, str, bool):
-        if isinstance(data, bool):
-            fits = schema is bool
-        elif isinstance(data, float) and not math.isfinite(data):  # such as 1e999
-            fits = False
-        else:
-            fits = isinstance(data, (int, float) if schema is float else schema)
-        if fits:
-            return ""
-    kind = schema if isinstance(schema, type) else type(schema)
-    return f"{name or 'it'} is {reprlib.repr(data)}, not {_TYPE_NAMES.get(kind, 'null')}"
+                check(data[key], field, f"{name}.{key}" if name else key)
+            elif not isinstance(field, OptionalField):
+                raise ValueError(f"{name or 'it'} has no {key!r}")
+    elif schema is not object and not (schema is None and data is None):
+        types = (int, float) if schema is float else schema
+        fits = isinstance(types, type | tuple) and isinstance(data, types)
+        is_finite = not isinstance(data, float) or math.isfinite(data)  # unlike 1e999
+        if not (fits and is_finite and isinstance(data, bool) == (schema is bool)):
+            kind = schema if isinstance(schema, type) else type(schema)
+            valid = _TYPE_NAMES.get(kind, "null")
+            raise ValueError(f"{name or 'it'} is {reprlib.repr(data)}, not {valid}")
 
 
-def _read_lines(path: StrPath, schema: Schema) -> Iterator[tuple[int, Any, str]]:
-    """Yields the number of each finished line, its data, and its problem ('' if none)."""
-    if not Path(path).exists():
-        return
-    lines = read_bytes(path, remedy="").split(b"\n")[:-1]  # the last part is unfinished or empty
-    for number, line in enumerate(lines, start=1):
-        try:
-            data = _parse(line, path, "")
-        except CorruptFileError as error:
-            yield number, None, error.problem
-        else:
-            yield number, data, _find_mismatch(data, schema)
+def _parse(content: bytes, schema: Schema) -> Any:
+    """Returns JSON data; a ValueError says why they are not JSON or do not fit the schema."""
 
-
-def _parse(data: bytes, path: StrPath, remedy: str) -> Any:
     def refuse(constant: str) -> NoReturn:
         raise ValueError(f"{constant} is not a number")
 
     try:
-        return json.loads(data.decode(), parse_constant=refuse)
+        data = json.loads(content.decode(), parse_constant=refuse)
     except RecursionError as error:
-        raise CorruptFileError(path, "its brackets are nested too deeply", remedy) from error
+        raise ValueError("its brackets are nested too deeply") from error
     except ValueError as error:
-        raise CorruptFileError(path, f"not JSON: {error}", remedy) from error
+        raise ValueError(f"not JSON: {error}") from error
+    check(data, schema)
+    return data

@@ -78,7 +78,7 @@ def test_valid_lines_are_kept(path):
     path.write_bytes(b'{"a": 1}\n{"a": "x"}\nnonsense\n{"a": 2}\n{"a": 3')
     with pytest.raises(files.CorruptFileError, match="line 2: a is 'x', not a number"):
         files.read_jsonl(path, {"a": float}, remedy="")
-    assert files.read_valid_lines(path, {"a": float}) == b'{"a": 1}\n{"a": 2}\n'
+    assert files.read_valid_lines(path, {"a": float})[0] == [{"a": 1}, {"a": 2}]
 
 
 @pytest.mark.parametrize("mode", ["rb", "wb", "ab+"])

@@ -7,6 +7,7 @@ warning and made again. An unreadable file of the user's is refused where it is 
 
 import contextlib
 import errno
+import json
 import os
 import platform
 from collections.abc import Callable, Sequence
@@ -89,9 +90,9 @@ def claim(
         try:
             files.read_jsonl(path, schema, remedy="")
         except files.CorruptFileError as error:
-            valid = b"" if path.is_dir() else files.read_valid_lines(path, schema)
+            records = [] if path.is_dir() else files.read_valid_lines(path, schema)[0]
             aside = runs.set_aside(path)
-            files.write_bytes(path, valid)
+            runs.write_text(path, "".join(json.dumps(record) + "\n" for record in records))
             display.warn(
                 f"{path} cannot be read: {error.problem}; its valid lines are kept, and the whole "
                 f"file is set aside as {aside.name}"
