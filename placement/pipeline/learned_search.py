@@ -84,7 +84,7 @@ def train(
             nonlocal params
             params = report.progress.state.params
             if not report.records:
-                phase.note("")  # logs the seconds of the note above
+                phase.note("")
                 phase.goal = progress_lib.Goal(
                     settings.budget, settings.time_limit_s, single_s, spent_s - compile_s
                 )

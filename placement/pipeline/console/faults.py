@@ -28,16 +28,13 @@ FILE = "fault.txt"
 _CONTINUES = "the same command continues from the saved state"
 
 
-class Faults:
+class Faults(list[Exception]):
     """The faults and failures of a task, in the order in which they happened."""
-
-    def __init__(self) -> None:
-        self._errors: list[Exception] = []
 
     def add(self, fault: Exception, activity: str) -> None:
         """Records an error after which the task continues; `activity` was interrupted."""
         fault.add_note(f"while {activity}")
-        self._errors.append(fault)
+        self.append(fault)
 
     @contextlib.contextmanager
     def during(self, activity: str) -> Iterator[None]:
@@ -49,33 +46,28 @@ class Faults:
         except Exception as fault:
             self.add(fault, activity)
 
-    def __len__(self) -> int:
-        return len(self._errors)
-
     def tracebacks(self) -> list[str]:
         """Returns the traceback of each error, for another process."""
-        return ["".join(traceback.format_exception(error)) for error in self._errors]
-
-    def raise_all(self) -> None:
-        """Raises the only error, or a group of several; only failures raise the first of them."""
-        num_failures = sum(map(_is_failure, self._errors))
-        if len(self._errors) > max(1, num_failures):
-            raise ExceptionGroup("several faults", self._errors)
-        if self._errors:
-            raise self._errors[0]
+        return ["".join(traceback.format_exception(error)) for error in self]
 
 
 @contextlib.contextmanager
 def raise_at_end() -> Iterator[Faults]:
-    """Collects the errors of a block and raises them when it has ended."""
+    """Collects the errors of a block, and raises the only one, or a group, when it has ended.
+
+    If all are failures of the machine, it raises the first one.
+    """
     faults = Faults()
     try:
         yield faults
     except Exception as error:
-        if not len(faults):
+        if not faults:
             raise
         faults.add(error, "going on")
-    faults.raise_all()
+    if len(faults) > 1 and not all(map(_is_failure, faults)):
+        raise ExceptionGroup("several faults", faults)
+    if faults:
+        raise faults[0]
 
 
 @contextlib.contextmanager

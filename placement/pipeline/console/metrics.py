@@ -121,8 +121,7 @@ class SolverMetrics:
     def __init__(self, log: Log, phase: progress.Phase):
         self._log, self._phase = log, phase
         self._start_s = time.monotonic()
-        self._last_record_s = -math.inf
-        self._record: dict[str, Any] = {"step": 0, "evaluations": 0, "best_s": math.inf}
+        self._last_record_s, self._num_steps, self._best_s = -math.inf, 0, math.inf
 
     def observe(
         self,
@@ -130,24 +129,23 @@ class SolverMetrics:
         best_s: float,
         placement: np.ndarray | None = None,
         numbers: Mapping[str, float] = NO_METRICS,
-        *,
-        is_last: bool = False,
     ) -> None:
         """Records the progress; any thread may call it, but only one at a time."""
         del placement
         time_s = time.monotonic()
         self._phase.update(evaluations, best_s)
-        step = self._record["step"] + 1
-        self._record = {"step": step, "evaluations": evaluations, "best_s": best_s, **numbers}
-        if is_last or time_s - self._last_record_s >= _RECORD_INTERVAL_S:
+        self._num_steps, self._best_s = self._num_steps + 1, best_s
+        if time_s - self._last_record_s >= _RECORD_INTERVAL_S:
             self._last_record_s = time_s
-            self._log.add(self._record, time_s - self._start_s)
+            record = {"step": self._num_steps, "evaluations": evaluations, "best_s": best_s}
+            self._log.add(record | dict(numbers), time_s - self._start_s)
 
     def finish(self, solution: Solution) -> None:
         """Shows the result, and logs it if the solver has reported any progress."""
-        value_s = min(solution.value_s, self._record["best_s"])
-        if self._record["step"]:
-            self.observe(solution.evaluations, value_s, is_last=True)
+        value_s = min(solution.value_s, self._best_s)
+        if self._num_steps:
+            self._last_record_s = -math.inf
+            self.observe(solution.evaluations, value_s)
         else:
             self._phase.update(solution.evaluations, value_s)
 

@@ -13,7 +13,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from rich.live import Live
@@ -38,69 +38,45 @@ class Goal(NamedTuple):
 class Phase:
     """A phase of a task, with its latest update."""
 
-    goal: Goal | None = None
-
-    def __init__(self, name: str, log: Callable[[str], None]):
-        """Starts the phase; `log` takes the duration of each note, as text."""
-        self.name = name
-        self._log = log
+    def __init__(self, name: str, goal: Goal | None = None):
+        """Starts the phase; a search has a goal."""
+        self.name, self.goal = name, goal
         self._note = ""
-        self._start_s = self._note_start_s = time.monotonic()
-        self._evaluations, self._best_s, self._rate = 0, math.nan, 0.0
-        self._rate_start: tuple[int, float] | None = None  # the second update, after compilation
+        self._start_s = time.monotonic()
+        self._evaluations, self._best_s = 0, math.nan
 
     def note(self, text: str) -> None:
         """Shows what is being done until the next update or note."""
-        time_s = time.monotonic()
-        if self._note:
-            self._log(f"{self.name}: {self._note}: {time_s - self._note_start_s:.1f} s")
-        self._note, self._note_start_s = text, time_s
+        self._note = text
 
     def update(self, evaluations: int, best_s: float = math.nan) -> None:
         """Reports the progress of a search; `best_s` is not finite while there is none."""
-        time_s = time.monotonic()
-        if self._rate_start is None and self._evaluations:
-            self._rate_start = evaluations, time_s
-        elif self._rate_start is not None and time_s > self._rate_start[1]:
-            self._rate = (evaluations - self._rate_start[0]) / (time_s - self._rate_start[1])
-        self._evaluations, self._best_s = evaluations, best_s
-        self.note("")
+        self._evaluations, self._best_s, self._note = evaluations, best_s, ""
 
     def elapsed_s(self) -> float:
         """Returns the seconds so far, including those spent before the phase began."""
         spent_s = self.goal.spent_s if self.goal else 0.0
         return spent_s + time.monotonic() - self._start_s
 
-    def clock(self) -> str:
-        """Returns the remaining time if it can be estimated, else the time so far."""
-        remaining_s = math.inf
-        if self.goal is not None:
-            remaining_s = self.goal.time_limit_s - self.elapsed_s()
-            if self._rate > 0:
-                budget_s = (self.goal.budget - self._evaluations) / self._rate
-                remaining_s = min(remaining_s, budget_s)
-        if math.isinf(remaining_s):
-            return f"{self.elapsed_s():.0f} s"
-        return f"{remaining_s:.0f} s left" if remaining_s >= 0.5 else "finishing"
-
-    def status(self) -> str:
-        """Returns one line with the last update and the note; '' if there is none."""
-        parts = []
+    def line(self, ending: str = "") -> str:
+        """Returns a line with the last update, the note, and the remaining time or `ending`."""
+        parts, elapsed_s = [], self.elapsed_s()
+        remaining_s = self.goal.time_limit_s - elapsed_s if self.goal else math.inf
         if self.goal is not None and self._evaluations >= 2:
-            rate = f"{self._rate:,.0f}" if self._rate >= 10 else f"{self._rate:.2g}"
-            speed = f" at {rate}/s" if self._rate > 0 else ""
-            parts.append(f"{self._evaluations:,}/{self.goal.budget:,}{speed}")
+            parts.append(f"{self._evaluations:,}/{self.goal.budget:,}")
+            budget_s = elapsed_s * (self.goal.budget / self._evaluations - 1)
+            remaining_s = min(remaining_s, budget_s)
         if math.isfinite(self._best_s):
             unit = units.latency_unit([self._best_s])
             text = f"best {unit.write(self._best_s)} {unit.name}"
             if self.goal is not None and 0 < self.goal.single_s < math.inf:
                 text += f", {self._best_s / self.goal.single_s:.3f} of the best single device"
             parts.append(text)
-        return "; ".join(filter(None, [*parts, self._note]))
-
-    def line(self, clock: str = "") -> str:
-        """Returns the line that shows the phase; `clock` replaces the time at its end."""
-        return f"{self.name}: " + "; ".join(filter(None, [self.status(), clock or self.clock()]))
+        is_known = remaining_s < math.inf
+        ending = ending or (
+            f"{max(remaining_s, 0):.0f} s left" if is_known else f"{elapsed_s:.0f} s"
+        )
+        return f"{self.name}: " + "; ".join(filter(None, [*parts, self._note, ending]))
 
 
 class Display:
@@ -129,9 +105,7 @@ class Display:
     @contextlib.contextmanager
     def phase(self, name: str, goal: Goal | None = None) -> Iterator[Phase]:
         """Shows a phase while the block runs, and prints a line with its duration at the end."""
-        phase = Phase(name, self.detail)
-        phase.goal = goal
-        ending = "stopped after"
+        phase, ending = Phase(name, goal), "stopped after"
         try:
             with self._show(phase):
                 yield phase

@@ -96,5 +96,5 @@ def test_silent_solvers_log_nothing(tmp_path):
         metrics.SolverMetrics(log, phase).finish(
             Solution(np.zeros(1), 2e-3, np.nan, Status.FINISHED, 1.0, 1)
         )
-        assert phase.status() == "best 2.000 ms"
+        assert phase.line("ended") == "searching heft: best 2.000 ms; ended"
     assert not list(tmp_path.iterdir())
