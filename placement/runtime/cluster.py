@@ -15,7 +15,7 @@ import socket
 import tempfile
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -138,9 +138,7 @@ class Job(NamedTuple):
     """A task that any host can do."""
 
     description: str  # for messages
-    # Called on a host with the object that the host holds and `args`; importable there.
-    function: Callable[..., Any]
-    args: tuple[Any, ...] = ()
+    function: Callable[[Any], Any]  # called on a host with the object that the host holds
 
 
 class Pool:
@@ -198,11 +196,11 @@ class Pool:
                     raise ChildProcessError(f"no host is left{last_loss}")
                 busy = [host for host, *_ in running.values()]
                 idle = [host for host in self.hosts if host not in busy]
-                idle.sort(key=lambda host: self.losses[host.name])
-                self._start_processes(idle[: len(waiting)])
-                for host in idle[: len(waiting)]:
+                idle = sorted(idle, key=lambda host: self.losses[host.name])[: len(waiting)]
+                self._start_processes(idle)
+                for host in idle:
                     number, job = waiting.popleft()
-                    reference = self._actors[host.node].call.remote(job.function, *job.args)
+                    reference = self._actors[host.node].call.remote(job.function)
                     running[reference] = host, number, job
                 ended, _ = self._ray.wait(list(running))
                 for reference in ended:
@@ -267,8 +265,8 @@ class _Actor:
         # Opened with the first job, so that an error in it is the job's.
         self._open = cache(lambda: self._stack.enter_context(open_context()))
 
-    def call(self, function: Callable[..., Any], *args: Any) -> Any:
-        return function(self._open(), *args)
+    def call(self, function: Callable[[Any], Any]) -> Any:
+        return function(self._open())
 
     def close(self) -> None:
         self._stack.close()
@@ -303,7 +301,11 @@ class ClusterMeasurer(Pool):
             serialization.write_model(model, Path(folder))
             xml = (Path(folder) / serialization.XML).read_bytes()
             weights = (Path(folder) / serialization.WEIGHTS).read_bytes()
-        super().__init__(hosts, partial(_open, xml, weights, self.devices, inputs), say)
+
+        def open_measurer() -> LocalMeasurer:
+            return LocalMeasurer(ov.Core().read_model(xml, weights), devices, inputs=inputs)
+
+        super().__init__(hosts, open_measurer, say)
         try:
             names = operator.attrgetter("fingerprint", "computed_ops")
             self.fingerprint, self.computed_ops = self._run_one(names)
@@ -330,9 +332,8 @@ class ClusterMeasurer(Pool):
                 time_limit_s=request.time_limit_s * fraction,
                 compile_s=request.compile_s * fraction,
             )
-            count = len(part.candidates)
-            ask = operator.methodcaller("ask", part)
-            jobs.append(Job(f"the measurement of {count} placements", ask))
+            description = f"the measurement of {len(part.candidates)} placements"
+            jobs.append(Job(description, operator.methodcaller("ask", part)))
         for number, outcomes in self.run(jobs):
             yield dict(zip((0, *shares[number]), outcomes, strict=True))
 
@@ -346,8 +347,3 @@ class ClusterMeasurer(Pool):
     def _run_one(self, function: Callable[[LocalMeasurer], Any]) -> Any:
         ((_, answer),) = self.run([Job("the measurement of costs", function)])
         return answer
-
-
-def _open(xml: bytes, weights: bytes, devices: Any, inputs: Inputs | None) -> LocalMeasurer:
-    """Opens a measurer on a host."""
-    return LocalMeasurer(ov.Core().read_model(xml, weights), devices, inputs=inputs)

@@ -4,6 +4,7 @@ The host b dies in the last of these tests.
 """
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -115,7 +116,7 @@ def test_hosts_describe_themselves(running):
 
 
 def test_jobs_survive_killed_processes(running, messages, tmp_path):
-    def die_once(_: None, number: int) -> int:
+    def die_once(number: int, _: None) -> int:
         marker = tmp_path / str(number)
         if number % 2 and not marker.exists():
             marker.touch()
@@ -123,7 +124,9 @@ def test_jobs_survive_killed_processes(running, messages, tmp_path):
         return number
 
     with open_pool(running, messages, "a", "b") as pool:
-        answers = list(pool.run([Job(f"job {i}", die_once, (i,)) for i in range(4)]))
+        answers = list(
+            pool.run([Job(f"job {i}", functools.partial(die_once, i)) for i in range(4)])
+        )
         assert sorted(answers) == [(i, i) for i in range(4)]
         assert pool.losses.total() == 2
         assert pool.answers.total() == 4

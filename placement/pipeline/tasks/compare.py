@@ -11,6 +11,7 @@ each. A cell runs there on a copy of its run directory, which comes back when th
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import json
 import tempfile
@@ -211,8 +212,8 @@ def _run_on_hosts(
     known_bounds = bounds.read(workdir / bounds.FILE)
     jobs = []
     for cell in remaining:
-        arguments = cell, _pack(cell.directory), known_bounds
-        jobs.append(cluster.Job(f"the cell {cell.name}", _run_on_host, arguments))
+        run_cell = functools.partial(_run_on_host, cell, _pack(cell.directory), known_bounds)
+        jobs.append(cluster.Job(f"the cell {cell.name}", run_cell))
     with cluster.Pool(choice.hosts, contextlib.nullcontext, display.warn) as pool:
         try:
             for count, (index, answer) in enumerate(pool.run(jobs), 1):
@@ -234,7 +235,7 @@ def _run_on_hosts(
 
 
 def _run_on_host(
-    _: None, cell: _Cell, content: dict[str, bytes], known_bounds: dict[str, list[float]]
+    cell: _Cell, content: dict[str, bytes], known_bounds: dict[str, list[float]], _: None
 ) -> tuple[dict[str, bytes], dict[str, list[float]], list[str]]:
     """Runs a cell from the files of its run directory, on a host.
 
