@@ -43,7 +43,6 @@ _SCHEMA = {
     "segments": files.OptionalField(([[object]], None)),
     "provenance": {
         "devices": {str: {"label": str}},
-        "graph": {"name": str},
         "memory": files.OptionalField({str: {"model_bytes": float}}),
         "model": files.OptionalField({"ops": {str: str}, "weights": {str: object}}),
     },
@@ -57,7 +56,6 @@ class PlacementFile(NamedTuple):
     affinity: Mapping[str, str]
     segments: tuple[Segment, ...]  # empty if the placement has no concurrent form
     devices: tuple[Device, ...]  # that the method could choose from; empty if none was present
-    graph: str  # its name
     model: fingerprint.Fingerprint  # empty if the graph is not that of a model
     model_bytes: Mapping[str, float]  # memory that the whole model needs, by device
     divisions: Sequence[dict[str, Any]] = ()  # of `placement.pipeline.accuracy`
@@ -118,7 +116,6 @@ def read(path: Path) -> PlacementFile:
             data["placement"],
             tuple(Segment(device, tuple(ops)) for device, ops in data.get("segments") or ()),
             manifest.make_devices(records) if is_present else (),
-            provenance["graph"]["name"],
             provenance.get("model", {"ops": {}, "weights": {}}),
             {name: needs["model_bytes"] for name, needs in provenance.get("memory", {}).items()},
             data.get("divisions", ()),
@@ -167,8 +164,8 @@ def check_model(placed: PlacementFile, model: ov.Model, name: str) -> None:
     later = fingerprint.compute_fingerprint(model)
     if differences := fingerprint.describe_differences(placed.model, later):
         raise UserError(
-            f"the model {name!r} is not the one that was placed ({placed.graph!r}): "
-            f"{'; '.join(differences)}; pass that one, or place this one"
+            f"the model {name!r} is not the one that was placed: {'; '.join(differences)}; pass "
+            "that one, or place this one"
         )
 
 

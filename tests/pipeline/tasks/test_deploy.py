@@ -30,7 +30,7 @@ from tests.experiments.command import run
 from tests.runtime import small
 from tests.runtime.deployment import test_network
 from tests.runtime.deployment.folders import HOST, INPUT, A, B
-from tests.runtime.deployment.test_decision import measurement
+from tests.runtime.deployment.test_preflight import measurement
 
 NUM_FILES = 6  # of a deployment, the manifest included
 SEGMENTS = [[A, ["x", "top"]], [B, ["left"]], [A, ["right", "bottom"]]]
