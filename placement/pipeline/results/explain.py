@@ -11,9 +11,9 @@ from placement.pipeline import target as target_lib
 from placement.pipeline.results.rows import Row
 from placement.pipeline.settings import Settings
 from placement.reporting import details
-from placement.runtime.deployment import netron
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Candidate, SubmodelTimes, Timeline
+from placement.runtime.models import netron
 from placement.types import OpGraph, Span
 
 NETRON = "placed.xml"

@@ -7,18 +7,18 @@ becomes such an attribute.
 import re
 import tempfile
 import xml.etree.ElementTree as ET
+from collections.abc import Mapping
 from pathlib import Path
 
 import openvino as ov
 
-from placement.runtime.execution.hetero import Affinity
 from placement.runtime.models import serialization
 
 ATTRIBUTE = "device"
 _FORBIDDEN = "[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]"  # in XML, but not in names
 
 
-def annotate(model: ov.Model, affinity: Affinity) -> bytes:
+def annotate(model: ov.Model, affinity: Mapping[str, str]) -> bytes:
     """Returns the IR of a model without its weights, with the device of each operation.
 
     Characters that XML forbids are escaped as in Python, such as '\\x01', so that viewers can read

@@ -9,7 +9,7 @@ import openvino as ov
 import pytest
 from openvino import opset13 as ops
 
-from placement.runtime.deployment import netron
+from placement.runtime.models import netron
 from tests.runtime import small
 
 
