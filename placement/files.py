@@ -99,7 +99,7 @@ def read_jsonl(path: StrPath, schema: Schema, *, remedy: str) -> list[dict[str, 
 
 def read_valid_lines(path: StrPath, schema: Schema) -> tuple[list[dict[str, Any]], str]:
     """Returns the records of a log that fit the schema, and the first problem ('' if none)."""
-    records, problem = [], ""
+    records, problem = list[dict[str, Any]](), ""
     lines = read_bytes(path, remedy="").split(b"\n") if os.path.exists(path) else [b""]
     for number, line in enumerate(lines[:-1], start=1):
         try:
@@ -232,7 +232,7 @@ def check(data: Any, schema: Schema, name: str = "") -> None:
       ValueError: the data do not fit; it describes the first part that does not.
     """
     if isinstance(schema, tuple):  # an OptionalField, too
-        errors = []
+        errors = list[ValueError]()
         for alternative in schema:
             try:
                 return check(data, alternative, name)

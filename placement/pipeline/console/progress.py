@@ -60,7 +60,7 @@ class Phase:
 
     def line(self, ending: str = "") -> str:
         """Returns a line with the last update, the note, and the remaining time or `ending`."""
-        parts, elapsed_s = [], self.elapsed_s()
+        parts, elapsed_s = list[str](), self.elapsed_s()
         remaining_s = self.goal.time_limit_s - elapsed_s if self.goal else math.inf
         if self.goal is not None and self._evaluations >= 2:
             parts.append(f"{self._evaluations:,}/{self.goal.budget:,}")

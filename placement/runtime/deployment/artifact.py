@@ -178,9 +178,10 @@ def load(path: str | os.PathLike[str], *, concurrent: bool | None = None) -> Net
         return Compiled(create(), count, lambda: [create() for _ in range(count)], compiled)
 
     def compile_for_shapes(shapes: Shapes) -> Compiled:
-        is_placed = shapes == placed_shapes or dynamic is None
         try:
-            return compile_variant(model if is_placed else make_static(dynamic, shapes))
+            if shapes == placed_shapes or dynamic is None:
+                return compile_variant(model)
+            return compile_variant(make_static(dynamic, shapes))
         except (UserError, RuntimeError) as error:
             raise UserError(
                 f"{str(folder)!r} cannot be compiled for inputs of the shapes "
@@ -212,7 +213,7 @@ def _read(core: ov.Core, folder: Path) -> tuple[Manifest, ov.Model, ov.Model | N
     A deployment that ends meanwhile removes the earlier models. Then its own manifest counts.
     """
     while True:
-        manifest, models = manifest_lib.read(folder), []
+        manifest, models = manifest_lib.read(folder), list[ov.Model]()
         try:
             for name in filter(None, (manifest.model, manifest.dynamic)):
                 file = folder / name
