@@ -44,19 +44,18 @@ def test_fit_predicts_other_placements(objective):
     measured_s = np.asarray(
         problem._replace(costs=distort(problem.costs)).evaluate(placements), np.float64
     )
-    kinds = correction.classify_ops(problem.graph, problem.costs)
 
     def predict(factors: np.ndarray) -> np.ndarray:
-        costs = correction.apply(problem.costs, kinds, factors)
+        costs = correction.apply(problem.costs, factors)
         return np.asarray(problem._replace(costs=costs).evaluate(placements))
 
     def error(factors: np.ndarray) -> np.ndarray:
         return np.abs(predict(factors) / measured_s - 1)
 
     fit = correction.fit(lambda factors: predict(factors)[:12], measured_s[:12], 2)
-    before = error(np.zeros(correction.num_factors(2)))
-    np.testing.assert_allclose(fit.errors_before, before[:12], rtol=1e-3)
-    assert fit.errors_after.mean() < before.mean() / 3
+    before = error(np.ones(2 + correction.NUM_SHARED))
+    np.testing.assert_allclose(fit.error_before, before[:12].mean(), rtol=1e-3)
+    assert fit.error_after < before.mean() / 3
     assert error(fit.factors)[12:].mean() < before[12:].mean() / 3
 
 
@@ -65,17 +64,9 @@ def test_fit_keeps_correct_profile():
     problem = make_problem(rng, "serial")
     placements = rng.integers(0, 2, (6, NUM_OPS)).astype(np.int32)
     measured_s = np.asarray(problem.evaluate(placements), np.float64)
-    kinds = correction.classify_ops(problem.graph, problem.costs)
 
     def predict(factors: np.ndarray) -> np.ndarray:
-        costs = correction.apply(problem.costs, kinds, factors)
+        costs = correction.apply(problem.costs, factors)
         return np.asarray(problem._replace(costs=costs).evaluate(placements))
 
-    np.testing.assert_allclose(correction.fit(predict, measured_s, 2).factors, 0, atol=1e-3)
-
-
-def test_kinds_share_time_equally():
-    problem = make_problem(np.random.default_rng(2), "serial")
-    kinds = correction.classify_ops(problem.graph, problem.costs)
-    share = np.bincount(kinds, problem.costs.compute_s.mean(axis=1), correction.NUM_KINDS)
-    assert (share / share.sum() > 0.5 / correction.NUM_KINDS).all()
+    np.testing.assert_allclose(correction.fit(predict, measured_s, 2).factors, 1, atol=1e-3)
