@@ -4,23 +4,22 @@ A device may compute right outputs for most of a model: the CPU in bf16 loses to
 few operations, or one kernel of an accelerator is faulty. `divide` finds these operations:
 
 1. Bisection measures the output error with a part of the model on the device and the rest on the
-   reference device. The part with the largest error is halved first.
+   reference device.
 2. The operations with the largest errors leave the device, as few as make the outputs right.
    Binary search finds their number.
 
-Afterwards the device supports only the other operations, so that every method searches among
-placements that are accurate enough. A device without any right operation computes in f32 instead.
+Afterwards the device supports only the other operations. A device without any right operation
+computes in f32 instead.
 """
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from placement.errors import UserError
-from placement.graphs import coarsen
 from placement.pipeline import loading
 from placement.runtime.devices import Device, is_reference, reference_device, replace_with_f32
 from placement.runtime.measurement.measurer import Measurer
@@ -48,7 +47,6 @@ class Division(NamedTuple):
     error: float  # with the allowed operations on the device and the others in f32
     allowed: frozenset[str]  # operations
     culprits: tuple[Culprit, ...]  # the most sensitive first
-    seconds: float
 
     def describe(self) -> str:
         """Returns one line: the error, the operations that cause it, and the remaining error."""
@@ -58,9 +56,8 @@ class Division(NamedTuple):
         ops, error = self.culprits[0]
         count = sum(len(culprit.ops) for culprit in self.culprits)
         return (
-            f"{self.label}: {limit}. The error comes from {count} operations, above all from "
-            f"{ops[0]} ({error:.2g}), which other devices run. With the rest there it is "
-            f"{self.error:.3g} (found in {self.seconds:.0f} s)."
+            f"{self.label}: {limit}. Other devices run the {count} operations that cause this, "
+            f"above all {ops[0]} ({error:.2g}). Without them, they differ by {self.error:.3g}."
         )
 
     def to_json(self, affinity: Mapping[str, str]) -> dict[str, Any]:
@@ -75,10 +72,9 @@ class Division(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Successive units and the error that they cause together."""
+    """Successive units of the model and the error that they cause together."""
 
-    first: int
-    last: int  # exclusive
+    units: range
     error: float
 
 
@@ -129,34 +125,26 @@ def replace_wrong(
 
 
 def bisect(
-    num_units: int,
-    measure: Callable[[int, int], float],
-    negligible: float,
-    is_over: Callable[[], bool],
+    part: Part, measure: Callable[[Sequence[int]], float], is_final: Callable[[Part], bool]
 ) -> list[Part]:
-    """Divides units into parts, finely where errors arise, and returns the parts in order.
+    """Divides a part, finely where errors arise, and returns the parts in order.
 
-    A part is final if it is one unit, if its error is at most `negligible`, or if neither half has
-    half of its error: the error then arises from operations of both halves together. `measure`
-    returns the output error with the units first to last - 1 on the device; nan if that failed,
-    which makes the part around them final. `is_over` ends the divisions.
+    A part is not divided if neither half has half of its error: the error then arises from
+    operations of both halves together.
+
+    Args:
+      part: the units to divide.
+      measure: returns the output error with some units on the device; nan if that failed, which
+        makes the part around them final.
+      is_final: returns whether a part needs no division.
     """
-    final: list[Part] = []
-    pending = [Part(0, num_units, measure(0, num_units))]
-    while pending:
-        part = max(pending, key=lambda pending_part: pending_part.error)
-        pending.remove(part)
-        if part.last - part.first == 1 or not part.error > negligible or is_over():
-            final.append(part)
-            continue
-        middle = (part.first + part.last) // 2
-        bounds = (part.first, middle), (middle, part.last)
-        halves = [Part(first, last, measure(first, last)) for first, last in bounds]
-        if np.max([half.error for half in halves]) >= part.error / 2:  # False for nan
-            pending += halves
-        else:
-            final.append(part)
-    return sorted(final)
+    if len(part.units) == 1 or is_final(part):
+        return [part]
+    middle = len(part.units) // 2
+    halves = [Part(half, measure(half)) for half in (part.units[:middle], part.units[middle:])]
+    if not np.max([half.error for half in halves]) >= part.error / 2:  # for nan, too
+        return [part]
+    return [leaf for half in halves for leaf in bisect(half, measure, is_final)]
 
 
 def divide(
@@ -165,7 +153,6 @@ def divide(
     whole_check: OutputCheck,
     measurer: Measurer,
     time_limit_s: float,
-    note: Callable[[str], None],
 ) -> Division:
     """Divides a model between a device that computes some of it wrong and the other devices.
 
@@ -175,28 +162,23 @@ def divide(
       whole_check: the check of these outputs.
       measurer: of the model.
       time_limit_s: limit on the bisection; a few more errors are measured after it.
-      note: receives a few words about the current step.
     """
-    start_s, num_measurements = time.monotonic(), 0
-    op_names, max_error = problem.full.graph.op_names, whole_check.tolerance
+    end_s = time.monotonic() + time_limit_s
+    full, classes = problem.full, problem.coarse.classes
+    op_names, max_error = full.graph.op_names, whole_check.tolerance
     # A unit is a co-location class that computes something and that the device supports.
-    coarse, column = problem.coarse, problem.full.devices.index(device.name)
-    members = coarsen.list_member_names(problem.full.graph, problem.assignment)
-    class_ops: list[list[str]] = [[] for _ in coarse.classes.first_ops]
-    for op in coarse.topological_order.tolist():
-        class_ops[coarse.classes.ids[op]] += members[op]
+    class_ops: dict[int, list[str]] = {}
+    for op in full.topological_order.tolist():
+        class_ops.setdefault(classes.ids[problem.assignment[op]], []).append(op_names[op])
+    is_allowed = classes.allowed[:, full.devices.index(device.name)]
     units = [
-        class_ops[number]
-        for number in coarse.class_order.tolist()
-        if coarse.classes.allowed[number, column]
-        and not measurer.computed_ops.isdisjoint(class_ops[number])
+        ops
+        for number, ops in class_ops.items()
+        if is_allowed[number] and not measurer.computed_ops.isdisjoint(ops)
     ]
     reference = reference_device()
 
-    def measure(device_units: Iterable[int]) -> float:
-        nonlocal num_measurements
-        num_measurements += 1
-        note(f"{num_measurements} errors measured")
+    def measure(device_units: Sequence[int]) -> float:
         device_ops = {name for unit in device_units for name in units[unit]}
         affinity = {n: (device if n in device_ops else reference).name for n in op_names}
         try:
@@ -204,16 +186,16 @@ def divide(
         except ChildProcessError:  # OpenVINO cannot run every placement
             return math.nan
 
-    parts = bisect(
-        len(units),
-        lambda first, last: measure(range(first, last)),
-        _NEGLIGIBLE * max_error,
-        lambda: time.monotonic() - start_s > time_limit_s,
-    )
+    def is_final(part: Part) -> bool:  # for nan, too
+        return not part.error > _NEGLIGIBLE * max_error or time.monotonic() > end_s
+
+    def sensitivity(part: Part) -> float:
+        return math.inf if math.isnan(part.error) else part.error / len(part.units)
+
+    parts = bisect(Part(range(len(units)), whole_check.error), measure, is_final)
     # The units of a part share its error. Those with the largest errors leave the device first.
-    sizes = np.array([part.last - part.first for part in parts])
-    unit_errors = np.repeat([part.error for part in parts] / sizes, sizes)
-    ranking = np.argsort(-np.nan_to_num(unit_errors, nan=np.inf), kind="stable").tolist()
+    parts.sort(key=sensitivity, reverse=True)
+    ranking = [unit for part in parts for unit in part.units]
     num_wrong, num_right, error = 0, len(units), 0.0  # units off the device; 0 is known to be wrong
     while num_right - num_wrong > 1:
         middle = (num_wrong + num_right) // 2
@@ -223,15 +205,13 @@ def divide(
         else:
             num_wrong = middle
     kept_off = set(ranking[:num_right])
-    culprits = []
-    for part in sorted(parts, key=lambda part: -part.error):
-        part_units = kept_off.intersection(range(part.first, part.last))
-        ops = [name for unit in sorted(part_units) for name in units[unit]]
-        if ops:
-            culprits.append(
-                Culprit(tuple(filter(measurer.computed_ops.__contains__, ops)), part.error)
-            )
     kept_off_ops = {name for unit in kept_off for name in units[unit]}
+    culprits = []
+    for part in parts:
+        ops = [name for unit in part.units if unit in kept_off for name in units[unit]]
+        if ops:
+            ops = [name for name in ops if name in measurer.computed_ops]
+            culprits.append(Culprit(tuple(ops), part.error))
     return Division(
         device=device.name,
         label=device.label,
@@ -240,7 +220,6 @@ def divide(
         error=error,
         allowed=frozenset(op_names) - kept_off_ops if num_right < len(units) else frozenset(),
         culprits=tuple(culprits),
-        seconds=time.monotonic() - start_s,
     )
 
 

@@ -216,15 +216,9 @@ def _divide(
     problem = loading.make_search_problem(net, costs, target.names, settings.objective)
     divisions = []
     for device, check in wrong.items():
-        with display.phase(f"finding the operations that {device.name} computes wrong") as phase:
-            division = accuracy.divide(
-                problem,
-                device,
-                check,
-                measurer,
-                settings.time_limit_s / len(wrong),
-                phase.note,
-            )
+        time_limit_s = settings.time_limit_s / len(wrong)
+        with display.phase(f"finding the operations that {device.name} computes wrong"):
+            division = accuracy.divide(problem, device, check, measurer, time_limit_s)
         display.warn(division.describe())
         divisions.append(division)
     return tuple(divisions)

@@ -23,8 +23,14 @@ NAMES = ("CPU", DEVICE.name)
 CONVOLUTIONS = {f"conv_{i}" for i in range(6)}
 
 
-def never() -> bool:
-    return False
+def bisect(num_units, measure, negligible, is_over=False):
+    """Divides all units until errors are at most negligible."""
+    parts = accuracy.bisect(
+        Part(range(num_units), measure(0, num_units)),
+        lambda units: measure(units.start, units.stop),
+        lambda part: not part.error > negligible or is_over,
+    )
+    return [(part.units.start, part.units.stop, part.error) for part in parts]
 
 
 def test_bisection_finds_one_unit():
@@ -35,8 +41,8 @@ def test_bisection_finds_one_unit():
         measured.append((first, last))
         return errors[first:last].sum()
 
-    parts = accuracy.bisect(1024, measure, 0.01, never)
-    assert [part for part in parts if part.error] == [Part(700, 701, 0.5)]
+    parts = bisect(1024, measure, 0.01)
+    assert [part for part in parts if part[2]] == [(700, 701, 0.5)]
     assert len(measured) == 1 + 2 * 10
 
 
@@ -44,21 +50,21 @@ def test_bisection_finds_one_unit():
     ("measure", "negligible", "is_over", "parts"),
     [
         # Units 2 to 5 are wrong only if all four of them are on the device.
-        (lambda i, j: 0.8 if i <= 2 and j >= 6 else 0.0, 0.01, never, [(0, 8, 0.8)]),
-        (lambda i, j: 0.5 * (i <= 5 < j), 0.6, never, [(0, 8, 0.5)]),
-        (lambda i, j: 0.5 * (i <= 5 < j), 0.1, lambda: True, [(0, 8, 0.5)]),
+        (lambda i, j: 0.8 if i <= 2 and j >= 6 else 0.0, 0.01, False, [(0, 8, 0.8)]),
+        (lambda i, j: 0.5 * (i <= 5 < j), 0.6, False, [(0, 8, 0.5)]),
+        (lambda i, j: 0.5 * (i <= 5 < j), 0.1, True, [(0, 8, 0.5)]),
         # The last two units cannot be measured by themselves.
         (
             lambda i, j: math.nan if i == 6 else math.inf if i <= 4 < j else 0.0,
             0.1,
-            never,
+            False,
             [(0, 4, 0.0), (4, 8, math.inf)],
         ),
     ],
     ids=["together", "negligible", "no time", "failed"],
 )
 def test_parts_stay_whole(measure, negligible, is_over, parts):
-    assert accuracy.bisect(8, measure, negligible, is_over) == [Part(*part) for part in parts]
+    assert bisect(8, measure, negligible, is_over) == parts
 
 
 def make_problem(model: ov.Model, objective: str = "serial") -> loading.SearchProblem:
@@ -75,9 +81,7 @@ def divide(measurer_type=EmulatedMeasurer, *arguments, objective="serial", time_
     model = frontend.prepare(small.offset(), "")
     measurer = measurer_type(model, *arguments)
     problem = make_problem(model, objective)
-    return problem, accuracy.divide(
-        problem, DEVICE, measurer.check_whole(), measurer, time_limit_s, lambda _: None
-    )
+    return problem, accuracy.divide(problem, DEVICE, measurer.check_whole(), measurer, time_limit_s)
 
 
 @pytest.mark.parametrize("objective", ["serial", "makespan"])
@@ -88,7 +92,7 @@ def test_culprits_leave_the_device(objective):
     assert {"raised", "mix"} <= culprits <= {"raised", "mix", "back"}
     assert division.allowed >= CONVOLUTIONS
     assert not culprits & division.allowed
-    assert "above all from raised (" in division.describe()
+    assert "above all raised (" in division.describe()
     names = problem.full.graph.op_names
     costs = accuracy.restrict(problem.full.costs, names, NAMES, [division])
     supported = {name for name, row in zip(names, costs.compute_s, strict=True) if row[1] < np.inf}

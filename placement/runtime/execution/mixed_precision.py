@@ -59,7 +59,25 @@ def keep_in_f32(core: ov.Core, model: ov.Model, names: Collection[str]) -> ov.Mo
     """
     clone = model.clone()
     marked = set(names).intersection(computed_names(clone))
-    _join_sums(clone, marked)
+    # The plug-in adds the second tensor of a sum in place where a convolution writes, so that both
+    # need one precision. OpenVINO 2026.4 refuses to compile them otherwise.
+    constants = constant_names(clone)
+
+    def variable_sources(op: ov.Node) -> list[ov.Node]:
+        sources = [port.get_source_output().get_node() for port in op.inputs()]
+        return [source for source in sources if source.get_friendly_name() not in constants]
+
+    for name, op in ops_by_name(clone).items():
+        sources = variable_sources(op)
+        for source in sources if op.get_type_name() == "Add" and len(sources) > 1 else ():
+            # From the sum through operations with one input, such as the addition of a bias.
+            chain = [source]
+            while len(chain) == 1 and len(chain[0].output(0).get_target_inputs()) == 1:
+                if chain[0].get_type_name() in ("Convolution", "GroupConvolution", "MatMul"):
+                    if chain[0].get_friendly_name() in marked:
+                        marked.add(name)
+                    break
+                chain = variable_sources(chain[0])
     _replace(clone, marked)
     # The model maps the weights' file, which Windows does not remove before the model is gone.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
@@ -82,33 +100,6 @@ def list_kept(model: ov.Model) -> frozenset[str]:
     return frozenset(
         op.get_friendly_name() for op in model.get_ops() if _KEPT_KEY in op.get_rt_info()
     )
-
-
-def _join_sums(model: ov.Model, marked: set[str]) -> None:
-    """Marks the sums that the plug-in merges with a marked convolution.
-
-    It adds the second tensor in place where the convolution writes, so that both need one
-    precision. OpenVINO 2026.4 refuses to compile them otherwise.
-    """
-    constants = constant_names(model)
-
-    def variable_sources(op: ov.Node) -> list[ov.Node]:
-        sources = [port.get_source_output().get_node() for port in op.inputs()]
-        return [source for source in sources if source.get_friendly_name() not in constants]
-
-    for name, op in ops_by_name(model).items():
-        if op.get_type_name() != "Add" or len(variable_sources(op)) < 2:
-            continue
-        for source in variable_sources(op):
-            # From the sum through operations with one input, such as the addition of a bias.
-            chain = [source]
-            while chain and len(chain[0].output(0).get_target_inputs()) == 1:
-                if chain[0].get_type_name() in ("Convolution", "GroupConvolution", "MatMul"):
-                    if chain[0].get_friendly_name() in marked:
-                        marked.add(name)
-                    break
-                sources = variable_sources(chain[0])
-                chain = sources if len(sources) == 1 else []
 
 
 def _replace(model: ov.Model, marked: set[str]) -> None:

@@ -1,9 +1,8 @@
 """JAX functions as OpenVINO models, through OpenVINO's experimental front end for JAX.
 
 The front end translates a flat list of primitives. So a function is traced, its calls are inlined,
-and everything that depends on no input is computed. The front end ignores parameters of a primitive
-that it does not know, such as the dilation of a convolution. Therefore the model must compute the
-same as the function on the example inputs.
+and everything that depends on no input is computed. The front end ignores unknown parameters, such
+as the dilation of a convolution, so the model must compute the same on the example inputs.
 """
 
 import contextlib
@@ -22,7 +21,6 @@ from placement.errors import UserError
 from placement.runtime.models import conversion, outputs
 
 _REMEDY = "write it with operations that convert (docs/PYTHON.md), or place the part that does"
-
 _CALLS = ("jit", "remat2", "custom_jvp_call", "custom_vjp_call")  # primitives that are a call
 
 
@@ -38,8 +36,7 @@ def convert(function: Callable[..., Any], example_inputs: Any) -> ov.Model:
         program = jax.make_jaxpr(flat.function)(*flat.arrays)
     except Exception as error:  # the function's own code runs, which may raise anything
         raise conversion.make_tracing_error(subject, error) from error
-    inline = partial(_inline, program.jaxpr, program.consts)
-    inlined = jax.make_jaxpr(inline)(*flat.arrays)
+    inlined = jax.make_jaxpr(partial(_inline, program.jaxpr, program.consts))(*flat.arrays)
     # OpenVINO 2026.4 adds an axis to the result of `select_n`.
     select = ConversionExtension(
         "select_n", lambda n: [ops.select(*map(n.get_input, (0, 2, 1))).output(0)]
@@ -53,7 +50,7 @@ def convert(function: Callable[..., Any], example_inputs: Any) -> ov.Model:
     arrays = [np.array(x, a.dtype) for x, a in zip(flat.arrays, program.in_avals, strict=True)]
     expected = [np.asarray(array) for array in jax.jit(core.jaxpr_as_fun(program))(*arrays)]
     compiled = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    computed = [np.array(array) for array in compiled(arrays).to_tuple()]
+    computed = list(compiled(arrays).to_tuple())
     if list(map(np.shape, computed)) == list(map(np.shape, expected)):
         has_f16 = any(array.dtype == np.float16 for array in (*arrays, *expected))
         if outputs.compare(expected, computed).error <= (0.1 if has_f16 else 1e-3):
