@@ -42,7 +42,14 @@ def fractal_dimension(graph: OpGraph, *, exact_limit: int = 2_000, radius: int =
     ones = np.ones(len(rows), bool)
     neighbours = sparse.csr_array((ones, (rows, columns)), shape=(graph.num_ops, graph.num_ops))
     if graph.num_ops <= exact_limit:
-        return _fit_slopes(_count_all_balls(neighbours))
+        # int [N, R + 1]: nodes within r hops for r = 0 .. R, R the largest eccentricity.
+        hops = csgraph.shortest_path(neighbours, method="D", unweighted=True)
+        max_hops = int(hops[np.isfinite(hops)].max())
+        # One bin for each node and distance. Unreachable nodes have a bin that is then cut off.
+        bins = np.where(np.isfinite(hops), hops, max_hops + 1).astype(np.int64)
+        bins += nodes[:, None] * (max_hops + 2)
+        counts = np.bincount(bins.ravel(), minlength=graph.num_ops * (max_hops + 2))
+        return _fit_slopes(np.cumsum(counts.reshape(-1, max_hops + 2)[:, :-1], axis=1))
     blocks = []
     for start in range(0, graph.num_ops, _BLOCK_NODES):
         ball = neighbours[start : start + _BLOCK_NODES]
@@ -53,18 +60,6 @@ def fractal_dimension(graph: OpGraph, *, exact_limit: int = 2_000, radius: int =
                 ball = ball @ neighbours
         blocks.append(_fit_slopes(np.stack(sizes, axis=1)))
     return np.concatenate(blocks)
-
-
-def _count_all_balls(neighbours: sparse.csr_array) -> np.ndarray:
-    """Returns int [N, R + 1]: nodes within r hops for r = 0 .. R, R the largest eccentricity."""
-    hops = csgraph.shortest_path(neighbours, method="D", unweighted=True)
-    num_ops = len(hops)
-    max_hops = int(hops[np.isfinite(hops)].max())
-    # One bin for each node and distance. Unreachable nodes have a bin that is then cut off.
-    bins = np.where(np.isfinite(hops), hops, max_hops + 1).astype(np.int64)
-    bins += np.arange(num_ops)[:, None] * (max_hops + 2)
-    counts = np.bincount(bins.ravel(), minlength=num_ops * (max_hops + 2))
-    return np.cumsum(counts.reshape(num_ops, max_hops + 2)[:, :-1], axis=1)
 
 
 def _fit_slopes(balls: np.ndarray) -> np.ndarray:

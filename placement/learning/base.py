@@ -172,7 +172,10 @@ def make_learner(
         # Strongly typed, as the baseline after an update is: another type would compile again.
         baseline: Array = np.full(num_steps, np.nan, np.float32)
         if settings.failed == "constant":
-            baseline = _failing_returns(settings, num_steps)
+            # The returns float32 [T] of an episode in which every placement fails.
+            failing_signal_s = jnp.full((1, num_steps), advantages.FAILED_RATIO, jnp.float32)
+            reward = advantages.rewards(settings.reward, failing_signal_s, jnp.float32(1.0))
+            baseline = _RETURNS[settings.returns](reward, settings.discount)[0]
         return jax.device_put(State(params, opt_state, key, baseline, np.zeros((), np.int32)))
 
     @jax.jit
@@ -237,13 +240,6 @@ def initial_params(
     read_leaves = [leaf for leaf, read in zip(leaves, is_read, strict=True) if read]
     params = jaxpr_as_fun(jaxpr.replace(jaxpr=live_jaxpr))(*read_leaves)
     return jax.tree.unflatten(jax.tree.structure(traced.out_info), params)
-
-
-def _failing_returns(settings: Settings, num_steps: int) -> Array:
-    """Computes the returns float32 [T] of an episode in which every placement fails."""
-    failing_signal_s = jnp.full((1, num_steps), advantages.FAILED_RATIO, jnp.float32)
-    reward = advantages.rewards(settings.reward, failing_signal_s, jnp.float32(1.0))
-    return _RETURNS[settings.returns](reward, settings.discount)[0]
 
 
 def compute_advantages(

@@ -189,7 +189,13 @@ def run(name: str, find: base.Find, problem: Instance, seed: int, limits: Search
     bound_s = result.bound_s
     if not np.isnan(bound_s):
         rounding_s = base.bound_rounding(problem) * abs(bound_s)
-        bound_s = _check_bound(name, bound_s, value_s, rounding_s, status == Status.OPTIMAL)
+        is_optimal = status == Status.OPTIMAL
+        if value_s < bound_s - rounding_s:
+            raise AssertionError(f"{name}: value {value_s} is below its bound {bound_s}")
+        if is_optimal and value_s > bound_s + rounding_s:
+            raise AssertionError(f"{name}: 'optimal' at {value_s}, but the bound is {bound_s}")
+        # The value may be below the bound by rounding.
+        bound_s = value_s if is_optimal else min(bound_s, value_s)
     if status == Status.INFEASIBLE:
         reason = reason or _PROVEN_INFEASIBLE[result.scope].format(name)
     elif np.isinf(value_s) and placement is not None and scheduled.exceeds_memory(placement):
@@ -212,21 +218,6 @@ def single_device_placements(problem: Instance) -> np.ndarray:
     """Returns int32 [D, N]: all operations on each device, also where it cannot run them all."""
     num_ops, num_devices = problem.costs.compute_s.shape
     return np.tile(np.arange(num_devices, dtype=np.int32)[:, None], (1, num_ops))
-
-
-def _check_bound(
-    name: str, bound_s: float, value_s: float, rounding_s: float, is_optimal: bool
-) -> float:
-    """Returns the bound, at most the value, which may be below it by rounding.
-
-    Raises:
-      AssertionError: the value contradicts the bound by more than that.
-    """
-    if value_s < bound_s - rounding_s:
-        raise AssertionError(f"{name}: value {value_s} is below its bound {bound_s}")
-    if is_optimal and value_s > bound_s + rounding_s:
-        raise AssertionError(f"{name}: 'optimal' at {value_s}, but the bound is {bound_s}")
-    return value_s if is_optimal else min(bound_s, value_s)
 
 
 def _find_single(problem: Instance, seed: int, limits: SearchLimits) -> Solution:

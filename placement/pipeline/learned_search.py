@@ -69,7 +69,12 @@ def train(
         if settings.init_from:
             params = pretrained.load(Path(settings.init_from), method, progress.state.params)
             progress = progress._replace(state=progress.state._replace(params=params))
-        path = workdir / "checkpoint" / f"{_fingerprint(method, settings, problem)[:16]}.msgpack"
+        fixed = {k: v for k, v in settings.to_dict().items() if k not in _CHANGEABLE}
+        fixed["is_measured"] = settings.evaluate == "measure"
+        digest = hashlib.sha256(json.dumps(fixed, sort_keys=True, default=str).encode())
+        digest.update(np.asarray(problem.coarse.costs.compute_s).tobytes())
+        digest.update(f"{method} {settings.seed}".encode())
+        path = workdir / "checkpoint" / f"{digest.hexdigest()[:16]}.msgpack"
         make = functools.partial(restored, (progress, 0.0))
         progress, spent_s = checkpoints.restore(path, make, display) or (progress, 0.0)
         if progress.step:
@@ -106,12 +111,3 @@ def train(
         nowhere = np.zeros((1, problem.coarse.graph.num_ops), np.int32)
         solution = solution._replace(placement=nowhere[0], elite=nowhere, status=Status.INFEASIBLE)
     return solution._replace(search_s=spent_s + limits.elapsed_s())
-
-
-def _fingerprint(method: str, settings: Settings, problem: loading.SearchProblem) -> str:
-    fixed = {k: v for k, v in settings.to_dict().items() if k not in _CHANGEABLE}
-    fixed["is_measured"] = settings.evaluate == "measure"
-    digest = hashlib.sha256(json.dumps(fixed, sort_keys=True, default=str).encode())
-    digest.update(np.asarray(problem.coarse.costs.compute_s).tobytes())
-    digest.update(f"{method} {settings.seed}".encode())
-    return digest.hexdigest()

@@ -355,7 +355,13 @@ def make(
         """Returns the log-probabilities [N D] of moves, and which are valid, bool [N D]."""
         placement, schedule, _ = action
         state = _read_state(graph, placement, schedule)
-        is_valid = _find_valid_moves(graph, placement, last_op, step).reshape(-1)
+        # The moves that a step may make, bool [N, D]: none in the first step and in padding.
+        mask, allowed = jnp.asarray(graph.nodes["mask"]), jnp.asarray(graph.nodes["allowed"])
+        ops, devices = jnp.arange(allowed.shape[0]), jnp.arange(allowed.shape[1])
+        is_move = allowed & mask[:, None] & (placement[:, None] != devices)
+        is_other = is_move & (ops != last_op)[:, None]
+        is_moving_step = (step > 0) & (step <= _MOVES_PER_OP * mask.sum())
+        is_valid = (jnp.where(is_other.any(), is_other, is_move) & is_moving_step).reshape(-1)
         logits = cast(Array, network.apply(params, *state)).reshape(-1)
         return jax.nn.log_softmax(jnp.where(is_valid, logits, -1e9)), is_valid
 
@@ -460,18 +466,6 @@ def _read_state(
     forward = messages(u, v, from_pivots, to_pivots)
     backward = messages(v, u, to_pivots, from_pivots)
     return node_features(costs, placement, schedule, is_node), forward, backward
-
-
-def _find_valid_moves(
-    graph: jraph.GraphsTuple, placement: Array, last_op: Array, step: Array
-) -> Array:
-    """Finds the moves that a step may make, bool [N, D]: none in the first step and in padding."""
-    mask, allowed = jnp.asarray(graph.nodes["mask"]), jnp.asarray(graph.nodes["allowed"])
-    ops, devices = jnp.arange(allowed.shape[0]), jnp.arange(allowed.shape[1])
-    is_move = allowed & mask[:, None] & (placement[:, None] != devices)
-    is_other = is_move & (ops != last_op)[:, None]
-    is_moving_step = (step > 0) & (step <= _MOVES_PER_OP * mask.sum())
-    return jnp.where(is_other.any(), is_other, is_move) & is_moving_step
 
 
 def _apply_move(graph: jraph.GraphsTuple, placement: Array, move: Array) -> tuple[Array, Array]:

@@ -32,17 +32,13 @@ def compute_schedule(costs: CostView[Any], placement: Array) -> OpSchedule:
     All costs must be finite.
     """
     if costs.objective.name == "serial":
-        return _compute_serial(costs, placement)
+        compute_s, delay_s, _, _ = _read_steps(costs, placement)
+        finish_s = jnp.cumsum(compute_s + delay_s.sum(axis=1))  # [S]
+        start_s = finish_s - compute_s
+        return _gather_ops(costs, placement, start_s, finish_s, finish_s[-1] - finish_s)
     if costs.objective.name == "max_load":
         return _compute_loads(costs, placement)
     return makespan.compute_schedule(costs.simulator, placement)
-
-
-def _compute_serial(costs: CostView[Any], placement: Array) -> OpSchedule:
-    compute_s, delay_s, _, _ = _read_steps(costs, placement)
-    finish_s = jnp.cumsum(compute_s + delay_s.sum(axis=1))  # [S]
-    start_s = finish_s - compute_s
-    return _gather_ops(costs, placement, start_s, finish_s, finish_s[-1] - finish_s)
 
 
 def _compute_loads(costs: CostView[Any], placement: Array) -> OpSchedule:

@@ -58,10 +58,11 @@ def bert(
     mask = _additive_mask(attention_mask)
     for layer in range(layers):
         x = _encoder_layer(x, mask, heads, f"encoder/{layer}")
-    outputs = [
-        parts.result(x, "last_hidden_state"),
-        parts.result(_pooler(x), "pooler_output"),
-    ]
+    # A dense layer and tanh on the first token: [B, S, hidden] -> [B, hidden].
+    index, axis = parts.integers("pooler/index", 0), parts.integers("pooler/axis", 1)
+    first = ops.gather(x, index, axis, name="pooler/gather")
+    pooled = ops.tanh(parts.dense(first, "pooler/dense", x.shape[-1]), name="pooler/tanh")
+    outputs = [parts.result(x, "last_hidden_state"), parts.result(pooled, "pooler_output")]
     return ov.Model(outputs, [input_ids, attention_mask, token_type_ids], "bert")
 
 
@@ -127,10 +128,3 @@ def _encoder_layer(x: ov.Node, mask: ov.Node, heads: int, name: str) -> ov.Node:
     y = parts.dense(y, f"{name}/output", hidden)
     x = ops.add(y, x, name=f"{name}/output/residual")
     return parts.layer_norm(x, f"{name}/output/norm", epsilon=_NORM_EPSILON)
-
-
-def _pooler(x: ov.Node) -> ov.Node:
-    """Builds dense layer and tanh on the first token: [B, S, hidden] -> [B, hidden]."""
-    index, axis = parts.integers("pooler/index", 0), parts.integers("pooler/axis", 1)
-    first = ops.gather(x, index, axis, name="pooler/gather")
-    return ops.tanh(parts.dense(first, "pooler/dense", x.shape[-1]), name="pooler/tanh")

@@ -56,7 +56,17 @@ def inception_v3(
     """
     arguments.check_range("size", size, _MIN_SIZE)
     images = layers.parameter("images", (batch, 3, size, size), ov.Type.f32)
-    x = _stem(_transform_input(images), width)
+    # Scale and shift each colour, as torchvision does.
+    colours = []
+    for colour, (scale, shift) in enumerate(zip(_INPUT_SCALE, _INPUT_SHIFT, strict=True)):
+        name = f"transform_input/{colour}"
+        index, axis = layers.integers(f"{name}/index", colour), layers.integers(f"{name}/axis", 1)
+        plane = ops.gather(images, index, axis, name=f"{name}/gather")
+        plane = layers.unsqueeze(plane, f"{name}/unsqueeze", 1)
+        plane = ops.multiply(plane, layers.scalar(f"{name}/scale", scale), name=f"{name}/multiply")
+        plane = ops.add(plane, layers.scalar(f"{name}/shift", shift), name=f"{name}/add")
+        colours.append(plane)
+    x = _stem(ops.concat(colours, 1, name="transform_input/concat"), width)
     for i in range(early):
         x = _module_a(x, _name(5, i + 1), 64 if i else 32, width)
     x = _module_b(x, "Mixed_6a", width)
@@ -74,20 +84,6 @@ def _name(stage: int, module: int) -> str:
     """Returns 'Mixed_5b' for module 1 of stage 5; after 26 of them letters have numbers."""
     lap, letter = divmod(module, len(ascii_lowercase))
     return f"Mixed_{stage}{ascii_lowercase[letter]}{lap or ''}"
-
-
-def _transform_input(images: ov.Node) -> ov.Node:
-    """Scales and shifts each colour on its own, as torchvision does: shape unchanged."""
-    colours = []
-    for colour, (scale, shift) in enumerate(zip(_INPUT_SCALE, _INPUT_SHIFT, strict=True)):
-        name = f"transform_input/{colour}"
-        index, axis = layers.integers(f"{name}/index", colour), layers.integers(f"{name}/axis", 1)
-        plane = ops.gather(images, index, axis, name=f"{name}/gather")
-        plane = layers.unsqueeze(plane, f"{name}/unsqueeze", 1)
-        plane = ops.multiply(plane, layers.scalar(f"{name}/scale", scale), name=f"{name}/multiply")
-        plane = ops.add(plane, layers.scalar(f"{name}/shift", shift), name=f"{name}/add")
-        colours.append(plane)
-    return ops.concat(colours, 1, name="transform_input/concat")
 
 
 def _stem(x: layers.Value, width: int) -> ov.Output:

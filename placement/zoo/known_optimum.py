@@ -75,7 +75,17 @@ def build(text: str) -> Workload:
     max_edges = num_ops * (num_ops - 1) // 2 * density // 100
     arguments.check_range(f"graph {text!r}: number of edges", max_edges, 0, _MAX_EDGES)
     rng = np.random.default_rng(sizes["seed"])
-    schedule = _draw_schedule(rng, num_ops, num_devices)
+    device, start, finish = [], [], []
+    for index in range(num_devices):
+        count = num_ops // num_devices + (index < num_ops % num_devices)
+        cuts = 1 + rng.choice(_TICKS - 1, count - 1, replace=False)
+        instants = np.sort(np.concatenate([[0], cuts, [_TICKS]]))
+        device.append(np.full(count, index))
+        start.append(instants[:-1])
+        finish.append(instants[1:])
+    schedule = _Schedule(*map(np.concatenate, (device, start, finish)))
+    order = np.argsort(schedule.start, kind="stable")
+    schedule = _Schedule(*(field[order] for field in schedule))
     transfer = round(_TICKS * num_devices / num_ops)
     edges = _draw_edges(rng, schedule, transfer, density / 100)
     data: dict[str, Any] = {
@@ -93,20 +103,6 @@ def build(text: str) -> Workload:
     }
     workload = workloads.from_json(data, name=text, objective="makespan")
     return workload._replace(optimum=Optimum(schedule.device.astype(np.int32), OPTIMUM_S))
-
-
-def _draw_schedule(rng: np.random.Generator, num_ops: int, num_devices: int) -> _Schedule:
-    device, start, finish = [], [], []
-    for index in range(num_devices):
-        count = num_ops // num_devices + (index < num_ops % num_devices)
-        cuts = 1 + rng.choice(_TICKS - 1, count - 1, replace=False)
-        instants = np.sort(np.concatenate([[0], cuts, [_TICKS]]))
-        device.append(np.full(count, index))
-        start.append(instants[:-1])
-        finish.append(instants[1:])
-    schedule = _Schedule(*map(np.concatenate, (device, start, finish)))
-    order = np.argsort(schedule.start, kind="stable")
-    return _Schedule(*(field[order] for field in schedule))
 
 
 def _draw_edges(

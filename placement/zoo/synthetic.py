@@ -64,7 +64,34 @@ def build(text: str) -> OpGraph:
     sizes = arguments.convert_arguments(text, values, defaults, minimums={"ops": 2, "seed": 0})
     rng = np.random.default_rng(sizes["seed"])
     edges = connect(rng, sizes["ops"], **{key: sizes[key] for key in family_defaults})
-    return _draw_operations(text, rng, sizes["ops"], edges)
+    # The types, shapes, FLOPs and weights of the operations.
+    num_ops = sizes["ops"]
+    order = np.lexsort(edges)  # by receiver, then sender
+    senders, receivers = edges[0][order], edges[1][order]
+    num_inputs = np.bincount(receivers, minlength=num_ops)
+    weighted = (num_inputs == 1) & (rng.random(num_ops) < _WEIGHTED_SHARE)
+    weighted[-1] = False
+    types = np.where(weighted, rng.choice(_WEIGHTED, num_ops), rng.choice(_LIGHT, num_ops))
+    types = np.where(num_inputs == 2, rng.choice(_BINARY, num_ops), types)
+    types[num_inputs > 2] = "Concat"
+    types[0] = "Parameter"
+    types[-1] = "Result" if num_inputs[-1] == 1 else types[-1]
+    idle = np.isin(types, ("Parameter", "Result"))
+    shapes = 2 ** rng.integers([4, 2], [11, 11], (num_ops, 2))
+    output_bytes = 4 * shapes.prod(axis=1)
+    work = 10 ** (rng.uniform(3, 6, num_ops) + np.where(weighted, 3, 0))
+    weights = 2 * np.rint(10 ** rng.uniform(3, 6.5, num_ops)).astype(np.int64)
+    return opgraph.make_graph(
+        name=text,
+        op_names=[f"op{i}" for i in range(num_ops)],
+        op_types=types.tolist(),
+        senders=senders,
+        receivers=receivers,
+        edge_bytes=output_bytes[senders],
+        output_shapes=[(1, *shape) for shape in shapes.tolist()],
+        flops=np.where(idle, 0.0, work),
+        weight_bytes=np.where(weighted, weights, 0),
+    )
 
 
 def build_workload(text: str) -> Workload | None:
@@ -187,33 +214,3 @@ _FAMILIES: dict[str, Callable[..., _Edges]] = {
     "layered": _layered,
     "series_parallel": _series_parallel,
 }
-
-
-def _draw_operations(text: str, rng: np.random.Generator, num_ops: int, edges: _Edges) -> OpGraph:
-    """Draws the operations' types, shapes, FLOPs and weights."""
-    order = np.lexsort(edges)  # by receiver, then sender
-    senders, receivers = edges[0][order], edges[1][order]
-    num_inputs = np.bincount(receivers, minlength=num_ops)
-    weighted = (num_inputs == 1) & (rng.random(num_ops) < _WEIGHTED_SHARE)
-    weighted[-1] = False
-    types = np.where(weighted, rng.choice(_WEIGHTED, num_ops), rng.choice(_LIGHT, num_ops))
-    types = np.where(num_inputs == 2, rng.choice(_BINARY, num_ops), types)
-    types[num_inputs > 2] = "Concat"
-    types[0] = "Parameter"
-    types[-1] = "Result" if num_inputs[-1] == 1 else types[-1]
-    idle = np.isin(types, ("Parameter", "Result"))
-    shapes = 2 ** rng.integers([4, 2], [11, 11], (num_ops, 2))
-    output_bytes = 4 * shapes.prod(axis=1)
-    work = 10 ** (rng.uniform(3, 6, num_ops) + np.where(weighted, 3, 0))
-    weights = 2 * np.rint(10 ** rng.uniform(3, 6.5, num_ops)).astype(np.int64)
-    return opgraph.make_graph(
-        name=text,
-        op_names=[f"op{i}" for i in range(num_ops)],
-        op_types=types.tolist(),
-        senders=senders,
-        receivers=receivers,
-        edge_bytes=output_bytes[senders],
-        output_shapes=[(1, *shape) for shape in shapes.tolist()],
-        flops=np.where(idle, 0.0, work),
-        weight_bytes=np.where(weighted, weights, 0),
-    )

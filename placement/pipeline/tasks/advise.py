@@ -54,16 +54,6 @@ def run(
                     results.append(advice.estimate(compared, problem, measurer, shared))
     record = {"graph": settings.graph, "rows": [result.to_json() for result in results]}
     runs.write_json(workdir / advice.FILE, record)
-    display.console.print(_make_table(results))
-    # The objective with the most to gain comes first.
-    for result in sorted(results, key=lambda result: (math.isnan(result.ratio), result.ratio)):
-        backend = f", backend={result.backend!r}" if result.backend else ""
-        display.result(f"objective={result.objective!r}{backend}: {result.recommendation()}")
-    display.result(f"advice: {workdir / advice.FILE}")
-    return record
-
-
-def _make_table(results: list[advice.Advice]) -> grids.Grid:
     texts = ("objective", "backend", "fastest device")
     numbers = ("without placing", "best possible", "ratio", "sequential")
     table = grids.new_table("", texts, numbers)
@@ -75,4 +65,10 @@ def _make_table(results: list[advice.Advice]) -> grids.Grid:
             units.write(row.ratio, ".3f"),
             units.write(row.chain, ".0%"),
         )
-    return table
+    display.console.print(table)
+    # The objective with the most to gain comes first.
+    for result in sorted(results, key=lambda result: (math.isnan(result.ratio), result.ratio)):
+        backend = f", backend={result.backend!r}" if result.backend else ""
+        display.result(f"objective={result.objective!r}{backend}: {result.recommendation()}")
+    display.result(f"advice: {workdir / advice.FILE}")
+    return record

@@ -133,7 +133,21 @@ def _advance(
         key, cross_key, move_key, accept_key = jax.random.split(carry[0], 4)
         chains = carry[1]
         parents = _cross(cross_key, space, chains) if crosses else chains.placements
-        proposals = _draw_neighbours(move_key, space, parents)
+        # A neighbour of each parent int32 [N, K]: an interval of operations on one device.
+        num_chains, num_devices = parents.shape[1], space.allowed.shape[1]
+        keys = jax.random.split(move_key, 5)
+        begin = jax.random.randint(keys[0], (num_chains,), 0, space.num_classes)
+        length = space.num_classes ** jax.random.uniform(keys[1], (num_chains,))
+        length = jnp.where(jax.random.bernoulli(keys[2], 0.5, (num_chains,)), 1, length)
+        device = jax.random.randint(keys[3], (num_chains,), 0, num_devices)
+        ranks = space.ranks[:, None]
+        previous_op = jnp.argmax(ranks == jnp.maximum(begin - 1, 0), axis=0)
+        previous_device = parents[previous_op, jnp.arange(num_chains)]
+        device = jnp.where(
+            jax.random.bernoulli(keys[4], 0.5, (num_chains,)), previous_device, device
+        )
+        is_inside = (ranks >= begin) & (ranks < begin + length)
+        proposals = jnp.where(is_inside & space.allowed[:, device], device, parents)
         # Below an exponential draw with mean T with probability exp(-x / T).
         threshold_s = temperatures_s[i] * jax.random.exponential(accept_key, (NUM_CHAINS,))
         chains = ils.move_chains(
@@ -152,22 +166,6 @@ def _advance(
 def _evaluate(objective: str, space: _SearchSpace, placements: Array) -> ils.Evaluation:
     outcome = simulators.get_objective(objective).simulate_columns(space.tables, placements)
     return ils.penalise(outcome, space.penalty_s)
-
-
-def _draw_neighbours(key: chex.PRNGKey, space: _SearchSpace, placements: Array) -> Array:
-    """Draws a neighbour of each placement int32 [N, K]."""
-    num_chains, num_devices = placements.shape[1], space.allowed.shape[1]
-    keys = jax.random.split(key, 5)
-    begin = jax.random.randint(keys[0], (num_chains,), 0, space.num_classes)
-    length = space.num_classes ** jax.random.uniform(keys[1], (num_chains,))
-    length = jnp.where(jax.random.bernoulli(keys[2], 0.5, (num_chains,)), 1, length)
-    device = jax.random.randint(keys[3], (num_chains,), 0, num_devices)
-    ranks = space.ranks[:, None]
-    previous_op = jnp.argmax(ranks == jnp.maximum(begin - 1, 0), axis=0)
-    previous_device = placements[previous_op, jnp.arange(num_chains)]
-    device = jnp.where(jax.random.bernoulli(keys[4], 0.5, (num_chains,)), previous_device, device)
-    is_inside = (ranks >= begin) & (ranks < begin + length)
-    return jnp.where(is_inside & space.allowed[:, device], device, placements)
 
 
 def _cross(key: chex.PRNGKey, space: _SearchSpace, chains: ils.ChainState) -> Array:

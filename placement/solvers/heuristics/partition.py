@@ -173,7 +173,17 @@ def _place(problem: Instance, devices: np.ndarray, partition: Partitioner, seed:
         devices, shares = devices[fastest], shares[fastest]
     parts = np.zeros(num_classes, int)
     if len(devices) > 1:
-        parts = np.asarray(partition(_weighted_graph(problem, work_s), shares, seed))
+        # The graph of the classes; a tensor that a class reads several times counts once.
+        graph = problem.graph
+        ends = np.sort(problem.classes.ids[np.stack([graph.senders, graph.receivers])], axis=0)
+        keys = np.stack([*ends, graph.tensors])
+        _, edges = np.unique(keys, axis=1, return_index=True)
+        edges = edges[ends[0, edges] != ends[1, edges]]
+        shape = (len(work_s), len(work_s))
+        upper = sparse.coo_array((graph.edge_bytes[edges], tuple(ends[:, edges])), shape).tocsr()
+        upper.data = _scale(upper.data, _TOTAL)
+        weighted_graph = WeightedGraph(_scale(work_s, _TOTAL), (upper + upper.T).tocsr())
+        parts = np.asarray(partition(weighted_graph, shares, seed))
     placement = devices[parts]
     # A class on a device that cannot run it goes to the fastest device that can, of those that took
     # part if possible. A class that no device supports stays, and the simulator reports it.
@@ -183,19 +193,6 @@ def _place(problem: Instance, devices: np.ndarray, partition: Partitioner, seed:
         can_move = ~np.isfinite(class_s[index, placement]) & np.isfinite(class_s[index, best])
         placement = np.where(can_move, best, placement)
     return placement[ids].astype(np.int32)
-
-
-def _weighted_graph(problem: Instance, work_s: np.ndarray) -> WeightedGraph:
-    """Builds the graph of the classes; a tensor that a class reads several times counts once."""
-    graph = problem.graph
-    ends = np.sort(problem.classes.ids[np.stack([graph.senders, graph.receivers])], axis=0)
-    keys = np.stack([*ends, graph.tensors])
-    _, edges = np.unique(keys, axis=1, return_index=True)
-    edges = edges[ends[0, edges] != ends[1, edges]]
-    shape = (len(work_s), len(work_s))
-    upper = sparse.coo_array((graph.edge_bytes[edges], tuple(ends[:, edges])), shape).tocsr()
-    upper.data = _scale(upper.data, _TOTAL)
-    return WeightedGraph(_scale(work_s, _TOTAL), (upper + upper.T).tocsr())
 
 
 def _scale(values: np.ndarray, total: int) -> np.ndarray:
