@@ -20,7 +20,7 @@ _ALLOWED = {
     "files": set(),
     "types": set(),
     "graphs": {"types"},
-    "costs": {"types", "graphs"},
+    "costs": {"types", "graphs", "files"},
     "simulators": _CORE,
     "instance": _CORE | {"simulators"},
     "analysis": _CORE | {"simulators", "instance"},

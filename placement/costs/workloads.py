@@ -25,11 +25,11 @@ fields are ignored.
 
 import collections
 import reprlib
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from placement import files
 from placement.graphs import opgraph
 from placement.types import CostModel, OpGraph
 
@@ -50,22 +50,25 @@ class Workload(NamedTuple):
     optimum: Optimum | None = None  # None of files
 
 
-class _Node(NamedTuple):
-    id: int
-    name: str
-    cpu_cost: float
-    fpga_cost: float
-    is_supported: bool  # whether an accelerator can run it
-    is_backward: bool
-    colour: int | None
-    size: float
-
-
-class _Edge(NamedTuple):
-    source: int  # an index, not an id
-    dest: int
-    cost: float
-    size: float
+MAX_DEVICES = 1024  # costs are matrices of devices by devices and by operations
+# The largest value of each number, which fits float32 and int64, and of flags.
+_LARGEST = {
+    **dict.fromkeys(("maxFPGAs", "maxCPUs", "maxSizePerFPGA", "size", "cost"), 1e18),
+    **dict.fromkeys(("cpuLatency", "fpgaLatency"), 1e18),
+    **dict.fromkeys(("supportedOnFpga", "isBackwardNode"), 1),
+}
+_NAME, _COLOUR, _SIZE = (files.OptionalField((kind, None)) for kind in (str, int, float))
+_FLAG = files.OptionalField((bool, int, None))
+_NODE = {
+    **{"id": int, "cpuLatency": float, "fpgaLatency": float, "name": _NAME, "size": _SIZE},
+    **{"supportedOnFpga": _FLAG, "isBackwardNode": _FLAG, "colorClass": _COLOUR},
+}
+_EDGE = {"sourceId": int, "destId": int, "cost": float, "size": _SIZE}
+_SCHEMA = {
+    **{"maxFPGAs": int, "maxCPUs": int, "maxSizePerFPGA": float},
+    **{"nodes": [_NODE], "edges": [_EDGE]},
+}
+_DEFAULTS = {"supportedOnFpga": True, "isBackwardNode": False, "colorClass": None, "size": 0}
 
 
 def from_json(data: Any, *, name: str, objective: str, parts: int = 1) -> Workload:
@@ -98,11 +101,26 @@ def from_json(data: Any, *, name: str, objective: str, parts: int = 1) -> Worklo
             f"{place}: parts is {parts} with objective {objective!r}; pass 1, or 1 and more with "
             "objective 'subgraph'"
         )
-    nodes = _read_nodes(data, place)
-    edges = _read_edges(data, place, {node.id: index for index, node in enumerate(nodes)})
+    files.check(data, _SCHEMA, place)
+    limits = _fill(data, _SCHEMA, place)
+    nodes = [_fill(n, _NODE, f"{place}, nodes[{i}]") for i, n in enumerate(data["nodes"])]
+    edges = [_fill(e, _EDGE, f"{place}, edges[{i}]") for i, e in enumerate(data["edges"])]
+    index_by_id: dict[int, int] = {}
+    for number, node in enumerate(nodes):
+        if (first := index_by_id.setdefault(node["id"], number)) != number:
+            raise ValueError(
+                f"{place}, nodes[{number}]: id is {node['id']}, as is that of nodes[{first}]; "
+                "ids must be unique: renumber one of them"
+            )
+    for number, edge in enumerate(edges):
+        for field in ("sourceId", "destId"):
+            if edge[field] not in index_by_id:
+                raise ValueError(
+                    f"{place}, edges[{number}]: {field} is {edge[field]}, which is not a node's "
+                    "id; pass the id of a node or drop the edge"
+                )
 
-    num_accelerators = _read(data, "maxFPGAs", place, _COUNT)
-    num_hosts = _read(data, "maxCPUs", place, _COUNT)
+    num_accelerators, num_hosts = limits["maxFPGAs"], limits["maxCPUs"]
     num_devices = num_accelerators * parts + (1 if objective == "subgraph" else num_hosts)
     if num_devices > MAX_DEVICES:
         raise ValueError(
@@ -121,160 +139,75 @@ def from_json(data: Any, *, name: str, objective: str, parts: int = 1) -> Worklo
     accelerator[: num_accelerators * parts] = np.arange(num_accelerators).repeat(parts)
     is_host = accelerator < 0
     for number, node in enumerate(nodes):
-        if not is_host.any() and not node.is_supported:
+        if not is_host.any() and not node["supportedOnFpga"]:
             raise ValueError(
                 f"{place}, nodes[{number}]: supportedOnFpga is false, but maxCPUs is 0, so that no "
                 "device runs it; support it or raise maxCPUs"
             )
 
-    cpu_cost = np.array([node.cpu_cost for node in nodes], np.float32)
-    fpga_cost = np.array(
-        [node.fpga_cost if node.is_supported else np.inf for node in nodes], np.float32
-    )
-    capacity_bytes = _read(data, "maxSizePerFPGA", place, _NUMBER)
+    cpu_cost = np.array([node["cpuLatency"] for node in nodes], np.float32)
+    fpga_cost = np.array([node["fpgaLatency"] for node in nodes], np.float32)
+    fpga_cost[[not node["supportedOnFpga"] for node in nodes]] = np.inf
     costs = CostModel(
         compute_s=np.where(is_host, cpu_cost[:, None], fpga_cost[:, None]),
         transfer_latency_s=np.zeros((num_devices, num_devices), np.float32),
         transfer_s_per_byte=np.zeros((num_devices, num_devices), np.float32),
-        transfer_fixed_s=np.array([edge.cost for edge in edges], np.float32),
+        transfer_fixed_s=np.array([edge["cost"] for edge in edges], np.float32),
         fusion_loss_s=np.zeros(len(edges), np.float32),
-        memory_bytes=np.array([node.size for node in nodes], np.float32),
-        capacity_bytes=np.where(is_host, np.float32(np.inf), np.float32(capacity_bytes)),
+        memory_bytes=np.array([node["size"] for node in nodes], np.float32),
+        capacity_bytes=np.where(is_host, np.float32(np.inf), np.float32(limits["maxSizePerFPGA"])),
         accelerator=accelerator,
     )
-    devices = (*accelerator_names, *host_names)
-    return Workload(_make_graph(nodes, edges, name), costs, devices)
-
-
-def _read_nodes(data: Any, place: str) -> list[_Node]:
-    nodes: list[_Node] = []
-    for number, record in enumerate(_read(data, "nodes", place, _OBJECTS)):
-        node_place = f"{place}, nodes[{number}]"
-        node_id = _read(record, "id", node_place, _INTEGER)
-        node = _Node(
-            id=node_id,
-            name=_read(record, "name", node_place, _NAME, f"node{node_id}"),
-            cpu_cost=_read(record, "cpuLatency", node_place, _NUMBER),
-            fpga_cost=_read(record, "fpgaLatency", node_place, _NUMBER),
-            is_supported=bool(_read(record, "supportedOnFpga", node_place, _FLAG, True)),
-            is_backward=bool(_read(record, "isBackwardNode", node_place, _FLAG, False)),
-            colour=_read(record, "colorClass", node_place, _INTEGER, None),
-            size=_read(record, "size", node_place, _NUMBER, 0),
-        )
-        nodes.append(node)
-    number_by_id: dict[int, int] = {}
-    for number, node in enumerate(nodes):
-        if (first := number_by_id.setdefault(node.id, number)) != number:
-            raise ValueError(
-                f"{place}, nodes[{number}]: id is {node.id}, as is that of nodes[{first}];"
-                " ids must be unique: renumber one of them"
-            )
-    return nodes
-
-
-def _read_edges(data: Any, place: str, index_by_id: dict[int, int]) -> list[_Edge]:
-    edges = []
-    for number, record in enumerate(_read(data, "edges", place, _OBJECTS)):
-        edge_place = f"{place}, edges[{number}]"
-        ends = {f: _read(record, f, edge_place, _INTEGER) for f in ("sourceId", "destId")}
-        for field, node_id in ends.items():
-            if node_id not in index_by_id:
-                raise ValueError(
-                    f"{edge_place}: {field} is {node_id}, which is not a node's id; pass the id of "
-                    "a node or drop the edge"
-                )
-        edge = _Edge(
-            source=index_by_id[ends["sourceId"]],
-            dest=index_by_id[ends["destId"]],
-            cost=_read(record, "cost", edge_place, _NUMBER),
-            size=_read(record, "size", edge_place, _NUMBER, 0),
-        )
-        edges.append(edge)
-    return edges
-
-
-def _make_graph(nodes: list[_Node], edges: list[_Edge], name: str) -> OpGraph:
     first_of_colour: dict[int, int] = {}
     colocation = [
-        op if node.colour is None else first_of_colour.setdefault(node.colour, op)
+        op if node["colorClass"] is None else first_of_colour.setdefault(node["colorClass"], op)
         for op, node in enumerate(nodes)
     ]
+    senders = [index_by_id[edge["sourceId"]] for edge in edges]
     numbers: dict[tuple[int, float], int] = {}
-    tensors = [numbers.setdefault((edge.source, edge.cost), len(numbers)) for edge in edges]
+    tensors = [
+        numbers.setdefault((sender, edge["cost"]), len(numbers))
+        for sender, edge in zip(senders, edges, strict=True)
+    ]
     tensor_bytes = np.zeros(len(numbers))
-    np.maximum.at(tensor_bytes, tensors, [edge.size for edge in edges])
+    np.maximum.at(tensor_bytes, tensors, [edge["size"] for edge in edges])
     # Append its id to each name that repeats. The result can repeat another node's name, hence the
     # loop. It ends, because a name with an id can only equal a name that has no id appended yet.
-    op_names = [node.name for node in nodes]
+    op_names = [node.get("name", f"node{node['id']}") for node in nodes]
     while len(set(op_names)) < len(op_names):
         counts = collections.Counter(op_names)
         op_names = [
-            f"{op_name}.{node.id}" if counts[op_name] > 1 else op_name
+            f"{op_name}.{node['id']}" if counts[op_name] > 1 else op_name
             for op_name, node in zip(op_names, nodes, strict=True)
         ]
-    return opgraph.make_graph(
+    is_backward = [bool(node["isBackwardNode"]) for node in nodes]
+    graph = opgraph.make_graph(
         name=name,
         op_names=op_names,
-        op_types=["WorkloadBackward" if node.is_backward else "Workload" for node in nodes],
-        senders=[edge.source for edge in edges],
-        receivers=[edge.dest for edge in edges],
+        op_types=["WorkloadBackward" if backward else "Workload" for backward in is_backward],
+        senders=senders,
+        receivers=[index_by_id[edge["destId"]] for edge in edges],
         edge_bytes=np.rint(tensor_bytes)[tensors],
-        weight_bytes=np.rint([node.size for node in nodes]),
+        weight_bytes=np.rint([node["size"] for node in nodes]),
         colocation=colocation,
         tensors=tensors,
-        backward=[node.is_backward for node in nodes],
+        backward=is_backward,
     )
+    return Workload(graph, costs, (*accelerator_names, *host_names))
 
 
-class _FieldType(NamedTuple):
-    """The values that a field may have: a description and a test."""
+def _fill(record: dict[str, Any], schema: dict[str, Any], place: str) -> dict[str, Any]:
+    """Returns the fields of a JSON object, those that are missing or null with their defaults.
 
-    valid: str
-    accepts: Callable[[Any], bool]
-
-
-MAX_DEVICES = 1024  # costs are matrices of devices by devices and by operations
-_MAX_NUMBER = 1e18  # fits float32 and int64
-_REQUIRED = object()
-
-_NUMBER = _FieldType(
-    f"a number from 0 to {_MAX_NUMBER:g}",
-    lambda value: type(value) in (int, float) and 0 <= value <= _MAX_NUMBER,
-)
-_INTEGER = _FieldType("a whole number", lambda value: type(value) is int)
-_COUNT = _FieldType("a whole number from 0 on", lambda value: type(value) is int and value >= 0)
-_FLAG = _FieldType(
-    "true, false, 0 or 1", lambda value: type(value) in (bool, int) and value in (0, 1)
-)
-_NAME = _FieldType("a string", lambda value: isinstance(value, str))
-_OBJECTS = _FieldType(
-    "a list of objects",
-    lambda value: isinstance(value, list) and all(isinstance(item, dict) for item in value),
-)
-
-
-def _read(
-    record: Any, field: str, place: str, field_type: _FieldType, default: Any = _REQUIRED
-) -> Any:
-    """Returns a field of a JSON object, or the default if it is missing or null.
-
-    Args:
-      record: the object.
-      field: the name of the field.
-      place: the object's place in the file, for messages.
-      field_type: the values that are valid.
-      default: the default; without one the field is required.
+    Raises:
+      ValueError: a number or flag is out of range.
     """
-    if not isinstance(record, dict):
-        raise ValueError(
-            f"{place} is {reprlib.repr(record)}; pass a JSON object with the field {field}, "
-            f"{field_type.valid}"
-        )
-    value = record.get(field)
-    if value is None and default is not _REQUIRED:
-        return default
-    if value is None:
-        raise ValueError(f"{place} has no {field}; pass {field_type.valid}")
-    if not field_type.accepts(value):
-        raise ValueError(f"{place}: {field} is {reprlib.repr(value)}; pass {field_type.valid}")
-    return value
+    given = {key: record[key] for key in schema if record.get(key) is not None}
+    values = {key: value for key, value in _DEFAULTS.items() if key in schema} | given
+    for key, largest in _LARGEST.items():
+        if key in values and not 0 <= values[key] <= largest:
+            raise ValueError(
+                f"{place}: {key} is {reprlib.repr(values[key])}; pass a number from 0 to "
+                f"{largest:g}"
+            )
+    return values

@@ -190,26 +190,23 @@ _NUMBER = "pass a number from 0 to 1e+18"
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (
-            [1, 2],
-            "workload 'w' is [1, 2]; pass a JSON object with the field nodes, a list of objects",
-        ),
-        (_set("edges", "none"), "workload 'w': edges is 'none'; pass a list of objects"),
-        (_set("maxFPGAs", -1), "workload 'w': maxFPGAs is -1; pass a whole number from 0 on"),
-        (_set("maxSizePerFPGA", ...), f"workload 'w' has no maxSizePerFPGA; {_NUMBER}"),
+        ([1, 2], "workload 'w' is [1, 2], not an object"),
+        (_set("edges", "none"), "workload 'w'.edges is 'none', not a list"),
+        (_set("maxFPGAs", -1), f"workload 'w': maxFPGAs is -1; {_NUMBER}"),
+        (_set("maxSizePerFPGA", ...), "workload 'w' has no 'maxSizePerFPGA'"),
         (
             _set("nodes.2.id", 1),
             "workload 'w', nodes[2]: id is 1, as is that of nodes[0]; ids must be unique: renumber "
             "one of them",
         ),
-        (_set("nodes.1.name", 5), "workload 'w', nodes[1]: name is 5; pass a string"),
+        (_set("nodes.1.name", 5), "workload 'w'.nodes[1].name is 5, not a string"),
         (
             _set("nodes.0.cpuLatency", -0.5),
             f"workload 'w', nodes[0]: cpuLatency is -0.5; {_NUMBER}",
         ),
         (
             _set("nodes.2.fpgaLatency", float("nan")),
-            f"workload 'w', nodes[2]: fpgaLatency is nan; {_NUMBER}",
+            "workload 'w'.nodes[2].fpgaLatency is nan, not a number",
         ),
         (
             _set("nodes.2.size", 10**400),
@@ -217,7 +214,7 @@ _NUMBER = "pass a number from 0 to 1e+18"
         ),
         (
             _set("nodes.0.supportedOnFpga", "yes"),
-            "workload 'w', nodes[0]: supportedOnFpga is 'yes'; pass true, false, 0 or 1",
+            "workload 'w'.nodes[0].supportedOnFpga is 'yes', not true or false",
         ),
         (
             _set("edges.1.sourceId", 99),
