@@ -3,19 +3,29 @@
 The shipped policy is the result of the task `pretrain` with its configuration.
 """
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import chex
 import jax
+import jax.numpy as jnp
+import jraph
+import numpy as np
 
+from placement import simulators
 from placement.errors import UserError
 from placement.instance import Instance
-from placement.learning import zero_shot
+from placement.learning import mesh
+from placement.learning.trainer import lift_to_ops
 from placement.methods import checkpoints, learned
 from placement.solvers.limits import SearchLimits
-from placement.types import Array, Params, Solution
+from placement.types import Array, Improve, Params, Solution
 
 FILE = "policy.msgpack"
 SHIPPED = Path(__file__).parent / "pretrained" / FILE
+_COPIES = 8  # of each placement that is improved; the fastest 1 / _COPIES are
 _REMEDY = f"set init_from to the {FILE} of the task pretrain, or to a file in policies/ of a run"
 
 
@@ -74,17 +84,61 @@ def prepare(problem: Instance, path: Path) -> tuple[learned.Search, Params]:
     return search, load(path, method, shapes)
 
 
-def place(search: learned.Search, params: Params, key: Array) -> Solution:
-    """Places a problem with a policy that has learned on other graphs."""
-    improve = search.method.policy.improve
+def place(
+    search: learned.Search, params: Params, key: Array, *, num_samples: int = 256, steps: int = 6
+) -> Solution:
+    """Places a problem with a policy that has learned on other graphs.
+
+    The policy places all operations `steps` times (`Improve`). After each step the fastest eighth
+    of the placements is copied eight times, and the policy improves these copies. All moves are the
+    policy's: neither single devices nor other methods' placements are tried.
+
+    Args:
+      search: of `prepare`.
+      params: of the policy.
+      key: consumed.
+      num_samples: placements of each step, a multiple of `_COPIES`.
+      steps: number of times that the policy places all operations.
+    """
+    improve, simulator = search.method.policy.improve, search.simulator
     assert improve is not None
-    graph = search.policy_input.graph
-    result = zero_shot.place(improve, params, graph, search.simulator, key)
+    inputs = search.policy_input.graph, simulator.tables, simulator.assignment, params
+    shape = simulator.num_ops, num_samples, steps
+    placements, latency_s = jax.device_get(_place(improve, simulator.simulate, shape, inputs, key))
+    best = int(np.argmin(latency_s))
     return Solution(
-        result.placement[: search.problem.graph.num_ops],
-        value_s=float(result.latency_s[-1]),
-        evaluations=result.evaluations,
+        placements[best][: search.problem.graph.num_ops],
+        value_s=float(latency_s[best]),
+        evaluations=steps * num_samples,
     )
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _place(
+    improve: Improve,
+    simulate: Callable[[Any, Array], simulators.Outcome],
+    shape: tuple[int, int, int],
+    inputs: tuple[jraph.GraphsTuple, Any, Array | None, Params],
+    key: chex.PRNGKey,
+) -> tuple[Array, Array]:
+    """Returns the fastest placement of each step, [steps, N], and its latency."""
+    graph, tables, assignment, params = inputs
+    num_ops, num_samples, steps = shape
+
+    def step(current: Array | None, key: chex.PRNGKey) -> tuple[Array, tuple[Array, Array]]:
+        improved = improve(params, key, graph, current, num_samples).placement[:, 0]
+        lifted = lift_to_ops(improved, assignment, num_ops)
+        outcome = mesh.shard_map(simulate, tables, lifted)
+        latency_s = jnp.where(outcome.feasible, outcome.latency_s, jnp.inf)
+        fastest = jnp.argsort(latency_s)[: num_samples // _COPIES]
+        best = fastest[0]
+        return jnp.repeat(improved[fastest], _COPIES, axis=0), (lifted[best], latency_s[best])
+
+    first_key, *_ = keys = jax.random.split(key, steps)
+    # The first step has no placements to improve, so that it is not part of the scan.
+    current, first = step(None, first_key)
+    _, later = jax.lax.scan(step, current, keys[1:])
+    return jax.tree.map(lambda x, y: jnp.concatenate([x[None], y]), first, later)
 
 
 def find(problem: Instance, seed: int, limits: SearchLimits, *, path: Path = SHIPPED) -> Solution:

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from placement.instance import Instance
-from placement.learning import base, batched, local_search, zero_shot
-from placement.learning.trainer import Simulator
+from placement.learning import base, batched, local_search
 from placement.policies import hsdag, scheduler
 from tests import helpers
 
@@ -81,27 +80,6 @@ def test_advantages_compare_within_graph():
     advantage, _ = compute_advantages(settings, state, both, jnp.array([1.0, 100.0]))
     np.testing.assert_allclose(advantage[:4], advantage[4:], rtol=1e-5)
     assert advantage[0] > 0 > advantage[3]
-
-
-@pytest.mark.slow
-def test_zero_shot_finds_optimum():
-    params = base.initial_params(POLICY.init, jax.random.key(0), GRAPHS[0])
-    problem = _problem(2, 3)
-    result = zero_shot.place(
-        POLICY.improve,
-        params,
-        _read(problem),
-        Simulator.from_problem(problem),
-        jax.random.key(2),
-        num_samples=32,
-        steps=3,
-    )
-    value_s = problem.evaluate(result.placement[None, : problem.graph.num_ops])[0]
-    assert result.latency_s.shape == (3,)
-    assert (np.diff(result.latency_s) <= 0).all()
-    assert result.latency_s[-1] == pytest.approx(float(value_s))
-    rows = helpers.all_placements(problem.graph.num_ops, 2)
-    assert float(value_s) == pytest.approx(float(problem.evaluate(rows).min()))
 
 
 @pytest.mark.slow

@@ -176,6 +176,19 @@ def test_zero_shot_refuses_other_policies(method):
         pretrained.check_zero_shot(method)
 
 
+@pytest.mark.slow
+def test_zero_shot_finds_optimum():
+    graph = helpers.fork_join(2, 3)
+    problem = Instance(graph, helpers.unit_costs(graph), "makespan", ("A", "B"))
+    search = learned.Search.prepare("scheduler:hidden_size=8", problem)
+    params = search.start(0).state.params
+    solution = pretrained.place(search, params, jax.random.key(2), num_samples=64, steps=3)
+    assert solution.value_s == pytest.approx(problem.value_s(solution.placement))
+    assert solution.evaluations == 3 * 64
+    rows = helpers.all_placements(graph.num_ops, 2)
+    assert solution.value_s == pytest.approx(float(problem.evaluate(rows).min()))
+
+
 @pytest.mark.parametrize("objective", ["makespan", "serial", "max_load"])
 def test_installed_parameters_are_for_makespan(objective):
     problem = helpers.random_problem()._replace(objective=objective)
