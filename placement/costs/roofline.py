@@ -46,13 +46,18 @@ class DeviceSpec(NamedTuple):
     flop_per_s: Mapping[str, float]  # for each class of operations (`_CLASS`), at this precision
     bytes_per_s: float  # bandwidth of its memory
     launch_s: float  # time to launch one operation
-    capacity_bytes: float  # size of its memory; inf for a host
-    link_latency_s: float  # latency of one tensor on its way to or from host memory
-    link_bytes_per_s: float
+    capacity_bytes: float = math.inf  # size of its memory; inf for a host
+    link_latency_s: float = 0.0  # latency of one tensor on its way to or from host memory
+    link_bytes_per_s: float = math.inf
 
 
 ELEMENT_BYTES = {"f32": 4, "f16": 2}
-_CLASSES = ("matmul", "convolution", "depthwise", "vector")
+
+
+def _rates(*flop_per_s: float) -> dict[str, float]:
+    """Returns the rates of the classes of operations."""
+    return dict(zip(("matmul", "convolution", "depthwise", "vector"), flop_per_s, strict=True))
+
 
 SPECS: dict[str, DeviceSpec] = {
     spec.kind: spec
@@ -62,29 +67,16 @@ SPECS: dict[str, DeviceSpec] = {
             summary="Intel Core Ultra 5 245K: its 6 P-cores, DDR5-6400 in two channels",
             host=True,
             precision="f32",
-            flop_per_s={
-                "matmul": 0.7 * 806.4e9,
-                "convolution": 0.7 * 806.4e9,
-                "depthwise": 0.2 * 806.4e9,
-                "vector": 0.25 * 806.4e9,
-            },
+            flop_per_s=_rates(0.7 * 806.4e9, 0.7 * 806.4e9, 0.2 * 806.4e9, 0.25 * 806.4e9),
             bytes_per_s=0.8 * 102.4e9,
             launch_s=1e-6,
-            capacity_bytes=math.inf,
-            link_latency_s=0.0,
-            link_bytes_per_s=math.inf,
         ),
         DeviceSpec(
             kind="igpu",
             summary="the processor's Xe-LPG graphics: 4 Xe-cores without XMX",
             host=False,
             precision="f16",
-            flop_per_s={
-                "matmul": 0.6 * 3891.2e9,
-                "convolution": 0.6 * 3891.2e9,
-                "depthwise": 0.2 * 3891.2e9,
-                "vector": 0.25 * 3891.2e9,
-            },
+            flop_per_s=_rates(0.6 * 3891.2e9, 0.6 * 3891.2e9, 0.2 * 3891.2e9, 0.25 * 3891.2e9),
             bytes_per_s=0.8 * 102.4e9,
             launch_s=5e-6,
             capacity_bytes=16 * 2.0**30,
@@ -96,12 +88,7 @@ SPECS: dict[str, DeviceSpec] = {
             summary="Intel Arc B580: 12 GB GDDR6, PCIe 4.0 x8",
             host=False,
             precision="f16",
-            flop_per_s={
-                "matmul": 0.25 * 116_500e9,
-                "convolution": 0.25 * 116_500e9,
-                "depthwise": 0.2 * 27_340e9,
-                "vector": 0.25 * 27_340e9,
-            },
+            flop_per_s=_rates(0.25 * 116_500e9, 0.25 * 116_500e9, 0.2 * 27_340e9, 0.25 * 27_340e9),
             bytes_per_s=0.8 * 456e9,
             launch_s=5e-6,
             capacity_bytes=12 * 2.0**30,
@@ -113,12 +100,7 @@ SPECS: dict[str, DeviceSpec] = {
             summary="the processor's NPU, of the generation of NPU 3720",
             host=False,
             precision="f16",
-            flop_per_s={
-                "matmul": 0.5 * 6500e9,
-                "convolution": 0.5 * 6500e9,
-                "depthwise": 0.1 * 6500e9,
-                "vector": 0.25 * 101.6e9,
-            },
+            flop_per_s=_rates(0.5 * 6500e9, 0.5 * 6500e9, 0.1 * 6500e9, 0.25 * 101.6e9),
             bytes_per_s=0.4 * 102.4e9,
             launch_s=2e-6,
             capacity_bytes=16 * 2.0**30,
@@ -130,17 +112,9 @@ SPECS: dict[str, DeviceSpec] = {
             summary="Intel Core Ultra 9 285K: 8 P-cores and 16 E-cores, DDR5-6400 in two channels",
             host=True,
             precision="f32",
-            flop_per_s={
-                "matmul": 0.7 * 2585.6e9,
-                "convolution": 0.7 * 2585.6e9,
-                "depthwise": 0.2 * 2585.6e9,
-                "vector": 0.25 * 2585.6e9,
-            },
+            flop_per_s=_rates(0.7 * 2585.6e9, 0.7 * 2585.6e9, 0.2 * 2585.6e9, 0.25 * 2585.6e9),
             bytes_per_s=0.8 * 102.4e9,
             launch_s=2e-6,
-            capacity_bytes=math.inf,
-            link_latency_s=0.0,
-            link_bytes_per_s=math.inf,
         ),
         # For the next two, the fraction of the peak and the launch time are fitted to published run
         # times of training steps (docs/DEVICES.md).
@@ -149,19 +123,16 @@ SPECS: dict[str, DeviceSpec] = {
             summary="a server of 2018: Intel Xeon E5-2699 v3 (Haswell), 18 cores, TensorFlow 1",
             host=True,
             precision="f32",
-            flop_per_s=dict.fromkeys(_CLASSES, 0.181 * 1324.8e9),
+            flop_per_s=_rates(*[0.181 * 1324.8e9] * 4),
             bytes_per_s=0.8 * 68.256e9,
             launch_s=367e-6,
-            capacity_bytes=math.inf,
-            link_latency_s=0.0,
-            link_bytes_per_s=math.inf,
         ),
         DeviceSpec(
             kind="server_gpu",
             summary="the server's accelerators: halves of NVIDIA Tesla K80, 12 GB, PCIe 3.0 x16",
             host=False,
             precision="f32",
-            flop_per_s=dict.fromkeys(_CLASSES, 0.236 * 4370e9),
+            flop_per_s=_rates(*[0.236 * 4370e9] * 4),
             bytes_per_s=0.8 * 240e9,
             launch_s=121e-6,
             capacity_bytes=12 * 15 / 16 * 2.0**30,
