@@ -14,7 +14,7 @@ computes in f32 instead.
 
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +25,6 @@ from placement.runtime.devices import Device, is_reference, reference_device, re
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Candidate, OutputErrors, PlacementError
 from placement.runtime.models.outputs import OutputCheck
-from placement.types import CostModel
 
 _NEGLIGIBLE = 0.1  # share of the accepted error: parts with less are not divided
 
@@ -53,22 +52,18 @@ class Division(NamedTuple):
         limit = f"outputs differ by {self.whole_error:.3g} of their spread, over {self.max_error:g}"
         if not self.allowed:
             return f"{self.label}: {limit}, and no part of the model is accurate enough on it"
-        ops, error = self.culprits[0]
         count = sum(len(culprit.ops) for culprit in self.culprits)
-        return (
-            f"{self.label}: {limit}. Other devices run the {count} operations that cause this, "
-            f"above all {ops[0]} ({error:.2g}). Without them, they differ by {self.error:.3g}."
-        )
+        first_op = self.culprits[0].ops[0]
+        return f"{self.label}: {limit}; other devices run {count} operations, above all {first_op}"
 
     def to_json(self, affinity: Mapping[str, str]) -> dict[str, Any]:
         """Returns the record for reports; `affinity` is the placement to report."""
-        values = self._asdict()
-        del values["allowed"]
-        values["culprits"] = [
+        culprits = [
             culprit._asdict() | {"run_on": sorted({affinity[op] for op in culprit.ops})}
             for culprit in self.culprits
         ]
-        return values
+        fields = ("device", "label", "max_error", "whole_error", "error")
+        return {field: getattr(self, field) for field in fields} | {"culprits": culprits}
 
 
 class Part(NamedTuple):
@@ -205,33 +200,19 @@ def divide(
         else:
             num_wrong = middle
     kept_off = set(ranking[:num_right])
-    kept_off_ops = {name for unit in kept_off for name in units[unit]}
+    allowed = frozenset(op_names).difference(*(units[unit] for unit in kept_off))
     culprits = []
     for part in parts:
         ops = [name for unit in part.units if unit in kept_off for name in units[unit]]
         if ops:
-            ops = [name for name in ops if name in measurer.computed_ops]
-            culprits.append(Culprit(tuple(ops), part.error))
+            computed = tuple(name for name in ops if name in measurer.computed_ops)
+            culprits.append(Culprit(computed, part.error))
     return Division(
         device=device.name,
         label=device.label,
         max_error=max_error,
         whole_error=whole_check.error,
         error=error,
-        allowed=frozenset(op_names) - kept_off_ops if num_right < len(units) else frozenset(),
+        allowed=allowed if num_right < len(units) else frozenset(),
         culprits=tuple(culprits),
     )
-
-
-def restrict(
-    costs: CostModel,
-    op_names: Sequence[str],
-    device_names: Sequence[str],
-    divisions: Collection[Division],
-) -> CostModel:
-    """Returns costs [N, D] under which devices support only the operations that divisions allow."""
-    compute_s = np.array(costs.compute_s)
-    for division in divisions:
-        is_kept_off = [name not in division.allowed for name in op_names]
-        compute_s[is_kept_off, device_names.index(division.device)] = np.inf
-    return costs._replace(compute_s=compute_s)

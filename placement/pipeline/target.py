@@ -194,7 +194,11 @@ def open_target(
         if divisions:
             net = loading.coarsen_kernels(opened.net, costs)
             opened = opened._replace(net=net, divisions=divisions)
-            costs = accuracy.restrict(costs, opened.net.graph.op_names, opened.names, divisions)
+            compute_s = np.array(costs.compute_s)
+            for division in divisions:
+                is_kept_off = [name not in division.allowed for name in net.graph.op_names]
+                compute_s[is_kept_off, opened.names.index(division.device)] = np.inf
+            costs = costs._replace(compute_s=compute_s)
         opened = opened._replace(unsupported=tuple(saved.get("reasons", ())))
         conditions: dict[str, Any] = {}
         yield opened, costs, measurer, conditions

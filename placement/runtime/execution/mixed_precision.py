@@ -1,13 +1,12 @@
 """Placements on one CPU in two precisions, as a single program of the CPU plug-in.
 
-The plug-in computes a model in a coarser precision except for operations with the attribute
-`DisablePrecisionConversion`, which keep f32. Compared with HETERO this needs no submodels, so that
-a change of precision costs no more than the conversion of a tensor. The Python interface cannot
-set the attribute, but model files hold it.
+The plug-in computes a model in a coarser precision, without submodels, except for operations with
+the attribute `DisablePrecisionConversion`, which keep f32. The Python interface cannot set the
+attribute, but model files hold it.
 
-The plug-in drops the attribute from operations that it replaces by others. `_replace` gives it some
-marked operations in a form that it keeps. Others, such as RMS normalisation, attention and Tile,
-cannot be kept in f32, so the outputs of every placement are checked.
+The plug-in drops the attribute from operations that it replaces. `_replace` gives it some marked
+operations in a form that it keeps. Others, such as RMS normalisation, attention and Tile, cannot be
+kept in f32, so the outputs of every placement are checked.
 """
 
 import math
@@ -21,19 +20,12 @@ import openvino as ov
 from openvino import opset1, opset8
 
 from placement.runtime.devices import Device, is_cpu
-from placement.runtime.models import serialization
-from placement.runtime.models.operations import (
-    computed_names,
-    constant_names,
-    ops_by_name,
-    source_name,
-)
+from placement.runtime.models import operations, serialization
 
 _HINT = "INFERENCE_PRECISION_HINT"
 _COMMUTATIVE = {"Add": opset1.add, "Multiply": opset1.multiply}
 # `dynamic` stands for every precision that an operation may have.
 _KEEP_F32 = {"name": "DisablePrecisionConversion", "version": "0", "value": "dynamic:f16"}
-_KEPT_KEY = "DisablePrecisionConversion_0"  # the same in the runtime information
 
 
 def find_coarse_device(devices: Collection[Device]) -> Device | None:
@@ -41,9 +33,8 @@ def find_coarse_device(devices: Collection[Device]) -> Device | None:
     is_one_cpu = all(is_cpu(device) and device.core is None for device in devices)
     others = {tuple(sorted({**device.properties, _HINT: ""}.items())) for device in devices}
     coarse = [device for device in devices if device.precision != "f32"]
-    if len(devices) != 2 or len(coarse) != 1 or not is_one_cpu or len(others) != 1:
-        return None
-    return coarse[0]
+    is_pair = len(devices) == 2 and len(coarse) == 1 and len(others) == 1
+    return coarse[0] if is_one_cpu and is_pair else None
 
 
 def keep_in_f32(core: ov.Core, model: ov.Model, names: Collection[str]) -> ov.Model:
@@ -53,21 +44,18 @@ def keep_in_f32(core: ov.Core, model: ov.Model, names: Collection[str]) -> ov.Mo
       core: reads the model.
       model: from `frontend.prepare`; it is not changed.
       names: operations; inputs, outputs and constants have no precision to keep.
-
-    Raises:
-      OSError: there is no space for the model's temporary files.
     """
     clone = model.clone()
-    marked = set(names).intersection(computed_names(clone))
+    marked = set(names).intersection(operations.computed_names(clone))
     # The plug-in adds the second tensor of a sum in place where a convolution writes, so that both
     # need one precision. OpenVINO 2026.4 refuses to compile them otherwise.
-    constants = constant_names(clone)
+    constants = operations.constant_names(clone)
 
     def variable_sources(op: ov.Node) -> list[ov.Node]:
         sources = [port.get_source_output().get_node() for port in op.inputs()]
         return [source for source in sources if source.get_friendly_name() not in constants]
 
-    for name, op in ops_by_name(clone).items():
+    for name, op in operations.ops_by_name(clone).items():
         sources = variable_sources(op)
         for source in sources if op.get_type_name() == "Add" and len(sources) > 1 else ():
             # From the sum through operations with one input, such as the addition of a bias.
@@ -97,9 +85,8 @@ def keep_in_f32(core: ov.Core, model: ov.Model, names: Collection[str]) -> ov.Mo
 
 def list_kept(model: ov.Model) -> frozenset[str]:
     """Returns the operations that keep f32 in a model from `keep_in_f32`, or in its file."""
-    return frozenset(
-        op.get_friendly_name() for op in model.get_ops() if _KEPT_KEY in op.get_rt_info()
-    )
+    key = "DisablePrecisionConversion_0"  # the attribute in the runtime information
+    return frozenset(op.get_friendly_name() for op in model.get_ops() if key in op.get_rt_info())
 
 
 def _replace(model: ov.Model, marked: set[str]) -> None:
@@ -112,14 +99,14 @@ def _replace(model: ov.Model, marked: set[str]) -> None:
     - The plug-in moves the addition or the multiplication of one number in front of a Gather or a
       Reshape, which then lose their attribute. It does not if the number is the first operand.
     """
-    constants = constant_names(model)
-    for name, op in ops_by_name(model).items():
+    constants = operations.constant_names(model)
+    for name, op in operations.ops_by_name(model).items():
         if name not in marked:
             continue
         kind, attributes = op.get_type_name(), op.get_attributes()
         sources = [port.get_source_output() for port in op.inputs()]
         ranks = [len(source.partial_shape) for source in sources]
-        has_constant = len(sources) == 2 and source_name(op.input(1)) in constants
+        has_constant = len(sources) == 2 and operations.source_name(op.input(1)) in constants
         if kind == "Gather":
             replacement = opset8.gather(*sources, attributes.get("batch_dims", 0))
         elif kind in ("Squeeze", "Unsqueeze") and op.output(0).partial_shape.is_static:
