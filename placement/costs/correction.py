@@ -13,16 +13,14 @@ near 1. Predictions are the simulator's, for any objective.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import chex
 import numpy as np
 from scipy import optimize
 
-from placement.types import CostModel
+from placement.types import Array, CostModel
 
 NUM_SHARED = 2  # factors of all devices: of transfers and of lost fusions
 _DEVIATIONS = 0.5, 1.0  # of the logarithms of the factors of devices, and of the shared ones
 _ERROR = 0.02  # relative error of a prediction with the right factors
-_BOUNDS = 1e-3, 1e3  # of factors
 
 
 class Fit(NamedTuple):
@@ -43,7 +41,6 @@ def fit(
       measured_s: float [M].
       num_devices: D.
     """
-    chex.assert_rank(measured_s, 1)
     deviations = np.repeat(_DEVIATIONS, (num_devices, NUM_SHARED))
 
     def residuals(factors: np.ndarray) -> np.ndarray:
@@ -53,23 +50,20 @@ def fit(
     start = np.ones(len(deviations))
     # Steps of 2% for derivatives, because predictions are float32.
     result = optimize.least_squares(
-        residuals, start, bounds=_BOUNDS, diff_step=0.02, ftol=1e-4, max_nfev=10
+        residuals, start, bounds=(1e-3, 1e3), diff_step=0.02, ftol=1e-4, max_nfev=10
     )
     # A measurement pulls its own prediction by its leverage, the diagonal of the hat matrix.
     leverage = np.square(np.linalg.qr(result.jac)[0]).sum(axis=1)
     others = result.fun / np.maximum(1 - leverage, 1e-6)
-    before, after = (
-        float(np.abs(np.expm1(log_errors[: len(measured_s)] * _ERROR)).mean())
-        for log_errors in (residuals(start), others)
-    )
-    return Fit(result.x.tolist(), before, after)
+    log_errors = _ERROR * np.stack([residuals(start), others])[:, : len(measured_s)]
+    return Fit(result.x.tolist(), *np.abs(np.expm1(log_errors)).mean(axis=1).tolist())
 
 
 def apply(costs: CostModel, factors: Sequence[float]) -> CostModel:
     """Returns profiled costs, multiplied by the factors of `fit`."""
     *devices, transfer, fusion = factors
 
-    def scale(seconds: chex.Array, factor: float | list[float]) -> np.ndarray:
+    def scale(seconds: Array, factor: float | list[float]) -> np.ndarray:
         return (np.asarray(seconds, np.float64) * factor).astype(np.float32)
 
     segment_costs = costs.segment_costs

@@ -80,8 +80,8 @@ def correct(
         return repriced._replace(order=coarse.priority_order)
 
     def predict(factors: Sequence[float]) -> np.ndarray:
-        max_rows = len(singles) + _ROUNDS * _SEARCHES  # always as many, to compile once
-        rows = np.resize(placements, (max_rows, coarse.graph.num_ops))
+        # Always as many rows, to compile once.
+        rows = np.resize(placements, (len(singles) + _ROUNDS * _SEARCHES, coarse.graph.num_ops))
         return np.asarray(reprice(factors).evaluate(rows))[: len(placements)]
 
     for number in range(_ROUNDS):
@@ -91,11 +91,14 @@ def correct(
             search_s = _SEARCH_SHARE * limits.remaining_s()
             search_limits = SearchLimits(search_s, _SEARCH_BUDGET, stop=limits.is_stopped)
             result = multistart.search(searched, search_seed, search_limits)
-            if result.placement is not None and result.placement.tobytes() not in known:
-                found[result.placement.tobytes()] = result.placement
+            if result.placement is not None:
+                placement = np.asarray(result.placement, np.int32)
+                found[placement.tobytes()] = placement
             if result.status == Status.OPTIMAL:
                 break
-        new = [*(singles if number == 0 and (found or thorough) else ()), *found.values()]
+        new = [placement for key, placement in found.items() if key not in known]
+        if number == 0 and (new or thorough):
+            new = [*singles, *new]
         new = new[: max(0, limits.budget - len(placements))]
         if not new or (number > 0 and limits.is_over()):
             break
@@ -116,8 +119,10 @@ def correct(
     if not len(placements):
         return None
     order = latency_s.argsort(kind="stable")
-    if fit is not None and fit.error_after >= fit.error_before:
+    placements, latency_s = placements[order], latency_s[order]
+    if fit is None:
+        return Correction(placements, latency_s, full.costs, None)
+    if fit.error_after >= fit.error_before:
         fit = fit._replace(factors=[1.0] * len(factors))
-    costs = correction.apply(full.costs, fit.factors) if fit is not None else full.costs
-    record = fit._asdict() if fit is not None else None
-    return Correction(placements[order], latency_s[order], costs, record)
+    costs = correction.apply(full.costs, fit.factors)
+    return Correction(placements, latency_s, costs, fit._asdict())
