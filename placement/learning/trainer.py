@@ -37,7 +37,6 @@ class Progress(NamedTuple):
     reference_s: float  # latency of the fastest single device, the unit of the rewards
     step: int
     evaluations: int
-    found_at: int  # number of evaluations until elite[0] was evaluated
 
     @property
     def best_s(self) -> float:
@@ -113,11 +112,10 @@ def start(
         reference_s=fastest_s if np.isfinite(fastest_s) else 1.0,
         step=0,
         evaluations=0,
-        found_at=0,
     )
     if keep_single_devices:
         for single, single_s in zip(singles, latency_s, strict=True):
-            progress = _remember(progress, single, float(single_s), 0, 1)
+            progress = _remember(progress, single, float(single_s))
     return progress._replace(evaluations=num_devices)
 
 
@@ -180,9 +178,9 @@ def search(
         # Steps that were not taken come last and evaluated nothing.
         for i in range(np.count_nonzero(results.evaluated)):
             result: _StepResult = jax.tree.map(lambda leaf, i=i: leaf[i], results)
-            best = result.best[:num_ops], float(result.best_s), int(result.best_index)
-            progress = _remember(progress, *best, int(result.evaluated))
-            progress = progress._replace(step=progress.step + 1)
+            progress = _remember(progress, result.best[:num_ops], float(result.best_s))
+            evaluations = progress.evaluations + int(result.evaluated)
+            progress = progress._replace(step=progress.step + 1, evaluations=evaluations)
             metrics = result.metrics if result.is_learned else {}
             records.append(
                 {
@@ -218,7 +216,6 @@ class _StepResult(NamedTuple):
     is_learned: Array  # bool []: whether all samples were evaluated, and learned from
     best: Array  # int32 [N], with padding
     best_s: Array  # float32 []; inf if no placement is feasible
-    best_index: Array  # int32 []: among the step's placements
     mean_s: Array  # float32 []: of the feasible placements that the episodes ended with
     latency_s: Array  # float32 [B T]; inf where a placement was not evaluated or is infeasible
     metrics: Metrics
@@ -293,7 +290,6 @@ def _learn(
         is_learned=is_learned,
         best=placements[best_index],
         best_s=latency_s[best_index],
-        best_index=best_index,
         mean_s=jnp.where(is_finite.any(), mean_s, jnp.inf),
         latency_s=latency_s,
         metrics=metrics,
@@ -349,28 +345,15 @@ def lift_to_ops(placements: Array, assignment: Array | None, num_ops: int) -> Ar
     return placements[:, :num_ops]
 
 
-def _remember(
-    progress: Progress, placement: Array, latency_s: float, index: int, evaluated: int
-) -> Progress:
-    """Counts evaluations and adds a placement int32 [N] to the elite, unless it is there.
-
-    Args:
-      progress: the progress before.
-      placement, latency_s: the fastest of the new evaluations; of equals the first.
-      index: its position among the new evaluations.
-      evaluated: number of new evaluations.
-    """
+def _remember(progress: Progress, placement: Array, latency_s: float) -> Progress:
+    """Adds a placement int32 [N] to the elite, unless it is there."""
     elite, elite_s = progress.elite, progress.elite_s
-    evaluations = progress.evaluations + evaluated
     is_known = np.isfinite(elite_s) & (elite == placement).all(axis=1)
     if is_known.any() or not latency_s < elite_s[-1]:
-        return progress._replace(evaluations=evaluations)
+        return progress
     # Of equals the earlier one stays first, so that a resumed search equals an uninterrupted one.
     position = int(np.searchsorted(elite_s, latency_s, side="right"))
-    found_at = progress.evaluations + index + 1 if position == 0 else progress.found_at
     return progress._replace(
         elite=np.insert(elite, position, placement, axis=0)[:ELITE],
         elite_s=np.insert(elite_s, position, latency_s)[:ELITE],
-        evaluations=evaluations,
-        found_at=found_at,
     )

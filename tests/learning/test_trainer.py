@@ -169,7 +169,6 @@ def test_incumbent_and_elite(on_host):
         problem = _problem(FORK_JOIN, seed, "makespan")
         start, single_s = _start(problem), _optimum(problem)[1]
         assert start.best_s == start.reference_s == single_s
-        assert start.found_at in (1, 2)
         evaluate, batches = _count_calls(problem.evaluate)
         reports = _run(problem, 2 + 5 * BATCH, start, evaluate=evaluate if on_host else None)
         best = [single_s, *(record["best_s"] for record in _records(reports))]
@@ -180,10 +179,9 @@ def test_incumbent_and_elite(on_host):
         assert np.asarray(problem.evaluate(known)).tolist() == last.elite_s[: len(known)].tolist()
         assert last.elite_s.tolist() == sorted(last.elite_s)
         assert len(np.unique(known, axis=0)) == len(known)
-        if on_host and last.found_at > 2:
-            evaluated = np.concatenate(batches)
-            assert last.best_s == np.min(problem.evaluate(evaluated))
-            np.testing.assert_array_equal(last.elite[0], evaluated[last.found_at - 3])
+        if on_host:
+            evaluated_s = problem.evaluate(np.concatenate(batches))
+            assert last.best_s == min(start.best_s, np.min(evaluated_s))
 
 
 def test_earliest_of_equals_stays():
@@ -193,7 +191,6 @@ def test_earliest_of_equals_stays():
     problem = _problem()
     start = _start(problem, evaluate=evaluate)
     last = _run(problem, 2 + 3 * BATCH, start, evaluate=evaluate)[-1].progress
-    assert last.found_at == 1
     assert last.elite[:2].tolist() == [[0] * 4, [1] * 4]
 
 
