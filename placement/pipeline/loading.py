@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from placement import arguments, files, simulators, zoo
-from placement.analysis import segments, stateful_parts
+from placement.analysis import segments
 from placement.costs import tables, workloads
 from placement.errors import UserError
-from placement.graphs import coarsen, opgraph, training
+from placement.graphs import coarsen, dag, opgraph, training
 from placement.graphs import constants as constants_lib
 from placement.instance import Instance
 from placement.pipeline import graph_labels
@@ -98,12 +98,37 @@ class SearchProblem(NamedTuple):
         return np.asarray(placements, np.int32)[:, self.leaders]
 
     def remove_variable_cycles(self, placements: np.ndarray) -> np.ndarray:
-        """Returns the distinct placements int32 [K, M] after `stateful_parts.remove_cycles`."""
-        changed = [
-            stateful_parts.remove_cycles(self.full.graph, self.assignment, self.coarse, placement)
-            for placement in placements
-        ]
-        return np.array(list({placement.tobytes(): placement for placement in changed}.values()))
+        """Returns distinct placements int32 [K, M] whose variables HETERO runs correctly.
+
+        A part is a connected set of operations on one device. If a part depends on itself through
+        another device, HETERO splits it, and could then read a variable in another submodel than
+        the one that writes it (`placement.runtime.execution.hetero`). So all parts on a cycle with
+        a variable move to the device that computes them fastest. This can close new cycles, but
+        each repetition leaves fewer parts. A placement stays as it is if no device supports all
+        operations of a cycle.
+        """
+        graph = self.full.graph
+        writers = np.flatnonzero(np.array(graph.op_types) == "Assign")
+        compute_s = np.asarray(self.coarse.costs.compute_s, np.float64)
+        distinct: dict[bytes, np.ndarray] = {}
+        for placement in placements:
+            result = placement.copy()
+            while len(writers):
+                parts = dag.connected_parts(graph, result[self.assignment])
+                ends = dag.quotient(graph.senders, graph.receivers, parts)
+                cycles = dag.strong_components(int(parts.max()) + 1, *ends)
+                sizes = np.bincount(cycles)
+                cyclic = [cycle for cycle in np.unique(cycles[parts[writers]]) if sizes[cycle] > 1]
+                if not cyclic:
+                    break
+                members = np.unique(self.assignment[cycles[parts] == cyclic[0]])
+                total_s = compute_s[members].sum(axis=0)  # [D]
+                if not np.isfinite(total_s).any():
+                    result = placement
+                    break
+                result[members] = total_s.argmin()
+            distinct[result.tobytes()] = result
+        return np.array(list(distinct.values()))
 
 
 def check_settings(settings: Settings) -> None:

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from placement.analysis import stateful_parts
 from placement.graphs import coarsen, opgraph
-from placement.instance import Instance
+from placement.pipeline import loading
 from placement.runtime.execution import hetero
 from placement.runtime.models import extract, frontend
 from placement.types import OpGraph
@@ -27,10 +26,9 @@ def _graph(op_types: tuple[str, ...] = ("Relu", "Relu", "Assign", "Relu")) -> Op
 
 def _remove_cycles(graph: OpGraph, compute_s: list[list[float]], placement: list[int]) -> list[int]:
     costs = helpers.unit_costs(graph, compute_s=np.array(compute_s, np.float32))
-    problem = Instance(graph, costs, "serial", ("A", "B"))
-    identity = np.arange(graph.num_ops, dtype=np.int32)
-    array = np.array(placement, np.int32)
-    return stateful_parts.remove_cycles(graph, identity, problem, array).tolist()
+    net = loading.Network(None, graph, coarsen.Coarsening(graph, np.arange(graph.num_ops), ()), {})
+    problem = loading.make_search_problem(net, costs, ("A", "B"), "serial")
+    return problem.remove_variable_cycles(np.array([placement], np.int32))[0].tolist()
 
 
 def test_cycles_move_to_fastest_device():
@@ -68,11 +66,12 @@ def test_hetero_accepts_acyclic_placements(sample):
     graph = extract.op_graph(model, name=sample, constants=False).graph
     coarsening = coarsen.coarsen(graph)
     num_coarse = coarsening.graph.num_ops
-    problem = Instance(coarsening.graph, helpers.unit_costs(coarsening.graph), "serial", ("A", "B"))
+    net = loading.Network(model, graph, coarsening, {})
+    problem = loading.make_search_problem(net, helpers.unit_costs(graph), ("A", "B"), "serial")
     generator, num_changed = np.random.default_rng(0), 0
     for _ in range(60):
         placement = generator.integers(0, 2, num_coarse).astype(np.int32)
-        changed = stateful_parts.remove_cycles(graph, coarsening.assignment, problem, placement)
+        (changed,) = problem.remove_variable_cycles(placement[None])
         num_changed += not np.array_equal(changed, placement)
         lifted = coarsen.lift(coarsening.assignment, changed)
         affinity = {name: "AB"[device] for name, device in zip(graph.op_names, lifted, strict=True)}
