@@ -24,7 +24,7 @@ the processors; here all transfers are equal. Density here is a share of the adm
 of all pairs. Step 3 is not in the paper.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -44,14 +44,6 @@ _DEFAULTS: dict[str, arguments.Value] = {
     "density": 10,
     "seed": 0,
 }
-
-
-class _Schedule(NamedTuple):
-    """The known schedule of N operations, by start."""
-
-    device: np.ndarray  # int64 [N]
-    start: np.ndarray  # int64 [N], in ticks
-    finish: np.ndarray  # int64 [N], in ticks
 
 
 def build(text: str) -> Workload:
@@ -75,17 +67,15 @@ def build(text: str) -> Workload:
     max_edges = num_ops * (num_ops - 1) // 2 * density // 100
     arguments.check_range(f"graph {text!r}: number of edges", max_edges, 0, _MAX_EDGES)
     rng = np.random.default_rng(sizes["seed"])
-    device, start, finish = [], [], []
+    rows = []  # device, start and finish of the operations, in ticks
     for index in range(num_devices):
         count = num_ops // num_devices + (index < num_ops % num_devices)
         cuts = 1 + rng.choice(_TICKS - 1, count - 1, replace=False)
         instants = np.sort(np.concatenate([[0], cuts, [_TICKS]]))
-        device.append(np.full(count, index))
-        start.append(instants[:-1])
-        finish.append(instants[1:])
-    schedule = _Schedule(*map(np.concatenate, (device, start, finish)))
-    order = np.argsort(schedule.start, kind="stable")
-    schedule = _Schedule(*(field[order] for field in schedule))
+        rows.append([np.full(count, index), instants[:-1], instants[1:]])
+    schedule = np.concatenate(rows, axis=1)
+    schedule = schedule[:, np.argsort(schedule[1], kind="stable")]
+    device, start, finish = schedule
     transfer = round(_TICKS * num_devices / num_ops)
     edges = _draw_edges(rng, schedule, transfer, density / 100)
     data: dict[str, Any] = {
@@ -94,7 +84,7 @@ def build(text: str) -> Workload:
         "maxSizePerFPGA": 0,
         "nodes": [
             {"id": op, "name": f"op{op}", "cpuLatency": duration_s, "fpgaLatency": duration_s}
-            for op, duration_s in enumerate(((schedule.finish - schedule.start) / _TICKS).tolist())
+            for op, duration_s in enumerate(((finish - start) / _TICKS).tolist())
         ],
         "edges": [
             {"sourceId": sender, "destId": receiver, "cost": transfer / _TICKS}
@@ -102,13 +92,16 @@ def build(text: str) -> Workload:
         ],
     }
     workload = workloads.from_json(data, name=text, objective="makespan")
-    return workload._replace(optimum=Optimum(schedule.device.astype(np.int32), OPTIMUM_S))
+    return workload._replace(optimum=Optimum(device.astype(np.int32), OPTIMUM_S))
 
 
 def _draw_edges(
-    rng: np.random.Generator, schedule: _Schedule, transfer: int, probability: float
+    rng: np.random.Generator, schedule: np.ndarray, transfer: int, probability: float
 ) -> list[tuple[int, int]]:
-    """Draws edges (sender, receiver), from the last sender to the first, which fixes all ranks."""
+    """Draws edges (sender, receiver), from the last sender to the first, which fixes all ranks.
+
+    The schedule int64 [3, N] has the device, start and finish of the operations by start, in ticks.
+    """
     device, start, finish = schedule
     rank = np.zeros(len(start), np.int64)  # the upward rank, in ticks
     edges: list[tuple[int, int]] = []

@@ -82,26 +82,18 @@ class _Builder:
           inner: columns of a block of it.
           block: of the result, which has as many blocks as `x`.
         """
-        shards = len(x[0])
-        weight_elements = inner * block.columns
-        return [
-            [
-                self._sum(
-                    [self._multiply(x_block, inner, block, weight_elements) for x_block in row],
-                    block,
-                )
-                for _ in range(shards)
-            ]
-            for row in x
-        ]
-
-    def _multiply(self, x: int, inner: int, block: _Block, weight_elements: int) -> int:
-        return self.add("MatMul", [x], block, 2.0 * inner, weight_elements)
-
-    def _sum(self, partial: list[int], block: _Block) -> int:
-        if len(partial) == 1:
-            return partial[0]
-        return self.add("Add", partial, block, len(partial) - 1.0)
+        result: _Blocks = []
+        for row in x:
+            result.append([])
+            for _ in row:
+                products = [
+                    self.add("MatMul", [op], block, 2.0 * inner, inner * block.columns)
+                    for op in row
+                ]
+                if len(products) > 1:
+                    products = [self.add("Add", products, block, len(products) - 1.0)]
+                result[-1] += products
+        return result
 
     def normalise(self, x: _Blocks, op_type: str, block: _Block) -> _Blocks:
         """Adds a statistic for every row of blocks, and an operation that applies it to a block."""
@@ -168,27 +160,19 @@ def _transformer(builder: _Builder, x: _Blocks, block: _Block, layers: int) -> N
     inner = _Block(block.rows, _INNER * block.columns)
     for _ in range(layers):
         query, key, value = (builder.multiply_weights(x, block.columns, block) for _ in range(3))
-        attended = [
-            [
-                _attend(builder, (query[i][j], key[i][j], value[i][j]), scores, block)
-                for j in range(len(x[0]))
-            ]
-            for i in range(len(x))
-        ]
+        attended: _Blocks = []
+        for i, row in enumerate(x):
+            attended.append([])
+            for j in range(len(row)):
+                operands = [query[i][j], key[i][j]]
+                product = builder.add("MatMul", operands, scores, 2.0 * block.columns)
+                operands = [builder.add("Softmax", [product], scores), value[i][j]]
+                attended[-1].append(builder.add("MatMul", operands, block, 2.0 * block.rows))
         projected = builder.multiply_weights(attended, block.columns, block)
         x = builder.normalise(builder.matrix("Add", [x, projected], block), "Multiply", block)
         hidden = builder.matrix("Gelu", [builder.multiply_weights(x, block.columns, inner)], inner)
         projected = builder.multiply_weights(hidden, inner.columns, block)
         x = builder.normalise(builder.matrix("Add", [x, projected], block), "Multiply", block)
-
-
-def _attend(
-    builder: _Builder, operands: tuple[int, int, int], scores: _Block, block: _Block
-) -> int:
-    query, key, value = operands
-    product = builder.add("MatMul", [query, key], scores, 2.0 * block.columns)
-    weights = builder.add("Softmax", [product], scores)
-    return builder.add("MatMul", [weights, value], block, 2.0 * block.rows)
 
 
 FAMILIES: dict[str, Callable[[_Builder, _Blocks, _Block, int], None]] = {
