@@ -172,7 +172,12 @@ def load_network(settings: Settings) -> Network:
     """
     path, suffix, rest = settings.graph.partition(".json")
     if suffix and rest[:1] in ("", ":"):  # 'FILE.json' or 'FILE.json:parts=2'
-        return _read_workload(Path(path + suffix), rest, settings)
+        values = arguments.split_arguments(settings.graph)[1] if rest else {}
+        parts = arguments.convert_arguments(settings.graph, values, {"parts": 1})["parts"]
+        name, objective = Path(path).name, settings.objective
+        read = functools.partial(workloads.from_json, name=name, objective=objective, parts=parts)
+        remedy = "pass the file of a workload"
+        return _make_workload_network(files.read_json(path + suffix, object, read, remedy=remedy))
     name, step = _split_training(settings.graph)
     if name.split(":")[0] == synthetic.NAME:
         if step is not None:
@@ -313,17 +318,6 @@ def _split_training(graph: str) -> tuple[str, dict[str, Any] | None]:
         )
     rest = ",".join(f"{key}={value}" for key, value in values.items() if key not in _TRAINING)
     return f"{name}:{rest}" if rest else name, step if step["training"] else None
-
-
-def _read_workload(path: Path, arguments_text: str, settings: Settings) -> Network:
-    """Reads a workload file."""
-    values = arguments.split_arguments(settings.graph)[1] if arguments_text else {}
-    parts = arguments.convert_arguments(settings.graph, values, {"parts": 1})["parts"]
-    read = functools.partial(
-        workloads.from_json, name=path.stem, objective=settings.objective, parts=parts
-    )
-    workload = files.read_json(path, object, read, remedy="pass the file of a workload")
-    return _make_workload_network(workload)
 
 
 def _make_workload_network(workload: workloads.Workload) -> Network:

@@ -185,14 +185,22 @@ def open_target(
         )
         saved = get_profile(settings, opened.net, measurer, workdir, display)
         costs = saved_costs.cost_model(opened.net.graph, saved)
-        divisions = _divide(opened, wrong, costs, measurer, settings, display)
+        divisions: tuple[accuracy.Division, ...] = ()
+        if wrong:
+            net = loading.coarsen_kernels(opened.net, costs)
+            problem = loading.make_search_problem(net, costs, opened.names, settings.objective)
+        for device, check in wrong.items():
+            with display.phase(f"finding the operations that {device.name} computes wrong"):
+                time_limit_s = settings.time_limit_s / len(wrong)
+                division = accuracy.divide(problem, device, check, measurer, time_limit_s)
+            display.warn(division.describe())
+            divisions += (division,)
         if not all(division.allowed for division in divisions):
             stack.close()
             opened, measurer, _ = stack.enter_context(open_accurate(target, settings, display))
             saved = get_profile(settings, opened.net, measurer, workdir, display)
             costs, divisions = saved_costs.cost_model(opened.net.graph, saved), ()
         if divisions:
-            net = loading.coarsen_kernels(opened.net, costs)
             opened = opened._replace(net=net, divisions=divisions)
             compute_s = np.array(costs.compute_s)
             for division in divisions:
@@ -203,29 +211,6 @@ def open_target(
         conditions: dict[str, Any] = {}
         yield opened, costs, measurer, conditions
         conditions |= describe_conditions(saved, measurer, display)
-
-
-def _divide(
-    target: Target,
-    wrong: Mapping[devices_lib.Device, OutputCheck],
-    costs: CostModel,
-    measurer: Measurer,
-    settings: Settings,
-    display: progress.Display,
-) -> tuple[accuracy.Division, ...]:
-    """Divides the model for each device whose outputs are wrong for the whole model."""
-    if not wrong:
-        return ()
-    net = loading.coarsen_kernels(target.net, costs)
-    problem = loading.make_search_problem(net, costs, target.names, settings.objective)
-    divisions = []
-    for device, check in wrong.items():
-        time_limit_s = settings.time_limit_s / len(wrong)
-        with display.phase(f"finding the operations that {device.name} computes wrong"):
-            division = accuracy.divide(problem, device, check, measurer, time_limit_s)
-        display.warn(division.describe())
-        divisions.append(division)
-    return tuple(divisions)
 
 
 def describe_conditions(
