@@ -1,7 +1,10 @@
 """Runs any method on a run's problem and returns the rows of its placements, not yet measured."""
 
 import contextlib
+import functools
+import hashlib
 import itertools
+import json
 import math
 import threading
 import time
@@ -17,7 +20,8 @@ from placement.errors import UserError
 from placement.instance import Instance
 from placement.learning import trainer
 from placement.methods import learned, pretrained
-from placement.pipeline import correction_loop, learned_search, loading
+from placement.methods.checkpoints import restored
+from placement.pipeline import checkpoints, correction_loop, loading
 from placement.pipeline import target as target_lib
 from placement.pipeline.console import faults, metrics, progress
 from placement.pipeline.results.rows import Row
@@ -27,7 +31,7 @@ from placement.runtime.execution import mixed_precision
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Candidate, HeteroChoice
 from placement.solvers import base
-from placement.solvers.limits import Observe, SearchLimits
+from placement.solvers.limits import NO_METRICS, Observe, SearchLimits
 from placement.types import OUT_OF_MEMORY, Evaluate, Solution, Status
 
 HETERO = "hetero"
@@ -36,6 +40,12 @@ _OPENVINO = (HETERO, HETERO_PIPELINE)  # OpenVINO's own choices, which need its 
 # `graph_cut` is exact and fast on all operations. Experts look at names; a coarse operation has
 # only that of one of its members.
 _ON_ALL_OPERATIONS = ("graph_cut", "human_expert")
+# The settings that may differ between an interrupted run and the one that continues it.
+_CHANGEABLE = (
+    *("budget", "time_limit_s", "measure_s", "evaluate", "measure_on"),
+    *("method", "methods", "graphs", "seeds"),
+)
+_POLICIES = "policies"  # the folder of what searches have learned
 _MOVED = "operations moved to keep variables together"
 
 
@@ -115,17 +125,7 @@ def run(method: str, context: Context, *, is_only_method: bool) -> list[Row]:
         if method == "zero_shot":
             return [_run_zero_shot(context)]
         if learned.is_learned(method):
-            solution = learned_search.train(
-                method,
-                context.settings,
-                context.problem,
-                context.evaluate,
-                context.workdir,
-                context.display,
-                context.stop.is_set,
-                context.incumbent.observe,
-            )
-            return [_make_row(context, method, solution)]
+            return [_make_row(context, method, _train(method, context))]
         if method == "search" and context.settings.evaluate == "measure":
             return [_search_on_devices(method, context)]
         return [_solve(method, context)]
@@ -168,6 +168,78 @@ def _make_openvino_row(context: Context, method: str) -> Row:
     device_names = [device_of_op[name] for name in problem.graph.op_names]
     placement = np.array([problem.devices.index(name) for name in device_names])
     return _make_row(context, method, Solution(placement, evaluations=1), is_full=True)
+
+
+def _train(method: str, context: Context) -> Solution:
+    """Trains a learned method until the budget or time is spent.
+
+    Continues from the checkpoint in the run directory if there is one of the same method, settings
+    and costs. It is written after every report, so that a search that is killed loses one report at
+    most: on devices one step, in the simulator the steps of about a second. At the end the learned
+    parameters are written to `policies/`, where the setting `init_from` can read them. The time
+    limit counts the steps, not the compilation before them.
+
+    Returns:
+      The solution, whose elite has one placement at least. If none is known to run it is the first,
+      so that measuring it records why.
+    """
+    settings, problem, workdir = context.settings, context.problem, context.workdir
+    display, observe = context.display, context.incumbent.observe
+    limits = SearchLimits(settings.time_limit_s, settings.budget, observe, context.stop.is_set)
+    with display.phase(f"searching {method}") as phase:
+        is_measured = settings.evaluate == "measure"
+        evaluate = context.evaluate if is_measured else None
+        search = learned.Search.prepare(method, problem.coarse, evaluate)
+        graph = search.policy_input.graph
+        # All graphs that are padded to these sizes share one compilation.
+        sizes = f"{len(graph.nodes['mask'])} nodes and {len(graph.senders)} edges"
+        phase.note(f"compiling for graphs of up to {sizes}")
+        current = search.start(settings.seed)
+        if settings.init_from:
+            params = pretrained.load(Path(settings.init_from), method, current.state.params)
+            current = current._replace(state=current.state._replace(params=params))
+        fixed = {k: v for k, v in settings.to_dict().items() if k not in _CHANGEABLE}
+        fixed["is_measured"] = is_measured
+        digest = hashlib.sha256(json.dumps(fixed, sort_keys=True, default=str).encode())
+        digest.update(np.asarray(problem.coarse.costs.compute_s).tobytes())
+        digest.update(f"{method} {settings.seed}".encode())
+        path = workdir / "checkpoint" / f"{digest.hexdigest()[:16]}.msgpack"
+        make = functools.partial(restored, (current, 0.0))
+        current, spent_s = checkpoints.restore(path, make, display) or (current, 0.0)
+        if current.step:
+            display.detail(f"resuming {method} from step {current.step}, after {spent_s:.1f} s")
+        limits.extend(-spent_s)
+        if np.isfinite(current.best_s):
+            observe(current.evaluations, current.best_s, current.elite[0], NO_METRICS)
+        resumed = {"step": int(current.step), "evaluations": int(current.evaluations)}
+        single_s, params = float(current.reference_s), current.state.params
+
+        def keep(report: trainer.Report, compile_s: float) -> None:
+            nonlocal params
+            params = report.progress.state.params
+            if not report.records:
+                phase.note("")
+                phase.goal = progress.Goal(
+                    settings.budget, settings.time_limit_s, single_s, spent_s - compile_s
+                )
+                return
+            elapsed_s = spent_s + limits.elapsed_s()
+            # Logged before it is saved: a search that continues drops records that come after its
+            # checkpoint, but cannot add missing ones.
+            for record, latencies_s in zip(report.records, report.latencies_s, strict=True):
+                log.add(record, elapsed_s, latencies_s)
+            phase.update(report.progress.evaluations, report.progress.best_s)
+            checkpoints.save(path, (report.progress, elapsed_s - compile_s))
+
+        with metrics.Log(workdir, method, settings.seed, **resumed) as log:
+            solution = search.run(current, limits, keep)
+    name = metrics.name_search(method, settings.seed)
+    learned_policy = {"method": method, "params": params}
+    checkpoints.save(workdir / _POLICIES / f"{name}.msgpack", learned_policy)
+    if solution.placement is None:
+        nowhere = np.zeros((1, problem.coarse.graph.num_ops), np.int32)
+        solution = solution._replace(placement=nowhere[0], elite=nowhere, status=Status.INFEASIBLE)
+    return solution._replace(search_s=spent_s + limits.elapsed_s())
 
 
 def _run_zero_shot(context: Context) -> Row:
