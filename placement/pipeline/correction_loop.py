@@ -71,7 +71,8 @@ def correct(
     singles = [p for p in methods.single_device_placements(coarse) if coarse.value_s(p) < np.inf]
     placements, latency_s = np.empty((0, coarse.graph.num_ops), np.int32), np.empty(0)
     factors = [1.0] * (len(coarse.devices) + correction.NUM_SHARED)
-    searched, fit = coarse, None
+    searched = coarse
+    fit: correction.Fit | None = None
 
     def reprice(factors: Sequence[float]) -> Instance:
         costs = correction.apply(full.costs, factors)
