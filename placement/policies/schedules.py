@@ -31,50 +31,29 @@ def compute_schedule(costs: CostView[Any], placement: Array) -> OpSchedule:
 
     All costs must be finite.
     """
-    if costs.objective.name == "serial":
-        compute_s, delay_s, _, _ = _read_steps(costs, placement)
-        finish_s = jnp.cumsum(compute_s + delay_s.sum(axis=1))  # [S]
-        start_s = finish_s - compute_s
-        return _gather_ops(costs, placement, start_s, finish_s, finish_s[-1] - finish_s)
-    if costs.objective.name == "max_load":
-        return _compute_loads(costs, placement)
-    return makespan.compute_schedule(costs.simulator, placement)
-
-
-def _compute_loads(costs: CostView[Any], placement: Array) -> OpSchedule:
-    compute_s, delay_s, device, input_devices = _read_steps(costs, placement)
-    num_devices = costs.compute_s.shape[1]
-    is_device = jax.nn.one_hot(device, num_devices)  # [S, D]
-    received_s = delay_s.sum(axis=1) @ is_device
-    sent_s = delay_s.reshape(-1) @ jax.nn.one_hot(input_devices.reshape(-1), num_devices)
-    transfer_s = jnp.where(costs.is_host, 0.0, received_s + sent_s)  # [D]
-    device_s = transfer_s + jnp.cumsum(compute_s[:, None] * is_device, axis=0)  # [S, D]
-    finish_s = (device_s * is_device).sum(axis=1)
-    tail_s = (device_s[-1] * is_device).sum(axis=1) - finish_s
-    return _gather_ops(costs, placement, finish_s - compute_s, finish_s, tail_s)
-
-
-def _read_steps(costs: CostView[Any], placement: Array) -> tuple[Array, Array, Array, Array]:
-    """Reads the costs of the S steps under a placement int32 [N].
-
-    Returns:
-      float32 [S]: the time of the operation in its last step, else 0; float32 [S, WIDTH]: the
-      delay of each input that crosses; int32 [S] and [S, WIDTH]: the devices of both.
-    """
+    if costs.objective.name not in ("serial", "max_load"):
+        return makespan.compute_schedule(costs.simulator, placement)
     steps = costs.steps
     padded = jnp.concatenate([placement, jnp.zeros(2, placement.dtype)])
     device, input_devices = padded[steps.op], padded[steps.inputs]
+    # float32 [S]: the time of the operation in its last step, else 0.
     compute_s = jnp.where(steps.last, costs.compute_s[steps.op, device], 0.0)
-    # The last edge is padding and has no delay, as all edges within a device.
+    # float32 [S, WIDTH]: the delay of each input that crosses. The last edge is padding and has no
+    # delay, as all edges within a device.
     delay_s = jnp.asarray(costs.delay_s)[steps.edges, input_devices, device[:, None]]
-    return compute_s, delay_s, device, input_devices
-
-
-def _gather_ops(
-    costs: CostView[Any], placement: Array, start_s: Array, finish_s: Array, tail_s: Array
-) -> OpSchedule:
-    """Gathers the times [S] of the operations' last steps."""
+    if costs.objective.name == "serial":
+        finish_s = jnp.cumsum(compute_s + delay_s.sum(axis=1))
+        tail_s = finish_s[-1] - finish_s
+    else:
+        num_devices = costs.compute_s.shape[1]
+        is_device = jax.nn.one_hot(device, num_devices)  # [S, D]
+        received_s = delay_s.sum(axis=1) @ is_device
+        sent_s = delay_s.reshape(-1) @ jax.nn.one_hot(input_devices.reshape(-1), num_devices)
+        transfer_s = jnp.where(costs.is_host, 0.0, received_s + sent_s)  # [D]
+        device_s = transfer_s + jnp.cumsum(compute_s[:, None] * is_device, axis=0)  # [S, D]
+        finish_s = (device_s * is_device).sum(axis=1)
+        tail_s = (device_s[-1] * is_device).sum(axis=1) - finish_s
     buffer = jnp.zeros((len(placement) + 2, 3))  # with the scratch rows of `Steps`
-    times_s = jnp.stack([start_s, finish_s, tail_s], axis=1)
-    times_s = buffer.at[costs.steps.output].set(times_s)[: len(placement)]
+    times_s = jnp.stack([finish_s - compute_s, finish_s, tail_s], axis=1)
+    times_s = buffer.at[steps.output].set(times_s)[: len(placement)]
     return OpSchedule(*times_s.T)
