@@ -10,7 +10,7 @@ over the measured placements m. The second sum keeps factors that hardly change 
 near 1. Predictions are the simulator's, for any objective.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -59,7 +59,7 @@ def fit(
     return Fit(result.x.tolist(), *np.abs(np.expm1(log_errors)).mean(axis=1).tolist())
 
 
-def apply(costs: CostModel, factors: Sequence[float]) -> CostModel:
+def apply(costs: CostModel, factors: Iterable[float]) -> CostModel:
     """Returns profiled costs, multiplied by the factors of `fit`."""
     *devices, transfer, fusion = factors
 

@@ -6,7 +6,7 @@ round searches with these costs. The loop ends after three rounds, or earlier if
 nothing new, or, unless it is thorough, if predictions of a round are accurate.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,13 +74,13 @@ def correct(
     searched = coarse
     fit: correction.Fit | None = None
 
-    def reprice(factors: Sequence[float]) -> Instance:
+    def reprice(factors: Iterable[float]) -> Instance:
         costs = correction.apply(full.costs, factors)
         repriced = loading.make_search_problem(net, costs, full.devices, full.objective).coarse
         # Placements are measured in the profile's order of priority.
         return repriced._replace(order=coarse.priority_order)
 
-    def predict(factors: Sequence[float]) -> np.ndarray:
+    def predict(factors: Iterable[float]) -> np.ndarray:
         # Always as many rows, to compile once.
         rows = np.resize(placements, (len(singles) + _ROUNDS * _SEARCHES, coarse.graph.num_ops))
         return np.asarray(reprice(factors).evaluate(rows))[: len(placements)]
