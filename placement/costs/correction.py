@@ -2,7 +2,8 @@
 
 A profile times operations alone. It misses costs that appear only in a placement, such as starting
 one more submodel or sharing the memory's bandwidth. A correction multiplies the costs by factors:
-one for each device, one for the transfers and one for lost fusions. They minimise
+one for each device, one for each kind of operation on each device, one for the transfers and one
+for lost fusions. They minimise
 
     sum_m (log(predicted_m / measured_m) / error)^2 + sum_j (log(factor_j) / deviation_j)^2
 
@@ -16,17 +17,23 @@ from typing import NamedTuple
 import numpy as np
 from scipy import optimize
 
-from placement.types import Array, CostModel
+from placement.types import Array, CostModel, OpGraph
 
-NUM_SHARED = 2  # factors of all devices: of transfers and of lost fusions
-_DEVIATIONS = 0.5, 1.0  # of the logarithms of the factors of devices, and of the shared ones
+NUM_KINDS = 4  # of operations
+_NUM_SHARED = 2  # factors of all devices: of transfers and of lost fusions
+_DEVIATIONS = 0.5, 0.2, 1.0  # of the logarithms of the factors of devices, kinds, and shared ones
 _ERROR = 0.02  # relative error of a prediction with the right factors
+
+
+def num_factors(num_devices: int) -> int:
+    """Returns the number of factors of a correction."""
+    return num_devices * (1 + NUM_KINDS) + _NUM_SHARED
 
 
 class Fit(NamedTuple):
     """Factors fitted to measured placements, and mean relative errors of predictions."""
 
-    factors: list[float]  # [D + NUM_SHARED]
+    factors: list[float]  # as many as `num_factors`
     error_before: float  # of the profile's predictions
     error_after: float  # of predictions that are fitted to the other placements (linearised)
 
@@ -41,7 +48,7 @@ def fit(
       measured_s: float [M].
       num_devices: D.
     """
-    deviations = np.repeat(_DEVIATIONS, (num_devices, NUM_SHARED))
+    deviations = np.repeat(_DEVIATIONS, (num_devices, num_devices * NUM_KINDS, _NUM_SHARED))
 
     def residuals(factors: np.ndarray) -> np.ndarray:
         ratio = np.asarray(predict(factors), np.float64) / measured_s
@@ -59,11 +66,12 @@ def fit(
     return Fit(result.x.tolist(), *np.abs(np.expm1(log_errors)).mean(axis=1).tolist())
 
 
-def apply(costs: CostModel, factors: Iterable[float]) -> CostModel:
+def apply(graph: OpGraph, costs: CostModel, factors: Iterable[float]) -> CostModel:
     """Returns profiled costs, multiplied by the factors of `fit`."""
-    *devices, transfer, fusion = factors
+    *of_devices, transfer, fusion = factors
+    by_device, by_kind = np.split(np.reshape(of_devices, (1 + NUM_KINDS, -1)), [1])
 
-    def scale(seconds: Array, factor: float | list[float]) -> np.ndarray:
+    def scale(seconds: Array, factor: float | np.ndarray) -> np.ndarray:
         return (np.asarray(seconds, np.float64) * factor).astype(np.float32)
 
     segment_costs = costs.segment_costs
@@ -73,10 +81,28 @@ def apply(costs: CostModel, factors: Iterable[float]) -> CostModel:
             launch_s=scale(segment_costs.launch_s, fusion),
         )
     return costs._replace(
-        compute_s=scale(costs.compute_s, devices),
+        compute_s=scale(costs.compute_s, by_device * by_kind[classify_ops(graph, costs)]),
         transfer_latency_s=scale(costs.transfer_latency_s, transfer),
         transfer_s_per_byte=scale(costs.transfer_s_per_byte, transfer),
         transfer_fixed_s=scale(costs.transfer_fixed_s, transfer),
         fusion_loss_s=scale(costs.fusion_loss_s, fusion),
         segment_costs=segment_costs,
     )
+
+
+def classify_ops(graph: OpGraph, costs: CostModel) -> np.ndarray:
+    """Returns the kind of each operation, int [N]; each kind has about the same share of the time.
+
+    A kind contains operations of one type that take about equally long, or operations of several
+    types that take little time together. An operation's time is its mean over the devices that
+    support it.
+    """
+    compute_s = np.asarray(costs.compute_s, np.float64)
+    is_finite = np.isfinite(compute_s)
+    mean_s = np.where(is_finite, compute_s, 0.0).sum(axis=1) / np.maximum(is_finite.sum(axis=1), 1)
+    order = np.lexsort((mean_s, graph.op_types))
+    midpoints_s = np.cumsum(mean_s[order]) - mean_s[order] / 2
+    kinds = np.zeros(graph.num_ops, int)
+    total_s = max(mean_s.sum(), np.finfo(float).tiny)
+    kinds[order] = np.minimum(NUM_KINDS * midpoints_s / total_s, NUM_KINDS - 1)
+    return kinds

@@ -70,12 +70,12 @@ def correct(
     full, coarse = problem.full, problem.coarse
     singles = [p for p in methods.single_device_placements(coarse) if coarse.value_s(p) < np.inf]
     placements, latency_s = np.empty((0, coarse.graph.num_ops), np.int32), np.empty(0)
-    factors = [1.0] * (len(coarse.devices) + correction.NUM_SHARED)
+    factors = [1.0] * correction.num_factors(len(coarse.devices))
     searched = coarse
     fit: correction.Fit | None = None
 
     def reprice(factors: Iterable[float]) -> Instance:
-        costs = correction.apply(full.costs, factors)
+        costs = correction.apply(full.graph, full.costs, factors)
         repriced = loading.make_search_problem(net, costs, full.devices, full.objective).coarse
         # Placements are measured in the profile's order of priority.
         return repriced._replace(order=coarse.priority_order)
@@ -125,5 +125,5 @@ def correct(
         return Correction(placements, latency_s, full.costs, None)
     if fit.error_after >= fit.error_before:
         fit = fit._replace(factors=[1.0] * len(factors))
-    costs = correction.apply(full.costs, fit.factors)
+    costs = correction.apply(full.graph, full.costs, fit.factors)
     return Correction(placements, latency_s, costs, fit._asdict())

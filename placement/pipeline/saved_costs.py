@@ -62,7 +62,7 @@ def _validate(saved: dict[str, Any]) -> dict[str, Any]:
         shapes += [("handovers", matrix, device_pairs) for matrix in submodels.transfers]
         shapes += [("handovers.alone_s", submodels.alone_s, (len(submodels.groups), num_devices))]
     if "correction" in saved:
-        factors_shape = (num_devices + correction.NUM_SHARED,)
+        factors_shape = (correction.num_factors(num_devices),)
         shapes += [("correction.factors", saved["correction"]["factors"], factors_shape)]
     if len(saved.get("capacity_bytes", profiles)) != num_devices:
         raise ValueError("capacity_bytes does not have one number for each device")
@@ -96,4 +96,4 @@ def cost_model(graph: OpGraph, saved: dict[str, Any]) -> CostModel:
         costs = tables.make_concurrent(graph, costs, tables.submodels_from_json(saved["handovers"]))
     if "correction" not in saved:
         return costs
-    return correction.apply(costs, saved["correction"]["factors"])
+    return correction.apply(graph, costs, saved["correction"]["factors"])

@@ -46,14 +46,14 @@ def test_fit_predicts_other_placements(objective):
     )
 
     def predict(factors: np.ndarray) -> np.ndarray:
-        costs = correction.apply(problem.costs, factors)
+        costs = correction.apply(problem.graph, problem.costs, factors)
         return np.asarray(problem._replace(costs=costs).evaluate(placements))
 
     def error(factors: np.ndarray) -> np.ndarray:
         return np.abs(predict(factors) / measured_s - 1)
 
     fit = correction.fit(lambda factors: predict(factors)[:12], measured_s[:12], 2)
-    before = error(np.ones(2 + correction.NUM_SHARED))
+    before = error(np.ones(correction.num_factors(2)))
     np.testing.assert_allclose(fit.error_before, before[:12].mean(), rtol=1e-3)
     assert fit.error_after < before.mean() / 3
     assert error(fit.factors)[12:].mean() < before[12:].mean() / 3
@@ -66,7 +66,14 @@ def test_fit_keeps_correct_profile():
     measured_s = np.asarray(problem.evaluate(placements), np.float64)
 
     def predict(factors: np.ndarray) -> np.ndarray:
-        costs = correction.apply(problem.costs, factors)
+        costs = correction.apply(problem.graph, problem.costs, factors)
         return np.asarray(problem._replace(costs=costs).evaluate(placements))
 
     np.testing.assert_allclose(correction.fit(predict, measured_s, 2).factors, 1, atol=1e-3)
+
+
+def test_kinds_share_time_equally():
+    problem = make_problem(np.random.default_rng(2), "serial")
+    kinds = correction.classify_ops(problem.graph, problem.costs)
+    share = np.bincount(kinds, problem.costs.compute_s.mean(axis=1), correction.NUM_KINDS)
+    assert (share / share.sum() > 0.5 / correction.NUM_KINDS).all()

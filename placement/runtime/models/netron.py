@@ -35,7 +35,7 @@ def annotate(model: ov.Model, affinity: Mapping[str, str]) -> bytes:
         return re.sub(_FORBIDDEN, lambda match: match[0].encode("unicode_escape").decode(), name)
 
     # OpenVINO writes a control character as a reference such as '&#1;'.
-    text = re.sub(r"&#0*([0-8]|1[124-9]|2\d|3[01]);", lambda match: escape(chr(int(match[1]))), text)
+    text = re.sub(r"&#0*([0-8]|1[124-9]|2\d|3[01]);", lambda m: escape(chr(int(m[1]))), text)
     root = ET.fromstring(escape(text))
     devices = {escape(name): device for name, device in affinity.items()}
     for layer in root.iterfind("layers/layer"):
