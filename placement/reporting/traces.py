@@ -40,7 +40,7 @@ def _process(details: Details, kind: str, pid: int) -> Iterator[dict[str, Any]]:
     ends = list(zip(coarse.senders.tolist(), coarse.receivers.tolist(), strict=True))
     crossing = np.flatnonzero(device[coarse.senders] != device[coarse.receivers]).tolist()
     scheduled = [edge for edge in crossing if runs_in.keys() >= {*ends[edge]}]
-    first = {}  # by tensor and device: the edge to its first reader
+    first: dict[tuple[int, int], int] = {}  # by tensor and device: the edge to its first reader
     for edge in sorted(scheduled, key=lambda edge: spans[runs_in[ends[edge][1]]].start_s):
         first.setdefault((int(coarse.tensors[edge]), int(device[ends[edge][1]])), edge)
     for number, edge in enumerate(first.values()):

@@ -157,8 +157,8 @@ def table_of(rows: Sequence[Row], best: Sequence[Row]) -> grids.Grid:
 
     def measured(row: Row) -> str:
         interval = row.get("measured_s") or {}
-        ends = (interval.get(key) for key in ("median", "low", "high"))
-        return units.with_interval(*ends, latency.write)
+        median, low, high = (interval.get(key) for key in ("median", "low", "high"))
+        return units.with_interval(median, low, high, latency.write)
 
     def error(row: Row) -> str:
         text = units.write(row.get("output_error"), ".2g")
