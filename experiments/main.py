@@ -57,7 +57,7 @@ def main(argv: Sequence[str]) -> None:
             raise UserError(f"--task={task} needs {flag_names}, such as {example}{names}")
         keep_compiled()
         # Imported late, as these modules load JAX and OpenVINO: help and mistakes print at once.
-        module = importlib.import_module(f"placement.pipeline.tasks.{task}")
+        module = importlib.import_module(f"placement.pipeline.{task}")
         progress = importlib.import_module("placement.pipeline.console.progress")
         settings = None if _CONFIG.value is None else Settings.from_mapping(_CONFIG.value)
         module.run(settings, _workdir(), progress.Display(flags.FLAGS.verbosity))

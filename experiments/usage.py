@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from configs import common
-from placement.pipeline import tasks as tasks_package
+from placement import pipeline
 from placement.pipeline.console.columns import format_two_columns
 from placement.pipeline.settings import SUMMARIES, Settings
 
@@ -28,7 +28,7 @@ COMMAND = "python -m experiments.main"
 
 def short_help(tasks: Sequence[str]) -> str:
     """Returns the usage and the tasks."""
-    folder = Path(tasks_package.__file__).parent
+    folder = Path(pipeline.__file__).parent
     texts = {
         task: _first_line(folder / f"{task}.py").removeprefix(f"The `{task}` task: ")
         for task in tasks

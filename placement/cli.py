@@ -182,7 +182,7 @@ def _run(task: str, values: dict[str, Any] | None, workdir: Path | None, verbosi
             runs = importlib.import_module("placement.reporting.runs")
             workdir = Path("runs") / runs.file_name(labels.shortest(settings.graph))
     with faults.exit_on_error(workdir):
-        module = importlib.import_module(f"placement.pipeline.tasks.{task}")
+        module = importlib.import_module(f"placement.pipeline.{task}")
         progress = importlib.import_module("placement.pipeline.console.progress")
         module.run(settings, workdir, progress.Display(verbosity))
 
@@ -190,7 +190,7 @@ def _run(task: str, values: dict[str, Any] | None, workdir: Path | None, verbosi
 def _print_list(sections: Callable[[Any], dict[str, dict[str, str]]]) -> None:
     keep_compiled()
     with faults.exit_on_error(None):
-        listing = importlib.import_module("placement.pipeline.tasks.list")
+        listing = importlib.import_module("placement.pipeline.list")
         progress = importlib.import_module("placement.pipeline.console.progress")
         listing.show(sections(listing), progress.Display())
 

@@ -183,7 +183,7 @@ def test_no_file_breaks_rules():
         ("placement/pipeline/loading.py", "import openvino"),
         ("placement/pipeline/loading.py", "from absl import flags"),
         ("placement/costs/tables.py", "import ml_collections"),
-        ("placement/pipeline/tasks/report.py", "import matplotlib.pyplot as plt"),
+        ("placement/pipeline/report.py", "import matplotlib.pyplot as plt"),
         ("placement/pipeline/console/metrics.py", "from tensorboardX import SummaryWriter"),
         ("placement/runtime/devices.py", "def f():\n    import ray"),
     ],

@@ -31,10 +31,9 @@ from placement.errors import UserError
 from placement.graphs import coarsen
 from placement.learning import trainer
 from placement.methods import learned
-from placement.pipeline import loading
+from placement.pipeline import loading, place, report
 from placement.pipeline.console import progress
 from placement.pipeline.settings import Settings
-from placement.pipeline.tasks import place, report
 from placement.reporting.tables import grids
 from placement.zoo import synthetic
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from placement.errors import UserError
+from placement.pipeline import compare as compare_task
+from placement.pipeline import deploy as deploy_task
+from placement.pipeline import place as place_task
 from placement.pipeline import workdirs
 from placement.pipeline.console import progress
 from placement.pipeline.settings import Settings
-from placement.pipeline.tasks import compare as compare_task
-from placement.pipeline.tasks import deploy as deploy_task
-from placement.pipeline.tasks import place as place_task
 from placement.reporting import runs
 from placement.reporting import verdict as verdict_lib
 from placement.reporting.figures import method_plot, plots

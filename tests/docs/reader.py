@@ -144,7 +144,7 @@ def _check_command(flags: list[str]) -> None:
         for method in [] if methods == "all" else arguments.split_list(methods):
             method_runs.check(method, settings.objective)
 
-    importlib.import_module(f"placement.pipeline.tasks.{task}").run = check_settings
+    importlib.import_module(f"placement.pipeline.{task}").run = check_settings
     _run_command(flags)
 
 

@@ -25,7 +25,7 @@ COMPILATION_CACHE = {
 QUICK = {"jax_disable_most_optimizations": True, **COMPILATION_CACHE}
 # What commands load, and the server that forks for them once for all.
 LOADED = [
-    *(f"placement.pipeline.tasks.{task}" for task in _TASKS),
+    *(f"placement.pipeline.{task}" for task in _TASKS),
     *("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "matplotlib.figure"),
     "scipy.stats",
 ]

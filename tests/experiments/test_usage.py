@@ -8,11 +8,10 @@ from configs import common
 from experiments import main, usage
 from placement import simulators, zoo
 from placement.costs import roofline
-from placement.pipeline import loading, method_runs
+from placement.pipeline import list, loading, method_runs
 from placement.pipeline.console import faults
 from placement.pipeline.settings import SUMMARIES, Settings
 from placement.pipeline.target import find_target
-from placement.pipeline.tasks import list
 from placement.runtime import scotch
 from placement.zoo import synthetic
 from tests.experiments.command import answer

@@ -13,11 +13,11 @@ import openvino as ov
 import pytest
 
 from placement.errors import UserError
+from placement.pipeline import compare, deploy, place
 from placement.pipeline import target as target_lib
 from placement.pipeline.console import progress
 from placement.pipeline.results import bounds
 from placement.pipeline.settings import Settings
-from placement.pipeline.tasks import compare, deploy, place
 from tests import clusters
 from tests.experiments import command
 from tests.runtime import small

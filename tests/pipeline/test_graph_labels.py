@@ -8,7 +8,7 @@ import pytest
 
 from placement.pipeline import graph_labels
 from tests.experiments.command import run
-from tests.pipeline.tasks import test_solve
+from tests.pipeline import test_solve
 
 FLAGS = ("--task=compare", "--config.objective=max_load", "--config.methods=topological")
 

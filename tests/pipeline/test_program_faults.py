@@ -14,7 +14,7 @@ import openvino as ov
 import pytest
 
 from tests.experiments.command import check_summary, run
-from tests.pipeline.tasks import test_solve
+from tests.pipeline import test_solve
 from tests.runtime import small
 
 SOLVE = ("--task=solve", "--config.devices=auto", "--config.budget=320")

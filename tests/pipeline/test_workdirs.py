@@ -20,7 +20,7 @@ from placement.pipeline.console import progress
 from placement.pipeline.results import bounds, outputs
 from tests.experiments import command
 from tests.experiments.command import check_summary, run, start
-from tests.pipeline.tasks.test_solve import WORKLOAD
+from tests.pipeline.test_solve import WORKLOAD
 from tests.runtime import small
 
 FLAGS = (

@@ -9,10 +9,9 @@ import openvino as ov
 import pytest
 
 from placement import simulators
-from placement.pipeline import workdirs
+from placement.pipeline import advise, workdirs
 from placement.pipeline.results.advice import Advice
 from placement.pipeline.settings import Settings
-from placement.pipeline.tasks import advise
 from tests.experiments.command import run
 from tests.runtime import small
 

@@ -18,8 +18,8 @@ from openvino import opset13 as ops
 import placement
 from configs import smoke
 from placement.errors import UserError
+from placement.pipeline import deploy as task
 from placement.pipeline.settings import Settings
-from placement.pipeline.tasks import deploy as task
 from placement.reporting import runs
 from placement.runtime.deployment import artifact, manifest, preflight
 from placement.runtime.deployment.manifest import CONCURRENT, HETERO, SINGLE

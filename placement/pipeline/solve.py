@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from placement import arguments, methods
+from placement.pipeline import place, report
 from placement.pipeline.console import faults, progress
 from placement.pipeline.settings import Settings
-from placement.pipeline.tasks import place, report
 
 
 def run(

@@ -12,12 +12,11 @@ from configs import solvers as solvers_config
 from placement.errors import UserError
 from placement.instance import Instance
 from placement.methods import METHODS
-from placement.pipeline import loading
+from placement.pipeline import compare, loading, solve
 from placement.pipeline.console import metrics
 from placement.pipeline.results import bounds
 from placement.pipeline.results.rows import Row
 from placement.pipeline.settings import Settings
-from placement.pipeline.tasks import compare, solve
 from placement.reporting import details
 from placement.solvers.limits import SearchLimits
 from placement.types import Solution, Status

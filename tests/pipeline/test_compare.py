@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from placement.pipeline import compare
 from placement.pipeline.settings import Settings
-from placement.pipeline.tasks import compare
 from placement.reporting.tables import comparison
 from tests.experiments.command import check_summary, run
 

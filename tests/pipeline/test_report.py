@@ -6,8 +6,8 @@ import sys
 import pytest
 from rich.console import Console
 
+from placement.pipeline import report
 from placement.pipeline.console import faults
-from placement.pipeline.tasks import report
 from placement.reporting import details, runs
 from tests.reporting import drawn
 from tests.reporting.rows import make_row

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from placement.errors import UserError
-from placement.pipeline import correction_loop, loading, saved_costs, workdirs
+from placement.pipeline import correction_loop, loading, place, saved_costs, workdirs
 from placement.pipeline import target as target_lib
 from placement.pipeline.console import progress
 from placement.pipeline.results import outputs
 from placement.pipeline.settings import Settings
-from placement.pipeline.tasks import place
 from placement.reporting import runs
 from placement.solvers.limits import SearchLimits
 

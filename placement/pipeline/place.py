@@ -15,14 +15,13 @@ from placement import arguments
 from placement import methods as methods_lib
 from placement.errors import UserError
 from placement.methods import pretrained
-from placement.pipeline import correction_loop, loading, method_runs, saved_costs, workdirs
+from placement.pipeline import correction_loop, loading, method_runs, report, saved_costs, workdirs
 from placement.pipeline import target as target_lib
 from placement.pipeline.console import faults, progress
 from placement.pipeline.results import advice, bounds, explain, outputs, verify
 from placement.pipeline.results import rows as rows_lib
 from placement.pipeline.results.rows import Row
 from placement.pipeline.settings import Settings
-from placement.pipeline.tasks import report
 from placement.reporting import details, runs, verdict
 from placement.runtime import devices
 from placement.runtime.measurement import evaluate as evaluate_lib

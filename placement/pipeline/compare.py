@@ -20,12 +20,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from placement import arguments, files
-from placement.pipeline import checkpoints, graph_labels, loading, method_runs, target, workdirs
+from placement.pipeline import (
+    checkpoints,
+    graph_labels,
+    loading,
+    method_runs,
+    place,
+    report,
+    target,
+    workdirs,
+)
 from placement.pipeline.console import faults, progress
 from placement.pipeline.console.compilation_cache import limit_compiled
 from placement.pipeline.results import bounds, outputs
 from placement.pipeline.settings import Settings
-from placement.pipeline.tasks import place, report
 from placement.reporting import runs, verdict
 from placement.runtime import cluster
 from placement.runtime.errors import RemoteFaultError
