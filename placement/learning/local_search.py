@@ -20,7 +20,7 @@ one of 10%.
 
 The learner is REINFORCE (Williams 1992), one gradient step a batch. A sample's advantage is its
 reward less the mean of the other samples. If samples share a random draw (`SharedDraw`), such as a
-grouping, its log-probability has an advantage of its own: the reward less the mean of the samples
+grouping, its log-probability has a separate advantage: the reward less the mean of the samples
 of *other* draws. Compared with samples of the same draw, credits would cancel where all samples of
 a draw have the same log-probability of it.
 

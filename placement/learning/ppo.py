@@ -8,8 +8,9 @@ surrogate of the expected return,
 stops rewarding a step once its probability has moved by the share c. At the first gradient step
 every ratio is 1 and the gradient is that of REINFORCE.
 
-Departures from the paper: there is no value network, because advantages compare an episode with the
-others, as in `reinforce`. Advantages are normalised over the batch and not again over a minibatch.
+Departures from the paper: the value network is left out, because advantages compare an episode with
+the others, as in `reinforce`. Advantages are normalised over the batch and not again over a
+minibatch.
 """
 
 import chex

@@ -63,7 +63,7 @@ def find_hosts() -> cluster.Choice:
     """Finds the largest group of equal hosts in the cluster (`measure_on='ray'`).
 
     Raises:
-      UserError: there is no cluster, or none of its hosts can work.
+      UserError: the cluster is missing, or none of its hosts can work.
     """
     return cluster.survey(describe_host)
 

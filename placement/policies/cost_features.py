@@ -49,7 +49,7 @@ class CostView(NamedTuple, Generic[PolicyTables]):
     num_steps: Array  # int32 []: the number of steps without padding
     is_host: Array  # bool [D]: whether a device is a host, which pays for no transfers
     objective: ObjectiveName
-    policy_tables: PolicyTables  # arrays of one policy, of its own type; None for other policies
+    policy_tables: PolicyTables  # arrays of one policy, in a type that it defines; None for others
 
     @property
     def simulator(self) -> makespan.Tables:

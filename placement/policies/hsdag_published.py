@@ -48,7 +48,7 @@ often parsing repeats. A group is weighed by the edges that were kept, not by al
 - An update has 8 episodes, each with the others as its baseline, and advantages have unit
   deviation. The paper has one episode and no baseline.
 - The norm of the gradient is clipped at 1.
-- There is no dropout, so that all episodes of an update have the same groups.
+- Dropout is left out, so that all episodes of an update have the same groups.
 - Where the paper leaves a layer open, it is that of the authors' code.
 
 Departures of both variants:

@@ -11,7 +11,7 @@ order of priority. Operation v goes to device d with a probability that is the s
     x'  = x / (1 + x)
 
 x_i(v, d) describes v on d in the partial schedule. It is relative to the least over d and in units
-of the graph's median operation, so that nothing has a scale of its own:
+of the graph's median operation, so that all features have the same scale:
 
     x_0  the earliest finish of v on d; alone it is HEFT's rule (Topcuoglu et al. 2002)
     x_1  the least time from there to the end, PEFT's optimistic cost (Arabnejad and Barbosa 2014)

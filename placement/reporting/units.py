@@ -29,12 +29,12 @@ class Unit(NamedTuple):
 
 
 def number(value: Any) -> float | None:
-    """Returns the value as a float, or None where there is no finite number."""
+    """Returns the value as a float, or None unless it is finite."""
     return None if value is None or not math.isfinite(value) else float(value)
 
 
 def or_nan(value: Any) -> float:
-    """Returns the value as a float, or nan where there is no finite number."""
+    """Returns the value as a float, or nan unless it is finite."""
     return float(value) if number(value) is not None else math.nan
 
 

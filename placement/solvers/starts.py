@@ -31,14 +31,14 @@ _MAX_SLOW_OPS = 4_000
 _SLOW = (baechi.m_etf, baechi.m_sct)
 # Of a warm start.
 _STARTS_SHARE, _IMPROVEMENT_SHARE = 0.06, 0.04  # of the remaining time
-_MIN_STARTS_S = 1.0  # if so much remains: a short limit is no worse than the heuristics alone
+_MIN_STARTS_S = 1.0  # if so much remains, so that short limits are not worse than heuristics
 _EVALUATIONS_PER_CLASS = 128  # while improving
 
 
 def narrow_diagram(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Returns the placement of the narrowest diagram, and whether it is proven to be optimal.
 
-    There is no placement if the graph is wide or if the time ends before.
+    The placement is None if the graph is wide or the time ends before.
     """
     del seed
     diagram = make_diagram(problem, _MAX_DIAGRAM_ROWS)

@@ -75,7 +75,7 @@ class _Builder:
         ]
 
     def multiply_weights(self, x: _Blocks, inner: int, block: _Block) -> _Blocks:
-        """Adds a product of a sharded matrix and sharded weights of its own.
+        """Adds a product of a sharded matrix and new sharded weights.
 
         Args:
           x: the left operand.

@@ -130,7 +130,7 @@ def load(path: str | os.PathLike[str], *, concurrent: bool | None = None) -> Net
 
     Raises:
       UserError: the folder has no deployed model, a file is damaged or has changed, a device is not
-        present, or there is no concurrent form.
+        present, or the concurrent form is missing.
       OSError: a file cannot be read.
     """
     folder, core = Path(path), ov.Core()

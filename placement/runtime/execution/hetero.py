@@ -45,7 +45,7 @@ def compile_placement(
     Raises:
       UserError: the affinity misses an operation, names one that the model lacks, names a device
         that is not among `devices`, or separates operations that belong together (`colocation`).
-      OSError: there is no space for temporary files, which a model in two precisions needs.
+      OSError: the temporary files of a model in two precisions cannot be written.
       RuntimeError: OpenVINO cannot compile the model.
     """
     if affinity is None and len(devices) == 1:

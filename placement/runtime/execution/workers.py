@@ -143,10 +143,10 @@ class _JobQueue:
         """Removes and returns the first job.
 
         Args:
-          is_waiting: whether to wait for a job if there is none.
+          is_waiting: whether to wait for a job.
 
         Raises:
-          queue.Empty: there is no job, and `is_waiting` is false.
+          queue.Empty: the queue is empty, and `is_waiting` is false.
         """
         if is_waiting and not self._heap:
             self._heap.append(self._arrivals.get())

@@ -369,7 +369,7 @@ def _example_flag(parameters: Iterable[ov.Node]) -> str:
             elif allowed[3].is_static and allowed[1].is_dynamic:
                 shape = [1, 224, 224, 3]  # channels last
             for axis, dim in enumerate(allowed):  # the nearest length that the input allows
-                highest = dim.get_max_length()  # -1 if there is no limit
+                highest = dim.get_max_length()  # -1 without a limit
                 nearest = shape[axis] if highest < 0 else min(shape[axis], highest)
                 shape[axis] = max(dim.get_min_length(), nearest)
         shapes[input_names(parameter)[0]] = shape

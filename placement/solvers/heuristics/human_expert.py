@@ -41,7 +41,7 @@ def place(problem: Instance, accelerators: Sequence[int], host: int | None) -> n
     Args:
       problem: N operations, not coarsened: a coarse operation has the name of one member only.
       accelerators: devices, in the order in which they are used.
-      host: the device for everything if there is no accelerator, else unused.
+      host: the device for everything without accelerators, else unused.
 
     Returns:
       int32 [N].

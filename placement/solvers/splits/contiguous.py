@@ -19,8 +19,8 @@ Three steps turn operations into the V vertices that are split:
    reverse order, and a device computes the gradients of what it computed. So an edge within the
    backward pass counts *mirrored*, as a constraint from its reader to its sender, and both passes
    are contiguous. Edges from the forward to the backward pass constrain nothing. A backward
-   operation co-located with forward ones belongs to their vertex. One without a partner is a vertex
-   of its own; the paper gives it an artificial partner of no cost, which is the same.
+   operation co-located with forward ones belongs to their vertex. One without a partner is a
+   separate vertex; the paper gives it an artificial partner of no cost, which is the same.
    Departure: some graphs wire their backward pass like the forward one. So a second graph is built
    in which the backward pass runs over the devices in the same order.
 3. Operations of no cost (a departure: an exact reduction that the paper does not have). Let v take
