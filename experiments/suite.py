@@ -21,7 +21,6 @@ from rich.console import Console
 
 from placement import arguments, methods, solvers, suite
 from placement.errors import UserError
-from placement.pipeline import loading
 from placement.pipeline.console import faults
 from placement.pipeline.settings import Settings
 from placement.pipeline.target import find_target
@@ -51,12 +50,10 @@ def build(folder: str) -> None:
         )
         target = find_target(settings)
         assert target.costs is not None
-        search_problem = loading.make_search_problem(
-            target.net, target.costs, target.names, entry.objective
-        )
+        problem = target.problem(entry.objective)
         # Coarsening stands for OpenVINO's fusions, which only real networks have.
-        is_network = not entry.graph.startswith("synthetic:")
-        problem = search_problem.coarse if is_network else search_problem.full
+        if entry.graph.startswith("synthetic:"):
+            problem = problem._replace(graph=target.net.graph, costs=target.costs)
         digest = problem_file.save(problem, problem_file.locate(entry.name))
         entries.append(entry._replace(num_ops=problem.graph.num_ops, sha256=digest))
         print(entries[-1])

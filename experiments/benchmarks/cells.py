@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from placement.costs import roofline
+from placement.instance import Instance
 from placement.pipeline import loading
 from placement.pipeline.console.compilation_cache import limit_compiled
 from placement.zoo import families
@@ -51,7 +52,7 @@ def family_cases(names: Iterable[str]) -> Iterator[Case]:
 
 def describe_problem(
     graph: str, devices: str, *, objective: str = "makespan", constants: bool = False
-) -> loading.SearchProblem:
+) -> Instance:
     """Builds the problem of a graph on described devices.
 
     Args:
@@ -63,7 +64,7 @@ def describe_problem(
     network = _build_network(graph, constants)
     names = roofline.parse_devices(devices)
     costs = roofline.cost_model(network.graph, names)
-    return loading.make_search_problem(network, costs, names, objective)
+    return loading.make_problem(network, costs, names, objective)
 
 
 @functools.lru_cache(maxsize=1)  # consecutive cases place the same graph on other devices
@@ -72,14 +73,14 @@ def _build_network(graph: str, constants: bool) -> loading.Network:
 
 
 def measure_cells(
-    cases: Iterable[Case], measure: Callable[[loading.SearchProblem], dict[str, float]]
+    cases: Iterable[Case], measure: Callable[[Instance], dict[str, float]]
 ) -> list[Cell]:
     """Measures every case and prints its values to stderr as soon as they are known."""
     cells, cases = [], list(cases)
     for number, case in enumerate(cases, start=1):
         problem = describe_problem(case.graph, case.devices)
         values = measure(problem)
-        cells.append(Cell(*case, problem.coarse.graph.num_ops, values))
+        cells.append(Cell(*case, problem.graph.num_ops, values))
         limit_compiled()
         text = ", ".join(f"{name}={value:.4g}" for name, value in values.items())
         print(

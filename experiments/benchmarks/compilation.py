@@ -99,7 +99,7 @@ def measure_graphs(method: str, graphs: list[str], objective: str) -> list[list[
     jax.monitoring.register_event_duration_secs_listener(listen)
     rows = []
     for graph in graphs:
-        problem = cells.describe_problem(graph, _DEVICES, objective=objective).coarse
+        problem = cells.describe_problem(graph, _DEVICES, objective=objective)
         seconds.clear()
         counts.clear()
         start_s, processor_start_s = time.perf_counter(), time.process_time()

@@ -29,6 +29,7 @@ from placement import methods, solvers
 from placement.costs import roofline
 from placement.errors import UserError
 from placement.graphs import coarsen
+from placement.instance import Instance
 from placement.learning import trainer
 from placement.methods import learned
 from placement.pipeline import loading, place, report
@@ -119,17 +120,16 @@ def measure(size: int, workdir: Path) -> list[Phase]:
     coarsening = run_phase("coarsening", lambda: coarsen.coarsen(graph))
     costs = run_phase("costs", lambda: roofline.cost_model(graph, names))
     net = loading.Network(None, graph, coarsening, {})
-    problem = run_phase(
-        "tables", lambda: loading.make_search_problem(net, costs, names, "makespan")
-    )
-    shape = _BATCH, problem.coarse.graph.num_ops
+    problem = loading.make_problem(net, costs, names, "makespan")
+    run_phase("tables", lambda: problem.tables)
+    shape = _BATCH, problem.graph.num_ops
     placements = np.random.default_rng(0).integers(0, len(names), shape, np.int32)
-    run_phase("simulating, compiled first", lambda: problem.simulate(placements))
-    run_phase(f"simulating {_BATCH} placements", lambda: problem.simulate(placements))
-    run_phase("heft", lambda: methods.solve(problem.coarse, "heft").value_s)
+    run_phase("simulating, compiled first", lambda: problem.evaluate(placements))
+    run_phase(f"simulating {_BATCH} placements", lambda: problem.evaluate(placements))
+    run_phase("heft", lambda: methods.solve(problem, "heft").value_s)
     for method in _LEARNED:
         _run_learning_phases(method, problem, run_phase)
-    run_phase("bound", lambda: solvers.lower_bound(problem.full))
+    run_phase("bound", lambda: solvers.lower_bound(problem))
 
     settings = Settings(
         graph=graph.name,
@@ -145,13 +145,11 @@ def measure(size: int, workdir: Path) -> list[Phase]:
     return phases
 
 
-def _run_learning_phases(
-    name: str, problem: loading.SearchProblem, run_phase: Callable[..., Any]
-) -> None:
+def _run_learning_phases(name: str, problem: Instance, run_phase: Callable[..., Any]) -> None:
     """Times the features that a policy reads, its first step and another one."""
-    method = learned.make(name, len(problem.coarse.devices), False)
-    reading = run_phase(f"{name}: features", lambda: method.read(problem.coarse))
-    search = learned.Search(method, reading, problem.coarse, evaluate=None)
+    method = learned.make(name, len(problem.devices), False)
+    reading = run_phase(f"{name}: features", lambda: method.read(problem))
+    search = learned.Search(method, reading, problem, evaluate=None)
     start = run_phase(f"{name}: start, compiled first", lambda: search.start(0))
     steps = trainer.search(
         method.learner, reading.graph, search.simulator, start, 10_000, pace=lambda: 1

@@ -21,8 +21,8 @@ from experiments.benchmarks import cells as cells_lib
 from experiments.benchmarks.cells import Cell
 from placement import files, methods
 from placement.errors import UserError
+from placement.instance import Instance
 from placement.methods import pretrained
-from placement.pipeline import loading
 from placement.reporting.tables import grids
 from placement.zoo import families
 
@@ -105,10 +105,9 @@ def read_training_families(path: Path) -> tuple[str, ...]:
     return tuple(files.read_json(path, {"families": str}, remedy=remedy)["families"].split(","))
 
 
-def _measure_problem(problem: loading.SearchProblem, path: Path) -> dict[str, float]:
-    coarse = problem.coarse
-    single_devices = np.arange(len(coarse.devices))[:, None].repeat(coarse.graph.num_ops, axis=1)
-    search, params = pretrained.prepare(coarse, path)
+def _measure_problem(problem: Instance, path: Path) -> dict[str, float]:
+    single_devices = np.arange(len(problem.devices))[:, None].repeat(problem.graph.num_ops, axis=1)
+    search, params = pretrained.prepare(problem, path)
     key = jax.random.PRNGKey(0)
     initial = jax.jit(search.method.policy.init)(key, search.policy_input.graph)
     # The first call for a problem compiles, so only the second one is timed.
@@ -117,11 +116,11 @@ def _measure_problem(problem: loading.SearchProblem, path: Path) -> dict[str, fl
     zero_shot = pretrained.place(search, params, key)
     elapsed_s = time.perf_counter() - start_s
     return {
-        "single_s": float(np.min(problem.simulate(single_devices))),
-        "heft_s": methods.solve(coarse, "heft").value_s,
+        "single_s": float(np.min(problem.evaluate(single_devices))),
+        "heft_s": methods.solve(problem, "heft").value_s,
         "untrained_s": untrained.value_s,
         "zero_shot_s": zero_shot.value_s,
-        "search_s": methods.solve(coarse, _SEARCH).value_s,
+        "search_s": methods.solve(problem, _SEARCH).value_s,
         "zero_shot_search_s": elapsed_s,
     }
 

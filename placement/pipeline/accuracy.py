@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from placement.errors import UserError
+from placement.instance import Instance
 from placement.pipeline import loading
 from placement.runtime.devices import Device, is_reference, reference_device, replace_with_f32
 from placement.runtime.measurement.measurer import Measurer
@@ -143,7 +144,8 @@ def bisect(
 
 
 def divide(
-    problem: loading.SearchProblem,
+    net: loading.Network,
+    problem: Instance,
     device: Device,
     whole_check: OutputCheck,
     measurer: Measurer,
@@ -152,24 +154,21 @@ def divide(
     """Divides a model between a device that computes some of it wrong and the other devices.
 
     Args:
-      problem: with the costs of all devices.
+      net: the model.
+      problem: its problem, with the costs of all devices.
       device: whose outputs are wrong if it runs the whole model.
       whole_check: the check of these outputs.
       measurer: of the model.
       time_limit_s: limit on the bisection; a few more errors are measured after it.
     """
     end_s = time.monotonic() + time_limit_s
-    full, classes = problem.full, problem.coarse.classes
-    op_names, max_error = full.graph.op_names, whole_check.tolerance
-    # A unit is a co-location class that computes something and that the device supports.
-    class_ops: dict[int, list[str]] = {}
-    for op in full.topological_order.tolist():
-        class_ops.setdefault(classes.ids[problem.assignment[op]], []).append(op_names[op])
-    is_allowed = classes.allowed[:, full.devices.index(device.name)]
+    op_names, max_error = net.graph.op_names, whole_check.tolerance
+    # A unit is a decision that computes something and that the device supports.
+    is_allowed = problem.allowed[:, problem.devices.index(device.name)]
     units = [
         ops
-        for number, ops in class_ops.items()
-        if is_allowed[number] and not measurer.computed_ops.isdisjoint(ops)
+        for ops, allowed in zip(net.members, is_allowed, strict=True)
+        if allowed and not measurer.computed_ops.isdisjoint(ops)
     ]
     reference = reference_device()
 

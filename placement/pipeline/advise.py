@@ -46,9 +46,9 @@ def run(
         shared = configure(backend, names[0])  # objectives of a backend share one profile
         targets = {name: target_lib.find_target(configure(backend, name)) for name in names}
         with target_lib.open_target(targets[names[0]], shared, workdir, display) as opened:
-            target, costs, measurer, _ = opened
+            target, measurer, _ = opened
             for name in names:
-                problem = loading.make_search_problem(target.net, costs, target.names, name)
+                problem = target.problem(name)
                 with display.phase(f"estimating the possible gain under {name}"):
                     compared = target._replace(references=targets[name].references)
                     results.append(advice.estimate(compared, problem, measurer, shared))

@@ -6,7 +6,9 @@ round searches with these costs. The loop ends after three rounds, or earlier if
 nothing new, or, unless it is thorough, if predictions of a round are accurate.
 """
 
+import threading
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +16,12 @@ import numpy as np
 from placement import methods
 from placement.costs import correction
 from placement.instance import Instance
-from placement.pipeline import loading
+from placement.pipeline import loading, saved_costs
+from placement.pipeline import target as target_lib
+from placement.pipeline.console import progress
+from placement.pipeline.settings import Settings
+from placement.reporting import runs
+from placement.runtime.measurement.measurer import Measurer
 from placement.search import multistart
 from placement.solvers.limits import SearchLimits
 from placement.types import CostModel, Evaluate, Status
@@ -29,7 +36,7 @@ _SEARCH_SHARE = 0.05  # of the remaining time, for each search
 class Correction(NamedTuple):
     """M measured placements, and the costs that explain their latencies."""
 
-    placements: np.ndarray  # int32 [M, N] of coarse operations, fastest first
+    placements: np.ndarray  # int32 [M, K], fastest first
     latency_s: np.ndarray  # float64 [M]
     costs: CostModel  # of all operations
     # A `correction.Fit` for profile.json; the factors are 1 if they predict no better. None with
@@ -49,7 +56,8 @@ class Correction(NamedTuple):
 
 def correct(
     net: loading.Network,
-    problem: loading.SearchProblem,
+    problem: Instance,
+    costs: CostModel,
     evaluate: Evaluate,
     seed: int,
     limits: SearchLimits,
@@ -61,28 +69,29 @@ def correct(
     Args:
       net: the network of the problem.
       problem: at profiled costs.
-      evaluate: measures coarse placements; inf for a placement that did not run.
+      costs: the profiled costs of all operations.
+      evaluate: measures placements; inf for a placement that did not run.
       seed: of the searches.
       limits: their evaluations are measured placements. A round that has begun is completed.
       thorough: False ends when predictions are accurate, and measures nothing if no placement is
         predicted to be faster than every single device.
     """
-    full, coarse = problem.full, problem.coarse
-    singles = [p for p in methods.single_device_placements(coarse) if coarse.value_s(p) < np.inf]
-    placements, latency_s = np.empty((0, coarse.graph.num_ops), np.int32), np.empty(0)
-    factors = [1.0] * correction.num_factors(len(coarse.devices))
-    searched = coarse
+    num_decisions, num_devices = problem.graph.num_ops, len(problem.devices)
+    singles = [p for p in methods.single_device_placements(problem) if problem.value_s(p) < np.inf]
+    placements, latency_s = np.empty((0, num_decisions), np.int32), np.empty(0)
+    factors = [1.0] * correction.num_factors(num_devices)
+    searched = problem
     fit: correction.Fit | None = None
 
     def reprice(factors: Iterable[float]) -> Instance:
-        costs = correction.apply(full.graph, full.costs, factors)
-        repriced = loading.make_search_problem(net, costs, full.devices, full.objective).coarse
+        corrected = correction.apply(net.graph, costs, factors)
+        repriced = loading.make_problem(net, corrected, problem.devices, problem.objective)
         # Placements are measured in the profile's order of priority.
-        return repriced._replace(order=coarse.priority_order)
+        return repriced._replace(order=problem.priority_order)
 
     def predict(factors: Iterable[float]) -> np.ndarray:
         # Always as many rows, to compile once.
-        rows = np.resize(placements, (len(singles) + _ROUNDS * _SEARCHES, coarse.graph.num_ops))
+        rows = np.resize(placements, (len(singles) + _ROUNDS * _SEARCHES, num_decisions))
         return np.asarray(reprice(factors).evaluate(rows))[: len(placements)]
 
     for number in range(_ROUNDS):
@@ -112,7 +121,7 @@ def correct(
         if len(placements) < 2:
             break
         errors = np.abs(predict(factors) / latency_s - 1)[len(latency_s) - ran.sum() :]
-        fit = correction.fit(predict, latency_s, len(coarse.devices))
+        fit = correction.fit(predict, latency_s, num_devices)
         if not thorough and errors.mean() < _ACCURATE:
             break
         factors = fit.factors
@@ -122,8 +131,41 @@ def correct(
     order = latency_s.argsort(kind="stable")
     placements, latency_s = placements[order], latency_s[order]
     if fit is None:
-        return Correction(placements, latency_s, full.costs, None)
+        return Correction(placements, latency_s, costs, None)
     if fit.error_after >= fit.error_before:
         fit = fit._replace(factors=[1.0] * len(factors))
-    costs = correction.apply(full.graph, full.costs, fit.factors)
-    return Correction(placements, latency_s, costs, fit._asdict())
+    corrected = correction.apply(net.graph, costs, fit.factors)
+    return Correction(placements, latency_s, corrected, fit._asdict())
+
+
+def correct_saved_costs(
+    target: target_lib.Target,
+    problem: Instance,
+    measurer: Measurer,
+    settings: Settings,
+    workdir: Path,
+    display: progress.Display,
+    stop: threading.Event,
+) -> tuple[target_lib.Target, Instance]:
+    """Returns the target and the problem with costs that a few measured placements have corrected.
+
+    The correction is kept in profile.json; costs that are corrected already stay.
+    """
+    assert target.costs is not None
+    path = Path(settings.costs) if settings.costs else workdir / saved_costs.FILE
+    saved = saved_costs.read(path)
+    evaluate = loading.make_measured_evaluate(settings, target.net, problem, measurer, workdir)
+    if "correction" in saved or evaluate is None:
+        return target, problem
+    limits = SearchLimits(settings.time_limit_s, settings.budget, stop=stop.is_set)
+    with display.phase("correcting the costs by measured placements"):
+        result = correct(
+            target.net, problem, target.costs, evaluate, settings.seed, limits, thorough=False
+        )
+    if result is None or result.record is None or stop.is_set():
+        return target, problem
+    display.say(result.describe())
+    if not settings.costs:
+        runs.write_json(path, saved | {"correction": result.record})
+    target = target._replace(costs=result.costs)
+    return target, target.problem(problem.objective)

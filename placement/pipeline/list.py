@@ -55,8 +55,7 @@ def method_sections() -> dict[str, dict[str, str]]:
             name: _line(method) for name, method in methods.of_kind("partitioner").items()
         },
         "without a search": {
-            method_runs.HETERO: _first_line(method_runs.openvino_hetero),
-            method_runs.HETERO_PIPELINE: _first_line(method_runs.openvino_pipeline),
+            **method_runs.OPENVINO,
             **{name: _line(method) for name, method in methods.of_kind("baseline").items()},
         },
     }

@@ -1,27 +1,30 @@
 """The objects of an experiment, made from its settings: networks, problems and candidates."""
 
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from placement import arguments, files, simulators, zoo
+from placement import arguments, files, methods, simulators, zoo
 from placement.analysis import segments
 from placement.costs import tables, workloads
 from placement.errors import UserError
-from placement.graphs import coarsen, dag, opgraph, training
+from placement.graphs import coarsen, dag, training
 from placement.graphs import constants as constants_lib
 from placement.instance import Instance
 from placement.pipeline import graph_labels
 from placement.pipeline.settings import Settings
 from placement.runtime.devices import Device
 from placement.runtime.execution.split import Segment
+from placement.runtime.measurement.evaluate import MeasuredEvaluate, MeasurementCache
+from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Candidate
 from placement.runtime.models import colocation, extract, frontend, operations
 from placement.runtime.models import inputs as inputs_lib
 from placement.runtime.models.inputs import Inputs
-from placement.types import Array, CostModel, Evaluate, OpGraph
+from placement.types import CostModel, OpGraph
 from placement.zoo import synthetic
 
 EVALUATE = ("simulate", "measure", "simulate+verify")
@@ -48,7 +51,7 @@ BACKENDS = {
 
 
 class Network(NamedTuple):
-    """A model and its graphs."""
+    """A model of N operations, and the K decisions of its placements (`graphs.coarsen`)."""
 
     # ov.Model: static, folded, with unique names. None if no device here could run it: a workload,
     # a synthetic graph or a training step.
@@ -63,72 +66,54 @@ class Network(NamedTuple):
         """The known optimum of a workload; None where none is known."""
         return self.workload.optimum if self.workload is not None else None
 
+    @property
+    def decision(self) -> np.ndarray:
+        """int32 [N]: the decision that places each operation."""
+        return self.coarsening.assignment
 
-class SearchProblem(NamedTuple):
-    """The problem of a search, in full and coarsened to M operations, and its simulator."""
+    @property
+    def members(self) -> list[list[str]]:
+        """K lists: the names of the operations of each decision, in topological order."""
+        return coarsen.list_member_names(self.graph, self.decision)
 
-    full: Instance
-    coarse: Instance
-    assignment: np.ndarray  # int32 [N]: the coarse operation of each operation
-    leaders: np.ndarray  # int32 [M]: the first coarse operation that each is co-located with
-    simulate: Evaluate  # of coarse placements; co-located operations follow their leader
+    def affinity(self, devices: Sequence[str], placement: np.ndarray) -> dict[str, str]:
+        """Returns the device's name for each operation's name, for a placement int32 [K]."""
+        chosen = placement[self.decision].tolist()
+        return {n: devices[d] for n, d in zip(self.graph.op_names, chosen, strict=True)}
 
-    def without_coarsening(self) -> "SearchProblem":
-        """Returns the same problem without coarsening."""
-        identity = np.arange(self.full.graph.num_ops, dtype=np.int32)
-        return SearchProblem(self.full, self.full, identity, identity, self.full.evaluate)
 
-    def with_order(self, order: np.ndarray | None) -> "SearchProblem":
-        """Returns the problem with another order of the coarse operations; None: the same."""
-        if order is None:
-            return self
-        coarse = self.coarse.with_order(order)
-        return self._replace(coarse=coarse, simulate=_make_simulate(coarse))
+def remove_variable_cycles(net: Network, problem: Instance, placements: np.ndarray) -> np.ndarray:
+    """Returns distinct placements int32 [B, K] whose variables HETERO runs correctly.
 
-    def list_ordered_ops(self) -> list[str]:
-        """Lists the names of all operations in the coarse operations' order of priority."""
-        graph = self.full.graph
-        if self.coarse.graph is graph:
-            return [graph.op_names[op] for op in self.coarse.priority_order.tolist()]
-        members = coarsen.list_member_names(graph, self.assignment)
-        return [name for op in self.coarse.priority_order.tolist() for name in members[op]]
-
-    def follow_leaders(self, placements: np.ndarray) -> np.ndarray:
-        """Returns placements int32 [K, M] in which co-located operations follow their leader."""
-        return np.asarray(placements, np.int32)[:, self.leaders]
-
-    def remove_variable_cycles(self, placements: np.ndarray) -> np.ndarray:
-        """Returns distinct placements int32 [K, M] whose variables HETERO runs correctly.
-
-        A part is a connected set of operations on one device. If a part depends on itself through
-        another device, HETERO splits it, and could then read a variable in another submodel than
-        the one that writes it (`placement.runtime.execution.hetero`). So all parts on a cycle with
-        a variable move to the device that computes them fastest. This can close new cycles, but
-        each repetition leaves fewer parts. A placement stays as it is if no device supports all
-        operations of a cycle.
-        """
-        graph = self.full.graph
-        writers = np.flatnonzero(np.array(graph.op_types) == "Assign")
-        compute_s = np.asarray(self.coarse.costs.compute_s, np.float64)
-        distinct: dict[bytes, np.ndarray] = {}
-        for placement in placements:
-            result = placement.copy()
-            while len(writers):
-                parts = dag.connected_parts(graph, result[self.assignment])
-                ends = dag.quotient(graph.senders, graph.receivers, parts)
-                cycles = dag.strong_components(int(parts.max()) + 1, *ends)
-                sizes = np.bincount(cycles)
-                cyclic = [cycle for cycle in np.unique(cycles[parts[writers]]) if sizes[cycle] > 1]
-                if not cyclic:
-                    break
-                members = np.unique(self.assignment[cycles[parts] == cyclic[0]])
-                total_s = compute_s[members].sum(axis=0)  # [D]
-                if not np.isfinite(total_s).any():
-                    result = placement
-                    break
-                result[members] = total_s.argmin()
-            distinct[result.tobytes()] = result
-        return np.array(list(distinct.values()))
+    A part is a connected set of operations on one device. If a part depends on itself through
+    another device, HETERO splits it, and could then read a variable in another submodel than
+    the one that writes it (`placement.runtime.execution.hetero`). So all parts on a cycle with
+    a variable move to the device that computes them fastest. This can close new cycles, but
+    each repetition leaves fewer parts. A placement stays as it is if no device supports all
+    operations of a cycle.
+    """
+    graph, decision = net.graph, net.decision
+    writers = np.flatnonzero(np.array(graph.op_types) == "Assign")
+    compute_s = np.asarray(problem.costs.compute_s, np.float64)
+    distinct: dict[bytes, np.ndarray] = {}
+    for placement in placements:
+        result = placement.copy()
+        while len(writers):
+            parts = dag.connected_parts(graph, result[decision])
+            ends = dag.quotient(graph.senders, graph.receivers, parts)
+            cycles = dag.strong_components(int(parts.max()) + 1, *ends)
+            sizes = np.bincount(cycles)
+            cyclic = [cycle for cycle in np.unique(cycles[parts[writers]]) if sizes[cycle] > 1]
+            if not cyclic:
+                break
+            members = np.unique(decision[cycles[parts] == cyclic[0]])
+            total_s = compute_s[members].sum(axis=0)  # [D]
+            if not np.isfinite(total_s).any():
+                result = placement
+                break
+            result[members] = total_s.argmin()
+        distinct[result.tobytes()] = result
+    return np.array(list(distinct.values()))
 
 
 def check_settings(settings: Settings) -> None:
@@ -321,66 +306,63 @@ def _split_training(graph: str) -> tuple[str, dict[str, Any] | None]:
 
 
 def _make_workload_network(workload: workloads.Workload) -> Network:
-    """Makes the network of a workload without coarsening it, which would lose placements.
-
-    Its co-located operations follow the first of them instead (`coarsen.lift` by representatives).
-    """
+    """Makes the network of a workload without coarsening it, which would lose placements."""
     graph = workload.graph
-    representatives = opgraph.find_leaders(graph)
-    edges = np.arange(graph.num_edges, dtype=np.int32)
-    coarsening = coarsen.Coarsening(graph, representatives, edges)
-    return Network(None, graph, coarsening, {}, workload)
+    ops, edges = (np.arange(n, dtype=np.int32) for n in (graph.num_ops, graph.num_edges))
+    return Network(None, graph, coarsen.Coarsening(graph, ops, edges), {}, workload)
 
 
-def make_search_problem(
-    net: Network,
-    costs: CostModel,
-    devices: tuple[str, ...],
-    objective: str,
-) -> SearchProblem:
-    """Makes the problem that the searches of a run share."""
+def make_problem(
+    net: Network, costs: CostModel, devices: tuple[str, ...], objective: str
+) -> Instance:
+    """Makes the problem of a run: K decisions, with the costs of all operations of each."""
     coarsening = net.coarsening
-    full = coarse = Instance(net.graph, costs, objective, devices)
     if coarsening.graph is not net.graph:
-        coarse_costs = tables.coarse_costs(costs, coarsening.assignment, coarsening.edges)
-        coarse = Instance(coarsening.graph, coarse_costs, objective, devices)
-    _ = coarse.tables  # refuses too many devices before the search begins
-    return SearchProblem(
-        full, coarse, coarsening.assignment, coarse.leaders, _make_simulate(coarse)
-    )
-
-
-def _make_simulate(coarse: Instance) -> Evaluate:
-    """Returns the simulator of a problem, in which co-located operations follow their leader."""
-    evaluate, leaders = coarse.evaluate, coarse.leaders
-
-    def evaluate_leaders(placements: Array) -> Array:
-        return evaluate(placements[..., leaders])
-
-    return evaluate_leaders if coarse.is_colocated else evaluate
-
-
-def map_ops_to_devices(problem: SearchProblem, placement: np.ndarray) -> dict[str, str]:
-    """Returns the device's name for each operation's name, for a coarse placement int32 [M]."""
-    lifted = coarsen.lift(problem.assignment, placement)
-    return {
-        name: problem.full.devices[device]
-        for name, device in zip(problem.full.graph.op_names, lifted.tolist(), strict=True)
-    }
+        costs = tables.coarse_costs(costs, coarsening.assignment, coarsening.edges)
+    return Instance(coarsening.graph, costs, objective, devices)
 
 
 def make_candidate(
-    problem: SearchProblem, placement: np.ndarray, devices: tuple[Device, ...], backend: str
+    net: Network,
+    problem: Instance,
+    placement: np.ndarray,
+    devices: tuple[Device, ...],
+    backend: str,
 ) -> Candidate:
-    """Makes the candidate that measures a coarse placement int32 [M] on devices."""
-    names = map_ops_to_devices(problem, placement)
+    """Makes the candidate that measures a placement int32 [K] on devices."""
+    affinity = net.affinity(problem.devices, placement)
     if backend == "hetero" or not devices:
-        return Candidate(names, devices)
-    is_pipeline = problem.coarse.objective == "max_load"
-    num_requests = _REQUESTS_PER_DEVICE * len(devices) if is_pipeline else 1
-    members = coarsen.list_member_names(problem.full.graph, problem.assignment)
+        return Candidate(affinity, devices)
+    num_requests = _REQUESTS_PER_DEVICE * len(devices) if problem.objective == "max_load" else 1
+    members = net.members
     submodels = tuple(
         Segment(devices[placement[ops[0]]].name, tuple(n for op in ops for n in members[op]))
-        for ops in segments.cut(problem.coarse, placement)
+        for ops in segments.cut(problem, placement)
     )
-    return Candidate(names, devices, submodels, num_requests)
+    return Candidate(affinity, devices, submodels, num_requests)
+
+
+def make_measured_evaluate(
+    settings: Settings, net: Network, problem: Instance, measurer: Measurer, workdir: Path
+) -> MeasuredEvaluate | None:
+    """Returns the function that measures placements int32 [B, K]; None if no baseline fits.
+
+    Placements are compared with everything on the first device, or with `fill_in_order` where that
+    needs too much memory.
+    """
+    baseline = np.zeros(problem.graph.num_ops, np.int32)
+    if problem.exceeds_memory(baseline):
+        solution = methods.solve(problem, "fill_in_order")
+        if not np.isfinite(solution.value_s):
+            return None
+        assert solution.placement is not None
+        baseline = solution.placement
+    return MeasuredEvaluate(
+        measurer,
+        baseline,
+        lambda placement: make_candidate(
+            net, problem, placement, measurer.devices, settings.backend
+        ),
+        MeasurementCache(workdir / "measurements.jsonl"),
+        compile_s=settings.time_limit_s,
+    )

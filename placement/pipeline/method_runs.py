@@ -1,6 +1,5 @@
 """Runs any method on a run's problem and returns the rows of its placements, not yet measured."""
 
-import contextlib
 import functools
 import hashlib
 import itertools
@@ -8,7 +7,7 @@ import json
 import math
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,18 +27,18 @@ from placement.pipeline.results.rows import Row
 from placement.pipeline.settings import Settings
 from placement.reporting import units
 from placement.runtime.execution import mixed_precision
+from placement.runtime.measurement.evaluate import MeasuredEvaluate
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Candidate, HeteroChoice
 from placement.solvers import base
-from placement.solvers.limits import NO_METRICS, Observe, SearchLimits
-from placement.types import OUT_OF_MEMORY, Evaluate, Solution, Status
+from placement.solvers.limits import NO_METRICS, SearchLimits
+from placement.types import OUT_OF_MEMORY, Solution, Status
 
-HETERO = "hetero"
-HETERO_PIPELINE = "hetero_pipeline"
-_OPENVINO = (HETERO, HETERO_PIPELINE)  # OpenVINO's own choices, which need its devices
-# `graph_cut` is exact and fast on all operations. Experts look at names; a coarse operation has
-# only that of one of its members.
-_ON_ALL_OPERATIONS = ("graph_cut", "human_expert")
+# OpenVINO's own choices, which need its devices: what each does.
+OPENVINO = {
+    "hetero": "OpenVINO's own choice: every operation on the first device that supports it",
+    "hetero_pipeline": "OpenVINO's own split by memory: HETERO with the policy PIPELINE_PARALLEL",
+}
 # The settings that may differ between an interrupted run and the one that continues it.
 _CHANGEABLE = (
     *("budget", "time_limit_s", "measure_s", "evaluate", "measure_on"),
@@ -56,7 +55,6 @@ class Incumbent:
         self.began_s = time.monotonic()
         self.evaluations = 0
         self.placement: np.ndarray | None = None
-        self.is_full = False  # as `Row.is_full`
 
     def observe(
         self,
@@ -78,13 +76,13 @@ class Context(NamedTuple):
     settings: Settings
     workdir: Path
     target: target_lib.Target
+    problem: Instance
     measurer: Measurer | None  # where the devices are present
-    problem: loading.SearchProblem
-    evaluate: Evaluate  # of coarse placements: the simulator, or the devices
+    measured: MeasuredEvaluate | None  # evaluates placements on the devices; None: simulated
     display: progress.Display
     stop: threading.Event  # set: searches end with the best placement that they have
     fault_log: faults.Faults
-    incumbent: Incumbent  # of the method that runs now
+    incumbent: Incumbent = Incumbent()  # of the method that runs now
 
     @property
     def elapsed_s(self) -> float:
@@ -95,9 +93,7 @@ class Context(NamedTuple):
 def names() -> tuple[str, ...]:
     """Returns the names of all methods, registered ones included."""
     learners = methods_lib.of_kind("learned")
-    return tuple(
-        dict.fromkeys((*learners, "single", *_OPENVINO, "zero_shot", *methods_lib.METHODS))
-    )
+    return tuple(dict.fromkeys((*learners, "single", *OPENVINO, "zero_shot", *methods_lib.METHODS)))
 
 
 def run(method: str, context: Context, *, is_only_method: bool) -> list[Row]:
@@ -111,63 +107,97 @@ def run(method: str, context: Context, *, is_only_method: bool) -> list[Row]:
       UserError: the only method that was asked for cannot be used on this problem.
     """
     context = context._replace(incumbent=Incumbent())
+    measured = context.measured
+    before = 0 if measured is None else measured.num_measurements
     try:
-        if method == "single":
-            placements = methods_lib.single_device_placements(context.problem.coarse)
-            return [
-                _make_row(context, f"single:{name}", Solution(placement, evaluations=1))
-                for name, placement in zip(context.target.names, placements, strict=True)
-            ]
-        if method == HETERO:
-            return [openvino_hetero(context)]
-        if method == HETERO_PIPELINE:
-            return [openvino_pipeline(context)]
-        if method == "zero_shot":
-            return [_run_zero_shot(context)]
-        if learned.is_learned(method):
-            return [_make_row(context, method, _train(method, context))]
-        if method == "search" and context.settings.evaluate == "measure":
-            return [_search_on_devices(method, context)]
-        return [_solve(method, context)]
+        rows = _run(method, context)
     except UserError as error:
         if is_only_method:
             raise
-        return [_make_empty_row(context, method, Status.FAILED, str(error))]
+        rows = [_make_unfinished_row(context, method, Status.FAILED, str(error))]
     except KeyboardInterrupt:
         context.stop.set()
-        return [_make_incumbent_row(context, method, Status.INTERRUPTED)]
+        rows = [_make_unfinished_row(context, method, Status.INTERRUPTED)]
     except Exception as fault:
         context.fault_log.add(fault, f"searching with {method}")
-        return [_make_incumbent_row(context, method, Status.FAULT, faults.summarise(fault))]
+        rows = [_make_unfinished_row(context, method, Status.FAULT, faults.summarise(fault))]
+    count = 0 if measured is None else measured.num_measurements - before
+    return [row._replace(measurements=count) for row in rows]
 
 
-def openvino_hetero(context: Context) -> Row:
-    """OpenVINO's own choice: every operation on the first device that supports it.
+def _run(method: str, context: Context) -> list[Row]:
+    problem, settings = context.problem, context.settings
+    singles = methods_lib.single_device_placements(problem)
+    if method == "single":
+        return [
+            _make_row(context, f"single:{name}", Solution(placement, evaluations=1))
+            for name, placement in zip(context.target.names, singles, strict=True)
+        ]
+    if method in OPENVINO:
+        return [_ask_openvino(method, context)]
+    if learned.is_learned(method):
+        return [_make_row(context, method, _train(method, context))]
+    # One at a time, as rows are.
+    single_s = min(problem.value_s(single) for single in singles)
+    is_on_devices = method == "search" and context.measured is not None
+    goal = progress.Goal(
+        settings.budget, settings.time_limit_s, math.nan if is_on_devices else single_s
+    )
+    with (
+        context.display.phase(f"searching {method}", goal) as phase,
+        metrics.Log(context.workdir, method, settings.seed) as log,
+    ):
+        search_metrics = metrics.SolverMetrics(log, phase)
 
-    It runs as all placements do: under HETERO by itself, else by the backend.
+        def observe(
+            evaluations: int,
+            best_s: float,
+            placement: np.ndarray | None,
+            numbers: Mapping[str, float],
+        ) -> None:
+            # First, since showing and logging may fail.
+            context.incumbent.observe(evaluations, best_s, placement, numbers)
+            search_metrics.observe(evaluations, best_s, placement, numbers)
+
+        limits = SearchLimits(settings.time_limit_s, settings.budget, observe, context.stop.is_set)
+        if is_on_devices:
+            solution = _search_on_devices(context, limits)
+        elif method == "zero_shot":
+            path = Path(settings.init_from or pretrained.SHIPPED)
+            solution = pretrained.find(problem, settings.seed, limits, path=path)
+            solution = solution._replace(value_s=math.nan, search_s=limits.elapsed_s())
+        else:
+            solution = methods_lib.solve(
+                problem,
+                method,
+                seed=settings.seed,
+                time_limit_s=settings.time_limit_s,
+                budget=settings.budget,
+                observe=observe,
+                stop=context.stop.is_set,
+            )
+        search_metrics.finish(solution)
+    return [_make_row(context, method, solution)]
+
+
+def _ask_openvino(method: str, context: Context) -> Row:
+    """Asks OpenVINO for its choice, which runs as all placements do: under HETERO by itself.
+
+    A decision whose operations OpenVINO would separate is on the first device that supports all of
+    them, as HETERO places a single operation.
     """
-    row = _make_openvino_row(context, HETERO)
-    if context.settings.backend != "hetero":
+    problem, net, measurer = context.problem, context.target.net, context.measurer
+    assert measurer is not None
+    is_pipeline = method == "hetero_pipeline"
+    device_of_op = measurer.ask(HeteroChoice(measurer.devices, split_by_memory=is_pipeline))
+    placement = problem.allowed.argmax(axis=1).astype(np.int32)
+    for decision, ops in enumerate(net.members):
+        if len(chosen := {device_of_op[op] for op in ops}) == 1:
+            placement[decision] = problem.devices.index(chosen.pop())
+    row = _make_row(context, method, Solution(placement, evaluations=1))
+    if is_pipeline or context.settings.backend != "hetero":
         return row
     return row._replace(candidates=(Candidate(None, context.target.present),))
-
-
-def openvino_pipeline(context: Context) -> Row:
-    """OpenVINO's own split by memory: HETERO with the policy PIPELINE_PARALLEL.
-
-    It runs as all placements do.
-    """
-    return _make_openvino_row(context, HETERO_PIPELINE)
-
-
-def _make_openvino_row(context: Context, method: str) -> Row:
-    problem, measurer = context.problem.full, context.measurer
-    assert measurer is not None
-    choice = HeteroChoice(measurer.devices, split_by_memory=method == HETERO_PIPELINE)
-    device_of_op = measurer.ask(choice)
-    device_names = [device_of_op[name] for name in problem.graph.op_names]
-    placement = np.array([problem.devices.index(name) for name in device_names])
-    return _make_row(context, method, Solution(placement, evaluations=1), is_full=True)
 
 
 def _train(method: str, context: Context) -> Solution:
@@ -187,9 +217,7 @@ def _train(method: str, context: Context) -> Solution:
     display, observe = context.display, context.incumbent.observe
     limits = SearchLimits(settings.time_limit_s, settings.budget, observe, context.stop.is_set)
     with display.phase(f"searching {method}") as phase:
-        is_measured = settings.evaluate == "measure"
-        evaluate = context.evaluate if is_measured else None
-        search = learned.Search.prepare(method, problem.coarse, evaluate)
+        search = learned.Search.prepare(method, problem, context.measured)
         graph = search.policy_input.graph
         # All graphs that are padded to these sizes share one compilation.
         sizes = f"{len(graph.nodes['mask'])} nodes and {len(graph.senders)} edges"
@@ -199,9 +227,9 @@ def _train(method: str, context: Context) -> Solution:
             params = pretrained.load(Path(settings.init_from), method, current.state.params)
             current = current._replace(state=current.state._replace(params=params))
         fixed = {k: v for k, v in settings.to_dict().items() if k not in _CHANGEABLE}
-        fixed["is_measured"] = is_measured
+        fixed["is_measured"] = context.measured is not None
         digest = hashlib.sha256(json.dumps(fixed, sort_keys=True, default=str).encode())
-        digest.update(np.asarray(problem.coarse.costs.compute_s).tobytes())
+        digest.update(np.asarray(problem.costs.compute_s).tobytes())
         digest.update(f"{method} {settings.seed}".encode())
         path = workdir / "checkpoint" / f"{digest.hexdigest()[:16]}.msgpack"
         make = functools.partial(restored, (current, 0.0))
@@ -237,96 +265,31 @@ def _train(method: str, context: Context) -> Solution:
     learned_policy = {"method": method, "params": params}
     checkpoints.save(workdir / _POLICIES / f"{name}.msgpack", learned_policy)
     if solution.placement is None:
-        nowhere = np.zeros((1, problem.coarse.graph.num_ops), np.int32)
+        nowhere = np.zeros((1, problem.graph.num_ops), np.int32)
         solution = solution._replace(placement=nowhere[0], elite=nowhere, status=Status.INFEASIBLE)
     return solution._replace(search_s=spent_s + limits.elapsed_s())
 
 
-def _run_zero_shot(context: Context) -> Row:
-    settings = context.settings
-    limits = SearchLimits(settings.time_limit_s, settings.budget, context.incumbent.observe)
-    path = Path(settings.init_from or pretrained.SHIPPED)
-    with context.display.phase("placing with zero_shot"):
-        solution = pretrained.find(context.problem.coarse, settings.seed, limits, path=path)
-    # `_make_row` computes its value in the simulator.
-    solution = solution._replace(value_s=math.nan, search_s=limits.elapsed_s())
-    return _make_row(context, "zero_shot", solution)
-
-
-def _solve(name: str, context: Context) -> Row:
-    """Runs any other of `placement.methods.METHODS`, on the coarse operations or on all."""
-    problem, settings = context.problem, context.settings
-    is_full = context.incumbent.is_full = name in _ON_ALL_OPERATIONS
-    # One at a time, as rows are.
-    singles = methods_lib.single_device_placements(problem.coarse)[:, None]
-    single_s = min(float(problem.simulate(single)[0]) for single in singles)
-    goal = progress.Goal(settings.budget, settings.time_limit_s, single_s)
-    searched = problem.full if is_full else problem.coarse
-    with _watch(name, context, goal) as (search_metrics, observe):
-        solution = methods_lib.solve(
-            searched,
-            name,
-            seed=settings.seed,
-            time_limit_s=settings.time_limit_s,
-            budget=settings.budget,
-            observe=observe,
-            stop=context.stop.is_set,
-        )
-        search_metrics.finish(solution)
-    return _make_row(context, name, solution, is_full=is_full)
-
-
-def _search_on_devices(name: str, context: Context) -> Row:
+def _search_on_devices(context: Context, limits: SearchLimits) -> Solution:
     """Runs the search in rounds of measurements (`correction_loop`)."""
-    problem, settings = context.problem, context.settings
-    goal = progress.Goal(settings.budget, settings.time_limit_s)
-    with _watch(name, context, goal) as (search_metrics, observe):
-        limits = SearchLimits(settings.time_limit_s, settings.budget, observe, context.stop.is_set)
-        result = correction_loop.correct(
-            context.target.net,
-            problem,
-            context.evaluate,
-            settings.seed,
-            limits,
-            thorough=True,
-        )
-        if result is None:
-            raise UserError("no placement could be measured; set a longer time_limit_s")
-        solution = Solution(
-            result.placements[0],
-            value_s=float(result.latency_s[0]),
-            status=Status.INTERRUPTED if context.stop.is_set() else Status.FINISHED,
-            search_s=limits.elapsed_s(),
-            evaluations=len(result.placements),
-            elite=result.placements[: trainer.ELITE],
-        )
-        search_metrics.finish(solution)
+    measured, target = context.measured, context.target
+    assert measured is not None
+    assert target.costs is not None
+    result = correction_loop.correct(
+        target.net, context.problem, target.costs, measured, context.settings.seed, limits,
+        thorough=True,
+    )  # fmt: skip
+    if result is None:
+        raise UserError("no placement could be measured; set a longer time_limit_s")
     context.display.say(result.describe())
-    return _make_row(context, name, solution)
-
-
-@contextlib.contextmanager
-def _watch(
-    name: str, context: Context, goal: progress.Goal
-) -> Iterator[tuple[metrics.SolverMetrics, Observe]]:
-    """Shows and logs a search that calls the second value with its incumbent."""
-    with (
-        context.display.phase(f"searching {name}", goal) as phase,
-        metrics.Log(context.workdir, name, context.settings.seed) as log,
-    ):
-        search_metrics = metrics.SolverMetrics(log, phase)
-
-        def observe(
-            evaluations: int,
-            best_s: float,
-            placement: np.ndarray | None,
-            numbers: Mapping[str, float],
-        ) -> None:
-            # First, since showing and logging may fail.
-            context.incumbent.observe(evaluations, best_s, placement, numbers)
-            search_metrics.observe(evaluations, best_s, placement, numbers)
-
-        yield search_metrics, observe
+    return Solution(
+        result.placements[0],
+        value_s=float(result.latency_s[0]),
+        status=Status.INTERRUPTED if context.stop.is_set() else Status.FINISHED,
+        search_s=limits.elapsed_s(),
+        evaluations=len(result.placements),
+        elite=result.placements[: trainer.ELITE],
+    )
 
 
 def check(method: str, objective: str) -> None:
@@ -337,7 +300,7 @@ def check(method: str, objective: str) -> None:
     """
     if not learned.is_learned(method):
         arguments.check_choice("method", method, names())
-    if method not in _OPENVINO:
+    if method not in OPENVINO:
         methods_lib.check(method, objective)
 
 
@@ -347,7 +310,7 @@ def _table_entry(method: str) -> methods_lib.Method:
 
 def is_seeded(method: str) -> bool:
     """Whether the seed may change a method's result."""
-    return method not in _OPENVINO and _table_entry(method).seeded
+    return method not in OPENVINO and _table_entry(method).seeded
 
 
 def installed(methods: tuple[str, ...], display: progress.Display) -> tuple[str, ...]:
@@ -356,7 +319,7 @@ def installed(methods: tuple[str, ...], display: progress.Display) -> tuple[str,
     Raises:
       UserError: none is left.
     """
-    missing = {m: _table_entry(m).missing() for m in methods if m not in _OPENVINO}
+    missing = {m: _table_entry(m).missing() for m in methods if m not in OPENVINO}
     reasons = {method: reason for method, reason in missing.items() if reason}
     if methods and len(reasons) == len(methods):
         method, reason = next(iter(reasons.items()))
@@ -383,7 +346,7 @@ def runnable(
     requested = installed(requested, display)
     for method in (*extra, *requested):
         reason: str | None = None
-        if method in _OPENVINO:
+        if method in OPENVINO:
             if not target.present:
                 reason = (
                     "it asks OpenVINO itself, and the devices are described; "
@@ -402,37 +365,21 @@ def runnable(
     return tuple(methods)
 
 
-def describe_excess(problem: Instance, placement: np.ndarray) -> str:
-    """Says which devices a placement int32 [N] gives more than their memory, and how much more."""
-    capacity_bytes = np.asarray(problem.costs.capacity_bytes, np.float64)
-    return ", ".join(
-        f"{name} needs {units.size(used)} of {units.size(capacity)}"
-        for name, used, capacity in zip(
-            problem.devices, problem.peak_bytes(placement), capacity_bytes, strict=True
-        )
-        if used > capacity * (1 - base.ROUNDING)
-    )
-
-
-def _make_incumbent_row(context: Context, method: str, status: Status, reason: str = "") -> Row:
+def _make_unfinished_row(context: Context, method: str, status: Status, reason: str = "") -> Row:
     """Makes the row of a method that did not end by itself, of its incumbent if there is one."""
     incumbent = context.incumbent
-    if incumbent.placement is None:
-        if status == Status.FAULT:
-            status, reason = Status.FAILED, status.describe(reason)
-        return _make_empty_row(context, method, status, reason)
-    solution = Solution(
-        incumbent.placement,
-        status=status,
-        search_s=context.elapsed_s,
-        evaluations=incumbent.evaluations,
-        reason=reason,
-    )
-    return _make_row(context, method, solution, is_full=incumbent.is_full)
-
-
-def _make_empty_row(context: Context, method: str, status: Status, reason: str) -> Row:
-    nowhere = np.zeros((1, context.problem.coarse.graph.num_ops), np.int32)
+    if incumbent.placement is not None and status != Status.FAILED:
+        solution = Solution(
+            incumbent.placement,
+            status=status,
+            search_s=context.elapsed_s,
+            evaluations=incumbent.evaluations,
+            reason=reason,
+        )
+        return _make_row(context, method, solution)
+    if status == Status.FAULT:
+        status, reason = Status.FAILED, status.describe(reason)
+    nowhere = np.zeros((1, context.problem.graph.num_ops), np.int32)
     solution = Solution(
         nowhere[0],
         value_s=math.inf,
@@ -444,18 +391,16 @@ def _make_empty_row(context: Context, method: str, status: Status, reason: str) 
     return Row(method, solution, (Candidate(None, ()),), (math.inf,))
 
 
-def _make_row(context: Context, method: str, solution: Solution, *, is_full: bool = False) -> Row:
+def _make_row(context: Context, method: str, solution: Solution) -> Row:
     """Makes the row of a solution: each placement with its value in the simulator, ready to run.
 
     Uses the solution's elite, or its placement alone. The last placements are left out where
     preparing the others takes longer than a search may.
     """
     assert solution.placement is not None
-    problem = context.problem.without_coarsening() if is_full else context.problem
-    problem = problem.with_order(solution.order)
-    placements = problem.follow_leaders(
-        solution.placement[None] if solution.elite is None else solution.elite
-    )
+    net, problem = context.target.net, context.problem.with_order(solution.order)
+    placements = solution.placement[None] if solution.elite is None else solution.elite
+    placements = np.asarray(placements, np.int32)
     present, backend = context.target.present, context.settings.backend
     needs_acyclic_variables = (
         backend == "hetero"
@@ -465,7 +410,7 @@ def _make_row(context: Context, method: str, solution: Solution, *, is_full: boo
     )
     if needs_acyclic_variables:
         first = placements[0]
-        placements = problem.remove_variable_cycles(placements)
+        placements = loading.remove_variable_cycles(net, problem, placements)
         if not np.array_equal(placements[0], first):
             # A proof of the search was about another placement.
             is_proof = solution.status == Status.OPTIMAL
@@ -476,13 +421,13 @@ def _make_row(context: Context, method: str, solution: Solution, *, is_full: boo
     for placement in placements:
         if candidates and time.monotonic() > deadline_s:
             break
-        candidates.append(loading.make_candidate(problem, placement, present, backend))
+        candidates.append(loading.make_candidate(net, problem, placement, present, backend))
     placements = placements[: len(candidates)]
-    predicted_s = tuple(float(value) for value in problem.simulate(placements))
+    predicted_s = tuple(float(value) for value in problem.evaluate(placements))
     if math.isinf(solution.value_s):  # the method found none; the placement is only for show
         predicted_s = (math.inf,) * len(placements)
     elif not all(map(math.isfinite, predicted_s)):
-        fits = [not problem.coarse.exceeds_memory(placement) for placement in placements]
+        fits = [not problem.exceeds_memory(placement) for placement in placements]
         if any(fits):
             placements = placements[fits]
             candidates = list(itertools.compress(candidates, fits))
@@ -490,7 +435,14 @@ def _make_row(context: Context, method: str, solution: Solution, *, is_full: boo
         else:
             solution = solution._replace(status=Status.FAILED, reason=OUT_OF_MEMORY)
     if solution.reason == OUT_OF_MEMORY:
-        reason = describe_excess(problem.coarse, placements[0])
-        solution = solution._replace(reason=f"{OUT_OF_MEMORY}: {reason}")
+        capacity_bytes = np.asarray(problem.costs.capacity_bytes, np.float64)
+        excess = ", ".join(
+            f"{name} needs {units.size(used)} of {units.size(capacity)}"
+            for name, used, capacity in zip(
+                problem.devices, problem.peak_bytes(placements[0]), capacity_bytes, strict=True
+            )
+            if used > capacity * (1 - base.ROUNDING)
+        )
+        solution = solution._replace(reason=f"{OUT_OF_MEMORY}: {excess}")
     solution = solution._replace(placement=placements[0], value_s=predicted_s[0], elite=placements)
-    return Row(method, solution, tuple(candidates), predicted_s, is_full=is_full)
+    return Row(method, solution, tuple(candidates), predicted_s)

@@ -1,6 +1,6 @@
-"""The `place` task: profile, search, measure, report.
+"""The `place` task: load, profile, search, measure, report.
 
-`compare` and `solve` repeat it with several methods.
+`compare` and `solve` repeat `run_methods` with several methods.
 """
 
 import os
@@ -9,29 +9,22 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from placement import arguments
-from placement import methods as methods_lib
 from placement.errors import UserError
+from placement.instance import Instance
 from placement.methods import pretrained
-from placement.pipeline import correction_loop, loading, method_runs, report, saved_costs, workdirs
+from placement.pipeline import correction_loop, loading, method_runs, report, workdirs
 from placement.pipeline import target as target_lib
 from placement.pipeline.console import faults, progress
-from placement.pipeline.results import advice, bounds, explain, outputs, verify
-from placement.pipeline.results import rows as rows_lib
-from placement.pipeline.results.rows import Row
+from placement.pipeline.results import advice, bounds, explain, outputs, rows, verify
 from placement.pipeline.settings import Settings
-from placement.reporting import details, runs, verdict
+from placement.reporting import runs, verdict
 from placement.runtime import devices
-from placement.runtime.measurement import evaluate as evaluate_lib
 from placement.runtime.measurement.measurer import Measurer
-from placement.runtime.measurement.request import Measurement
-from placement.solvers.limits import SearchLimits
 
 _TRIVIAL = ("single", "hetero", "random")  # every table has them, and they search nothing
 # Every table of devices with limits of memory has the usual ways to split a model, too.
-_MEMORY_BASELINES = ("fill_in_order", "split_by_memory", method_runs.HETERO_PIPELINE)
+_MEMORY_BASELINES = ("fill_in_order", "split_by_memory", "hetero_pipeline")
 _BASELINES = frozenset((*_TRIVIAL, *_MEMORY_BASELINES))
 
 
@@ -93,54 +86,87 @@ def run_methods(
         there is none, unless `search_anyway` is set.
     """
     started_s, cpu_started_s, num_faults = time.monotonic(), _cpu_s(), len(fault_log)
+    stop = threading.Event()
+
+    # Load the model and find the devices. Nothing is written before everything is checked.
     target, order = _prepare(settings, methods, extra, display)
     workdirs.claim(workdir, display, [settings.graph])
     if not (workdir / runs.SUMMARY).exists():
         outputs.write_provenance(workdir, settings, target, {})
+
+    # Profile the devices, where they are present.
     with target_lib.open_target(target, settings, workdir, display) as opened:
-        target, costs, measurer, conditions = opened
-        problem = loading.make_search_problem(target.net, costs, target.names, settings.objective)
-        evaluate, measured = problem.simulate, None
+        target, measurer, conditions = opened
+        problem = target.problem(settings.objective)
+        measured = None
         if measurer is not None and settings.evaluate == "measure":
-            measured = make_measured_evaluate(settings, problem, measurer, workdir)
+            measured = loading.make_measured_evaluate(
+                settings, target.net, problem, measurer, workdir
+            )
             if measured is None:
                 raise UserError(
                     "evaluate='measure' compares placements with everything on the first device, "
                     "or with fill_in_order where that needs too much memory, and neither fits; "
                     "give the devices more memory, or set evaluate='simulate+verify'"
                 )
-            evaluate = measured
-        context = method_runs.Context(
-            settings, workdir, target, measurer, problem, evaluate, display,
-            threading.Event(), fault_log, method_runs.Incumbent(),
-        )  # fmt: skip
         if advise:
             with fault_log.during("estimating the possible gain"):
-                order = _advise(context, order)
-        rows: list[Row] = []
-        with progress.stop_on_interrupt(display, context.stop):
-            if settings.evaluate == "simulate+verify" and not _BASELINES.issuperset(order):
+                order = _advise(target, problem, measurer, settings, workdir, order, display)
+
+        # Search.
+        results: list[rows.Row] = []
+        with progress.stop_on_interrupt(display, stop):
+            searches = not _BASELINES.issuperset(order)
+            if measurer is not None and settings.evaluate == "simulate+verify" and searches:
                 with fault_log.during("correcting the costs"):
-                    context = _correct_costs(context)
+                    target, problem = correction_loop.correct_saved_costs(
+                        target, problem, measurer, settings, workdir, display, stop
+                    )
+            context = method_runs.Context(
+                settings, workdir, target, problem, measurer, measured, display, stop, fault_log
+            )
             for number, method in enumerate(order, 1):
-                before = 0 if measured is None else measured.num_measurements
-                new_rows = method_runs.run(method, context, is_only_method=methods == (method,))
-                after = 0 if measured is None else measured.num_measurements
-                rows += [row._replace(measurements=after - before) for row in new_rows]
-                if context.stop.is_set():
+                results += method_runs.run(method, context, is_only_method=methods == (method,))
+                if stop.is_set():
                     rest = ", ".join(order[number:]) or "no method"
                     display.warn(f"interrupted in {method}; left out: {rest}")
                     break
+
+        # Compare on the devices.
         if measurer is not None and settings.evaluate != "simulate":
-            rows = _measure(context, measurer, [*rows, *rows_lib.references(target.references)])
-        problem = context.problem
-        table, best = _finish_rows(context, rows, bounds_file or workdir / bounds.FILE)
+            results += rows.references(target.references)
+            with fault_log.during("measuring"):
+                if stop.is_set():
+                    display.warn(
+                        "interrupted: nothing is measured; the same command continues from here"
+                    )
+                else:
+                    try:
+                        with display.phase("measuring"):
+                            limits_s = settings.measure_s, settings.time_limit_s
+                            results = verify.measure(measurer, results, *limits_s)
+                    except KeyboardInterrupt:
+                        stop.set()
+                        display.warn("interrupted while measuring; the same command measures again")
+                if error := verify.nothing_ran(results):
+                    raise error
+        with display.phase("bounding"), fault_log.during("bounding"):
+            path = bounds_file or workdir / bounds.FILE
+            results = bounds.add_bounds(results, problem, path, target.net.optimum)
+        is_divided = bool(target.divisions) or settings.devices.strip() == devices.PRECISIONS
+        table = rows.to_json(results, with_errors=is_divided)
+        decided = verdict.decide(table)
+        best = None
+        if decided.placement is not None:
+            (best,) = (results[i] for i, row in enumerate(table) if row is decided.placement.row)
         # Whether every method ended by itself, and everything that was to be measured was.
-        is_complete = not context.stop.is_set() and len(fault_log) == num_faults
+        is_complete = not stop.is_set() and len(fault_log) == num_faults
         explained = None
         with fault_log.during("explaining the best placement"):
-            explained = _explain(best, context)
-    graph, winner = target.net.graph, verdict.decide(table).winner
+            explained = explain.best(best, target, problem, measurer, display)
+
+    # Summarise.
+    graph = target.net.graph
     described = {"name": graph.name, "num_ops": graph.num_ops, "num_edges": graph.num_edges}
     if (optimum := target.net.optimum) is not None:
         described["optimum_s"] = optimum.value_s
@@ -150,26 +176,29 @@ def run_methods(
         "objective": settings.objective,
         "seed": settings.seed,
         "rows": table,
-        "best": winner and winner.method,
+        "best": decided.winner and decided.winner.method,
         "complete": is_complete,
         "compute_s": _cpu_s() - cpu_started_s,
         "wall_s": time.monotonic() - started_s,
     }
-    if best is not None and len(problem.full.memory_limits.devices):
-        placed = best.placed_problem(problem).coarse
-        summary["memory"] = outputs.describe_memory(placed, best.placements[0])
     if target.unsupported:
         summary["unsupported"] = list(target.unsupported)
-    if target.divisions and best is not None:
-        affinity = loading.map_ops_to_devices(best.placed_problem(problem), best.placements[0])
-        summary["divisions"] = [division.to_json(affinity) for division in target.divisions]
+    if best is not None:
+        placement = best.placements[0]
+        if len(problem.memory_limits.devices):
+            summary["memory"] = outputs.describe_memory(problem, placement)
+        if target.divisions:
+            affinity = target.net.affinity(target.names, placement)
+            summary["divisions"] = [division.to_json(affinity) for division in target.divisions]
+
+    # Write.
     directory = outputs.directory(workdir, summary, display)
     outputs.write_provenance(directory, settings, target, conditions)
     runs.write_json(directory / runs.SUMMARY, summary)
     with fault_log.during("writing the placement"):
         outputs.write_placement(directory, summary, best, target, problem)
         explain.write(directory, explained, target)
-    return Run(summary, directory, context.stop.is_set())
+    return Run(summary, directory, stop.is_set())
 
 
 def _cpu_s() -> float:
@@ -201,75 +230,21 @@ def _prepare(
     return target, order
 
 
-def make_measured_evaluate(
-    settings: Settings, problem: loading.SearchProblem, measurer: Measurer, workdir: Path
-) -> evaluate_lib.MeasuredEvaluate | None:
-    """Returns the function that measures coarse placements; None if no baseline fits.
-
-    Placements are compared with everything on the first device, or with `fill_in_order` where that
-    needs too much memory.
-    """
-    coarse = problem.coarse
-    baseline = np.zeros(coarse.graph.num_ops, np.int32)
-    if coarse.exceeds_memory(baseline):
-        solution = methods_lib.solve(coarse, "fill_in_order")
-        if not np.isfinite(solution.value_s):
-            return None
-        assert solution.placement is not None
-        baseline = solution.placement
-    return evaluate_lib.MeasuredEvaluate(
-        measurer,
-        baseline,
-        lambda placement: loading.make_candidate(
-            problem, placement, measurer.devices, settings.backend
-        ),
-        evaluate_lib.MeasurementCache(workdir / "measurements.jsonl"),
-        compile_s=settings.time_limit_s,
-    )
-
-
-def _correct_costs(context: method_runs.Context) -> method_runs.Context:
-    """Returns the context with costs that a few measured placements have corrected.
-
-    The correction is kept in profile.json; costs that are corrected already stay.
-    """
-    settings, workdir, display = context.settings, context.workdir, context.display
-    if context.measurer is None:
-        return context
-    path = Path(settings.costs) if settings.costs else workdir / saved_costs.FILE
-    saved = saved_costs.read(path)
-    if "correction" in saved:
-        return context
-    evaluate = make_measured_evaluate(settings, context.problem, context.measurer, workdir)
-    if evaluate is None:
-        return context
-    with display.phase("correcting the costs by measured placements"):
-        result = correction_loop.correct(
-            context.target.net,
-            context.problem,
-            evaluate,
-            settings.seed,
-            SearchLimits(settings.time_limit_s, settings.budget, stop=context.stop.is_set),
-            thorough=False,
-        )
-    if result is None or result.record is None or context.stop.is_set():
-        return context
-    display.say(result.describe())
-    if not settings.costs:
-        runs.write_json(path, saved | {"correction": result.record})
-    net, full = context.target.net, context.problem.full
-    problem = loading.make_search_problem(net, result.costs, full.devices, full.objective)
-    return context._replace(problem=problem, evaluate=problem.simulate)
-
-
-def _advise(context: method_runs.Context, order: tuple[str, ...]) -> tuple[str, ...]:
+def _advise(
+    target: target_lib.Target,
+    problem: Instance,
+    measurer: Measurer | None,
+    settings: Settings,
+    workdir: Path,
+    order: tuple[str, ...],
+    display: progress.Display,
+) -> tuple[str, ...]:
     """Says what a search may gain at best; returns the methods that are worth running."""
-    settings, display = context.settings, context.display
     with display.phase("estimating the possible gain"):
-        advised = advice.estimate(context.target, context.problem, context.measurer, settings)
+        advised = advice.estimate(target, problem, measurer, settings)
     for line in advised.lines():
         display.say(line)
-    runs.write_json(context.workdir / advice.FILE, advised.to_json())
+    runs.write_json(workdir / advice.FILE, advised.to_json())
     searches = [method for method in order if method not in _BASELINES]
     if not (advised.is_hopeless and searches):
         return order
@@ -278,63 +253,3 @@ def _advise(context: method_runs.Context, order: tuple[str, ...]) -> tuple[str, 
         return order
     display.say(f"{searches[0]} is not run. To run it anyway, set search_anyway=True")
     return tuple(method for method in order if method in _BASELINES)
-
-
-def _finish_rows(
-    context: method_runs.Context, rows: list[Row], bounds_file: Path
-) -> tuple[list[dict[str, Any]], Row | None]:
-    """Adds bounds to measured rows.
-
-    Returns:
-      The rows of the table; the row with the best placement, None where nothing can run.
-    """
-    fault_log = context.fault_log
-    with context.display.phase("bounding"), fault_log.during("bounding"):
-        rows = bounds.add_bounds(rows, context.problem, bounds_file, context.target.net.optimum)
-    places_precisions = context.settings.devices.strip() == devices.PRECISIONS
-    with_errors = places_precisions or bool(context.target.divisions)
-    table = rows_lib.to_json(rows, with_errors=with_errors)
-    winner = verdict.decide(table).placement
-    best = winner and next(i for i, row in enumerate(table) if row is winner.row)
-    return table, None if best is None else rows[best]
-
-
-def _measure(context: method_runs.Context, measurer: Measurer, rows: list[Row]) -> list[Row]:
-    """Measures the rows; Ctrl-C before or while measuring leaves all unmeasured."""
-    display, settings = context.display, context.settings
-    with context.fault_log.during("measuring"):
-        if context.stop.is_set():
-            display.warn("interrupted: nothing is measured; the same command continues from here")
-            return rows
-        try:
-            with display.phase("measuring"):
-                rows = verify.measure(measurer, rows, settings.measure_s, settings.time_limit_s)
-        except KeyboardInterrupt:
-            context.stop.set()
-            display.warn("interrupted while measuring; the same command measures again")
-        if error := verify.nothing_ran(rows):
-            raise error
-    return rows
-
-
-def _explain(best: Row | None, context: method_runs.Context) -> details.Details | None:
-    """Returns the details of the best placement, without measured times if these are missing.
-
-    None without a placement, and of a graph that is too large to look at them.
-    """
-    if best is None:
-        return None
-    target, problem, display = context.target, context.problem, context.display
-    if problem.full.graph.num_ops > details.MOST_OPS:
-        display.say(
-            f"left out of more than {details.MOST_OPS:,} operations: {details.FILE}, trace.json, "
-            f"{explain.NETRON}, and what the page and the figures would show of each"
-        )
-        return None
-    measurer = context.measurer if isinstance(best.outcome, Measurement) else None
-    try:
-        return explain.best(best, target, problem, context.settings, measurer)
-    except (KeyboardInterrupt, ChildProcessError) as error:
-        cause = str(error) or "interrupted"
-        display.warn(f"no measured timeline: {cause}")
-        return explain.best(best, target, problem, context.settings, None)

@@ -110,7 +110,7 @@ def _make_batches(
         net = loading.build_graph_network(text, constants=settings.constants)
         for names in device_sets:
             costs = roofline.cost_model(net.graph, names)
-            problem = loading.make_search_problem(net, costs, names, settings.objective).coarse
+            problem = loading.make_problem(net, costs, names, settings.objective)
             num_ops, num_edges = problem.graph.num_ops, problem.graph.num_edges
             sizes = [size for size in _SIZES if num_ops < size[0] and num_edges < size[1]]
             if not sizes:

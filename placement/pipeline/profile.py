@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from placement.errors import UserError
-from placement.pipeline import correction_loop, loading, place, saved_costs, workdirs
+from placement.pipeline import correction_loop, loading, saved_costs, workdirs
 from placement.pipeline import target as target_lib
 from placement.pipeline.console import progress
 from placement.pipeline.results import outputs
@@ -45,14 +45,15 @@ def run(
         saved = target_lib.get_profile(settings, target.net, measurer, workdir, display)
         saved.pop("correction", None)  # of an earlier run of this task
         costs = saved_costs.cost_model(target.net.graph, saved)
-        problem = loading.make_search_problem(target.net, costs, target.names, settings.objective)
-        evaluate = place.make_measured_evaluate(settings, problem, measurer, workdir)
+        problem = loading.make_problem(target.net, costs, target.names, settings.objective)
+        evaluate = loading.make_measured_evaluate(settings, target.net, problem, measurer, workdir)
         result = None
         if evaluate is not None:
             with display.phase("correcting the costs by measured placements"):
                 result = correction_loop.correct(
                     target.net,
                     problem,
+                    costs,
                     evaluate,
                     settings.seed,
                     SearchLimits(settings.time_limit_s, settings.budget),

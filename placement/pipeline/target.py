@@ -18,7 +18,7 @@ import numpy as np
 import placement
 from placement.costs import roofline, tables, transfers
 from placement.errors import UserError
-from placement.graphs import coarsen
+from placement.instance import Instance
 from placement.pipeline import accuracy, loading, saved_costs
 from placement.pipeline.console import progress
 from placement.pipeline.settings import Settings
@@ -41,7 +41,7 @@ class Target(NamedTuple):
     names: tuple[str, ...]  # of the devices, in the order of a placement's indices
     labels: tuple[str, ...]  # of the devices, for reports
     present: tuple[devices_lib.Device, ...]  # the devices; () if they are described
-    costs: CostModel | None  # of described devices
+    costs: CostModel | None  # of all operations; None before present devices are profiled
     references: tuple[devices_lib.Device, ...] = ()  # baselines that present devices must beat
     hosts: cluster.Choice | None = None  # have the present devices; None: this machine
     divisions: tuple[accuracy.Division, ...] = ()  # of devices that compute some operations wrong
@@ -52,6 +52,13 @@ class Target(NamedTuple):
     def num_devices(self) -> int:
         """The number D of devices."""
         return len(self.names)
+
+    def problem(self, objective: str) -> Instance:
+        """Makes the problem of placing the model; its devices are described, or profiled."""
+        assert self.costs is not None
+        problem = loading.make_problem(self.net, self.costs, self.names, objective)
+        _ = problem.tables  # refuses too many devices before anything takes time
+        return problem
 
 
 def describe_host() -> dict[str, Any]:
@@ -154,14 +161,14 @@ def _describe(settings: Settings, net: loading.Network) -> Target | None:
 @contextlib.contextmanager
 def open_target(
     target: Target, settings: Settings, workdir: Path, display: progress.Display
-) -> Iterator[tuple[Target, CostModel, Measurer | None, dict[str, Any]]]:
+) -> Iterator[tuple[Target, Measurer | None, dict[str, Any]]]:
     """Opens a target: profiles present devices, and keeps their measurer open for the block.
 
     Yields:
-      The target without present devices whose outputs are wrong (see `open_accurate`), its costs,
-      the measurer (None for described devices), and the measuring conditions for environment.json,
-      which are filled in when the block ends. A device that computes only some operations wrong
-      stays; by its costs it does not support them (`accuracy`).
+      The target with its costs, without present devices whose outputs are wrong (see
+      `open_accurate`), the measurer (None for described devices), and the measuring conditions for
+      environment.json, which are filled in when the block ends. A device that computes only some
+      operations wrong stays; by its costs it does not support them (`accuracy`).
     """
     net, coarse = target.net, target.net.coarsening.graph
     size = f"{net.graph.num_ops} operations, {net.graph.num_edges} edges"
@@ -177,7 +184,7 @@ def open_target(
         if net.optimum is not None:
             optimum = units.duration(net.optimum.value_s)
             display.say(f"the optimum is known: {optimum}; the table's bounds and gaps are to it")
-        yield target, target.costs, None, {}
+        yield target, None, {}
         return
     with contextlib.ExitStack() as stack:
         opened, measurer, wrong = stack.enter_context(
@@ -188,11 +195,11 @@ def open_target(
         divisions: tuple[accuracy.Division, ...] = ()
         if wrong:
             net = loading.coarsen_kernels(opened.net, costs)
-            problem = loading.make_search_problem(net, costs, opened.names, settings.objective)
+            problem = loading.make_problem(net, costs, opened.names, settings.objective)
         for device, check in wrong.items():
             with display.phase(f"finding the operations that {device.name} computes wrong"):
                 time_limit_s = settings.time_limit_s / len(wrong)
-                division = accuracy.divide(problem, device, check, measurer, time_limit_s)
+                division = accuracy.divide(net, problem, device, check, measurer, time_limit_s)
             display.warn(division.describe())
             divisions += (division,)
         if not all(division.allowed for division in divisions):
@@ -207,9 +214,9 @@ def open_target(
                 is_kept_off = [name not in division.allowed for name in net.graph.op_names]
                 compute_s[is_kept_off, opened.names.index(division.device)] = np.inf
             costs = costs._replace(compute_s=compute_s)
-        opened = opened._replace(unsupported=tuple(saved.get("reasons", ())))
+        opened = opened._replace(costs=costs, unsupported=tuple(saved.get("reasons", ())))
         conditions: dict[str, Any] = {}
-        yield opened, costs, measurer, conditions
+        yield opened, measurer, conditions
         conditions |= describe_conditions(saved, measurer, display)
 
 
@@ -355,7 +362,7 @@ def _profile(
             fits = measurer.ask(Transfers(devices))
             saved = tables.to_json(profiles, transfers.make_matrices(fits, len(profiles)))
         else:
-            groups = coarsen.list_member_names(net.graph, net.coarsening.assignment)
+            groups = net.members
             is_supported = np.array(
                 [[not p.unsupported.intersection(group) for p in profiles] for group in groups]
             )

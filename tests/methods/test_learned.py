@@ -40,7 +40,7 @@ def _three_devices(network: str) -> Instance:
     net = loading.build_graph_network(network, constants=True)
     devices = roofline.parse_devices("roofline:cpu,gpu,gpu")
     costs = roofline.cost_model(net.graph, devices)
-    return loading.make_search_problem(net, costs, devices, "makespan").coarse
+    return loading.make_problem(net, costs, devices, "makespan")
 
 
 @pytest.mark.slow

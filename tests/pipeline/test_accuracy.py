@@ -9,6 +9,7 @@ from openvino import opset13 as ops
 
 from placement.errors import UserError
 from placement.graphs import coarsen
+from placement.instance import Instance
 from placement.pipeline import accuracy, loading
 from placement.pipeline.accuracy import Part
 from placement.runtime import devices
@@ -67,21 +68,21 @@ def test_parts_stay_whole(measure, negligible, is_over, parts):
     assert bisect(8, measure, negligible, is_over) == parts
 
 
-def make_problem(model: ov.Model, objective: str = "serial") -> loading.SearchProblem:
+def make_problem(model: ov.Model, objective: str = "serial") -> tuple[loading.Network, Instance]:
     """Makes a problem in which every operation is twice as fast on the emulated device."""
     graph = extract.op_graph(model, name="model").graph
     net = loading.Network(model, graph, coarsen.coarsen(graph, np.zeros(graph.num_edges, bool)), {})
     compute_s = np.tile([2.0, 1.0], (graph.num_ops, 1)).astype(np.float32)
     compute_s[[kind in ("Parameter", "Constant", "Result") for kind in graph.op_types]] = 0.0
     costs = helpers.unit_costs(graph, compute_s=compute_s)
-    return loading.make_search_problem(net, costs, NAMES, objective)
+    return net, loading.make_problem(net, costs, NAMES, objective)
 
 
 def divide(measurer_type=EmulatedMeasurer, *arguments, objective="serial", time_limit_s=60.0):
     model = frontend.prepare(small.offset(), "")
     measurer = measurer_type(model, *arguments)
-    problem = make_problem(model, objective)
-    return accuracy.divide(problem, DEVICE, measurer.check_whole(), measurer, time_limit_s)
+    placed = make_problem(model, objective)
+    return accuracy.divide(*placed, DEVICE, measurer.check_whole(), measurer, time_limit_s)
 
 
 @pytest.mark.parametrize("objective", ["serial", "makespan"])

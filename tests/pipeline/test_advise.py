@@ -121,23 +121,22 @@ def test_hopeless_searches_do_not_run(tmp_path):
 
 
 def test_advice_has_devices_of_place(tmp_path, monkeypatch):
-    opened, estimated = [], []
+    estimated = []
 
     @contextlib.contextmanager
-    def open_target(target, settings, *_):
-        opened.append(settings.measure_s)
-        yield target, None, None, {}
+    def open_target(target, *_):
+        yield target._replace(costs=None), None, {}
 
     def estimate(target, problem, *_):
         estimated.append((problem, target.labels))
         return _advice(0.006)
 
     monkeypatch.setattr(advise.target_lib, "open_target", open_target)
-    monkeypatch.setattr(advise.loading, "make_search_problem", lambda *values: values[-1])
+    monkeypatch.setattr(advise.target_lib.Target, "problem", lambda _, objective: objective)
     monkeypatch.setattr(advise.advice, "estimate", estimate)
     file = tmp_path / "diamond.xml"
     ov.save_model(small.diamond(), file, compress_to_fp16=False)
-    settings = Settings(graph=str(file), measure_s=3.0)
+    settings = Settings(graph=str(file))
     advise.run(settings, tmp_path / "run")
     workdirs.release(tmp_path / "run")
     for objective, labels in estimated:
@@ -145,4 +144,3 @@ def test_advice_has_devices_of_place(tmp_path, monkeypatch):
         place_settings = dataclasses.replace(settings, backend=backend, objective=objective)
         assert labels == advise.target_lib.find_target(place_settings).labels, objective
     assert len(estimated) == 3
-    assert sum(opened) == pytest.approx(3.0)

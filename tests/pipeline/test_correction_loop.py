@@ -15,15 +15,16 @@ def _correct(seed: int, objective: str, **limits):
     """Returns the correction, the profiled problem and the true one, of nine operations."""
     profiled = test_correction.make_problem(np.random.default_rng(seed), objective, num_ops=9)
     net = loading.Network(None, profiled.graph, coarsen.coarsen(profiled.graph), {})
-    problem = loading.make_search_problem(net, profiled.costs, profiled.devices, objective)
-    truth = loading.make_search_problem(
-        net, test_correction.distort(profiled.costs), profiled.devices, objective
-    )
+    costs = profiled.costs
+    problem = loading.make_problem(net, costs, profiled.devices, objective)
+    truth = loading.make_problem(net, test_correction.distort(costs), profiled.devices, objective)
     # Devices run operations in the profile's order of priority.
-    true = truth.coarse._replace(order=problem.coarse.priority_order)
+    true = truth._replace(order=problem.priority_order)
     search_limits = SearchLimits(**(LIMITS | limits))
-    result = correction_loop.correct(net, problem, true.evaluate, 0, search_limits, thorough=True)
-    return result, problem.coarse, true
+    result = correction_loop.correct(
+        net, problem, costs, true.evaluate, 0, search_limits, thorough=True
+    )
+    return result, problem, true
 
 
 @pytest.mark.parametrize("objective", ["serial", "makespan"])

@@ -27,8 +27,9 @@ def _graph(op_types: tuple[str, ...] = ("Relu", "Relu", "Assign", "Relu")) -> Op
 def _remove_cycles(graph: OpGraph, compute_s: list[list[float]], placement: list[int]) -> list[int]:
     costs = helpers.unit_costs(graph, compute_s=np.array(compute_s, np.float32))
     net = loading.Network(None, graph, coarsen.Coarsening(graph, np.arange(graph.num_ops), ()), {})
-    problem = loading.make_search_problem(net, costs, ("A", "B"), "serial")
-    return problem.remove_variable_cycles(np.array([placement], np.int32))[0].tolist()
+    problem = loading.make_problem(net, costs, ("A", "B"), "serial")
+    placements = np.array([placement], np.int32)
+    return loading.remove_variable_cycles(net, problem, placements)[0].tolist()
 
 
 def test_cycles_move_to_fastest_device():
@@ -67,14 +68,13 @@ def test_hetero_accepts_acyclic_placements(sample):
     coarsening = coarsen.coarsen(graph)
     num_coarse = coarsening.graph.num_ops
     net = loading.Network(model, graph, coarsening, {})
-    problem = loading.make_search_problem(net, helpers.unit_costs(graph), ("A", "B"), "serial")
+    problem = loading.make_problem(net, helpers.unit_costs(graph), ("A", "B"), "serial")
     generator, num_changed = np.random.default_rng(0), 0
     for _ in range(60):
         placement = generator.integers(0, 2, num_coarse).astype(np.int32)
-        (changed,) = problem.remove_variable_cycles(placement[None])
+        (changed,) = loading.remove_variable_cycles(net, problem, placement[None])
         num_changed += not np.array_equal(changed, placement)
-        lifted = coarsen.lift(coarsening.assignment, changed)
-        affinity = {name: "AB"[device] for name, device in zip(graph.op_names, lifted, strict=True)}
+        affinity = net.affinity("AB", changed)
         labelled = hetero.label_devices(model, affinity, ("A", "B"))
         assert labelled.get_ordered_ops()
     assert num_changed > 0

@@ -12,7 +12,7 @@ import numpy as np
 
 from placement import methods, solvers
 from placement.graphs import dag
-from placement.pipeline import loading
+from placement.instance import Instance
 from placement.pipeline import target as target_lib
 from placement.pipeline.results import rows
 from placement.pipeline.settings import Settings
@@ -91,7 +91,7 @@ class Advice(NamedTuple):
 
 def estimate(
     target: target_lib.Target,
-    problem: loading.SearchProblem,
+    problem: Instance,
     measurer: Measurer | None,
     settings: Settings,
 ) -> Advice:
@@ -106,22 +106,19 @@ def estimate(
       measurer: measures on the devices, unless the settings only simulate; None for described ones.
       settings: of the run.
     """
-    # The minimum cut places every operation; searches place merged ones.
-    is_serial = problem.full.objective == "serial"
-    placed = problem.full if is_serial else problem.coarse
-    placements = methods.single_device_placements(placed)
-    singles_s = [placed.value_s(placement) for placement in placements]
+    placements = methods.single_device_placements(problem)
+    singles_s = [problem.value_s(placement) for placement in placements]
     single, chain = int(np.argmin(singles_s)), math.nan
     if math.isfinite(singles_s[single]):
-        op_s = np.asarray(placed.costs.compute_s, np.float64)[:, single]
-        longest_s = dag.longest_paths(placed.graph.senders, placed.graph.receivers, op_s)
+        op_s = np.asarray(problem.costs.compute_s, np.float64)[:, single]
+        longest_s = dag.longest_paths(problem.graph.senders, problem.graph.receivers, op_s)
         chain = float(longest_s.max() / op_s.sum()) if op_s.any() else 1.0
     bound_limit_s = min(_BOUND_S, settings.time_limit_s)
-    if is_serial:
-        solution = methods.solve(placed, "graph_cut", time_limit_s=bound_limit_s)
+    if problem.objective == "serial":
+        solution = methods.solve(problem, "graph_cut", time_limit_s=bound_limit_s)
         bound_s, optimal = solution.bound_s, solution.status == Status.OPTIMAL
     else:
-        bound_s = solvers.lower_bound(placed, time_limit_s=bound_limit_s, any_order=True)
+        bound_s = solvers.lower_bound(problem, time_limit_s=bound_limit_s, any_order=True)
         optimal = False
     latency_s = {f"single:{target.names[single]}": singles_s[single]}
     is_measured = measurer is not None and settings.evaluate != "simulate"
@@ -129,7 +126,7 @@ def estimate(
         candidates = {
             f"single:{device.name}": Candidate(None, (device,))
             for device, placement in zip(target.present, placements, strict=True)
-            if not placed.exceeds_memory(placement)
+            if not problem.exceeds_memory(placement)
         }
         candidates |= {r.method: r.candidates[0] for r in rows.references(target.references)}
         seconds = min(_MEASURE_S, settings.measure_s)
@@ -142,7 +139,7 @@ def estimate(
         latency_s = measured_s or latency_s
     fastest = min(latency_s, key=latency_s.__getitem__)
     return Advice(
-        objective=problem.full.objective,
+        objective=problem.objective,
         backend=settings.backend if target.present else "",
         fastest=fastest.removeprefix("reference:"),
         fastest_s=latency_s[fastest],

@@ -6,15 +6,21 @@ import numpy as np
 
 from placement import files
 from placement.analysis import timeline
+from placement.instance import Instance
 from placement.pipeline import loading
 from placement.pipeline import target as target_lib
+from placement.pipeline.console import progress
 from placement.pipeline.results.rows import Row
-from placement.pipeline.settings import Settings
 from placement.reporting import details
 from placement.runtime.measurement.measurer import Measurer
-from placement.runtime.measurement.request import Candidate, SubmodelTimes, Timeline
+from placement.runtime.measurement.request import (
+    Candidate,
+    Measurement,
+    SubmodelTimes,
+    Timeline,
+)
 from placement.runtime.models import netron
-from placement.types import OpGraph, Span
+from placement.types import Span
 
 NETRON = "placed.xml"
 _PREDICTED = {
@@ -27,37 +33,47 @@ _IN_SEGMENTS = "predicted by segments of each device; the table predicts operati
 
 
 def best(
-    row: Row,
+    row: Row | None,
     target: target_lib.Target,
-    full_problem: loading.SearchProblem,
-    settings: Settings,
+    problem: Instance,
     measurer: Measurer | None,
-) -> details.Details:
-    """Returns a placement with its predicted timeline, and the measured one with a measurer.
+    display: progress.Display,
+) -> details.Details | None:
+    """Returns the best placement with its predicted timeline, and the measured one if possible.
 
-    Raises:
-      ChildProcessError: the placement cannot be run any more.
+    None without a placement, and of a graph that is too large to look at it.
     """
-    placed, placement = row.placed_problem(full_problem), row.placements[0]
-    problem, assignment = placed.coarse, placed.assignment
-    costs = full_problem.full.costs
-    graph, candidate, measured = full_problem.full.graph, row.candidates[0], None
+    net = target.net
+    if row is None:
+        return None
+    if net.graph.num_ops > details.MOST_OPS:
+        display.say(
+            f"left out of more than {details.MOST_OPS:,} operations: {details.FILE}, trace.json, "
+            f"{NETRON}, and what the page and the figures would show of each"
+        )
+        return None
+    problem, placement = problem.with_order(row.solution.order), row.placements[0]
+    candidate, measured = row.candidates[0], None
     in_segments = candidate.segments is not None
     predict = timeline.predict_segments if in_segments else timeline.predict
     source = _IN_SEGMENTS if in_segments else _PREDICTED[problem.objective]
     predicted = details.Timeline(predict(problem, placement), source)
-    if measurer is not None:
-        measured = _measured(measurer, candidate, graph, assignment, placement)
+    if measurer is not None and isinstance(row.outcome, Measurement):
+        try:
+            measured = _measured(measurer, candidate, net, placement)
+        except (KeyboardInterrupt, ChildProcessError) as error:
+            display.warn(f"no measured timeline: {str(error) or 'interrupted'}")
+    assert target.costs is not None
     return details.Details(
         method=row.method,
-        objective=settings.objective,
+        objective=problem.objective,
         devices=target.labels,
-        graph=graph,
+        graph=net.graph,
         coarse=problem.graph,
-        assignment=assignment,
+        assignment=net.decision,
         placement=placement,
-        compute_s=np.asarray(costs.compute_s, np.float64),
-        memory_bytes=np.asarray(costs.memory_bytes, np.float64),
+        compute_s=np.asarray(target.costs.compute_s, np.float64),
+        memory_bytes=np.asarray(target.costs.memory_bytes, np.float64),
         predicted=predicted,
         measured=measured,
     )
@@ -83,11 +99,7 @@ def write(workdir: Path, explained: details.Details | None, target: target_lib.T
 
 
 def _measured(
-    measurer: Measurer,
-    candidate: Candidate,
-    graph: OpGraph,
-    assignment: np.ndarray,
-    placement: np.ndarray,
+    measurer: Measurer, candidate: Candidate, net: loading.Network, placement: np.ndarray
 ) -> details.Timeline:
     """Measures when the parts of a placement run."""
     if candidate.segments is None:
@@ -104,13 +116,13 @@ def _measured(
         length_s = intervals_s[:, :, 1].max(axis=1)
         times_s = intervals_s[np.argsort(length_s)[len(intervals_s) // 2]]
         method = f"measured: the inference of median length, of {len(intervals_s)}"
-    # Spans are of coarse operations, each in the first part with one of its members.
-    number = {name: int(coarse) for name, coarse in zip(graph.op_names, assignment, strict=True)}
+    # Spans are of decisions, each in the first part with one of its operations.
+    decision = dict(zip(net.graph.op_names, net.decision.tolist(), strict=True))
     assigned: set[int] = set()
     spans = []
     for ops, (start_s, finish_s) in zip(names, times_s.tolist(), strict=True):
-        coarse = dict.fromkeys(number[op] for op in ops if op in number)
-        new = tuple(op for op in coarse if op not in assigned)
+        ran = dict.fromkeys(decision[op] for op in ops if op in decision)
+        new = tuple(op for op in ran if op not in assigned)
         assigned.update(new)
         if new:
             spans.append(Span(int(placement[new[0]]), new, start_s, finish_s))

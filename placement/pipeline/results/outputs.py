@@ -12,7 +12,6 @@ import placement
 from placement import files, methods
 from placement.errors import UserError
 from placement.instance import Instance
-from placement.pipeline import loading
 from placement.pipeline import target as target_lib
 from placement.pipeline.console import progress
 from placement.pipeline.results.rows import Row
@@ -78,7 +77,7 @@ def directory(workdir: Path, summary: dict[str, Any], display: progress.Display)
 
 
 def describe_memory(problem: Instance, placement: np.ndarray) -> dict[str, dict[str, float | None]]:
-    """Returns the memory that a placement int32 [N] and the whole model need on each device.
+    """Returns the memory that a placement int32 [K] and the whole model need on each device.
 
     Deploying compares it with the memory of the devices there.
     """
@@ -101,15 +100,14 @@ def write_placement(
     summary: dict[str, Any],
     best: Row | None,
     target: target_lib.Target,
-    problem: loading.SearchProblem,
+    problem: Instance,
 ) -> None:
     """Writes the best method's placement with its origin; without one removes an earlier file."""
     if best is None:
         (workdir / runs.PLACEMENT).unlink(missing_ok=True)
         return
     row = next(row for row in summary["rows"] if row["method"] == best.method)
-    placed = best.placed_problem(problem)
-    affinity = loading.map_ops_to_devices(placed, best.placements[0])
+    placement = best.placements[0]
     present = {device.name: dataclasses.asdict(device) for device in target.present}
     provenance: dict[str, Any] = {
         **{key: summary[key] for key in ("graph", "objective", "seed")},
@@ -118,15 +116,19 @@ def write_placement(
             for name, label in zip(target.names, target.labels, strict=True)
         },
         "row": row,
-        "memory": describe_memory(placed.coarse, best.placements[0]),
+        "memory": describe_memory(problem, placement),
     }
     if target.net.model is not None:  # deploy checks that it is still the same
         provenance["model"] = fingerprint.compute_fingerprint(target.net.model)
-    content: dict[str, Any] = {"method": row["method"], "placement": affinity}
+    content: dict[str, Any] = {
+        "method": row["method"],
+        "placement": target.net.affinity(target.names, placement),
+    }
     if "divisions" in summary:
         content["divisions"] = summary["divisions"]
     if best.solution.order is not None:
-        content["order"] = placed.list_ordered_ops()
+        members = target.net.members
+        content["order"] = [name for k in best.solution.order.tolist() for name in members[k]]
     if (segments := best.candidates[0].segments) is not None:
         content["segments"] = segments
     runs.write_json(workdir / runs.PLACEMENT, content | {"provenance": provenance})

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from placement.pipeline import loading
 from placement.reporting import units
 from placement.runtime import devices as devices_lib
 from placement.runtime.measurement.request import Candidate, Failure, Measurement
@@ -17,24 +16,22 @@ Outcome = Measurement | Failure | None  # None: not measured
 
 
 class Row(NamedTuple):
-    """One row: the solution of a method, and K placements of it that devices can run.
+    """One row: the solution of a method, and B placements of it that devices can run.
 
-    The row describes the first placement. `solution.elite`, int32 [K, M], has all of them; in each
-    of them co-located operations are together.
+    The row describes the first placement. `solution.elite`, int32 [B, K], has all of them.
     """
 
     method: str
     solution: Solution  # its placement and value are those of the first placement
-    candidates: tuple[Candidate, ...]  # K, the placements as devices run them
-    predicted_s: tuple[float, ...]  # K
+    candidates: tuple[Candidate, ...]  # B, the placements as devices run them
+    predicted_s: tuple[float, ...]  # B
     is_reference: bool = False  # runs on a device that placements cannot use
-    is_full: bool = False  # places all operations; the others place the coarse ones
     outcome: Outcome = None
     measurements: int = 0  # placements measured for this row
 
     @property
     def placements(self) -> np.ndarray:
-        """int32 [K, M], the most promising first."""
+        """int32 [B, K], the most promising first."""
         assert self.solution.elite is not None
         return self.solution.elite
 
@@ -58,12 +55,6 @@ class Row(NamedTuple):
             candidates=self.candidates[index : index + 1],
             predicted_s=(value_s,),
         )
-
-    def placed_problem(self, problem: loading.SearchProblem) -> loading.SearchProblem:
-        """Returns the problem whose coarse operations this row places, in the row's order."""
-        is_full = self.is_full or problem.coarse is problem.full
-        placed = problem.without_coarsening() if is_full else problem
-        return placed.with_order(self.solution.order)
 
     def to_json(self, single_s: float) -> dict[str, Any]:
         """Returns the row as summary.json has it; `single_s`: as predicted, of the best device."""

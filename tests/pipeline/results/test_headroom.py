@@ -12,11 +12,9 @@ from tests import helpers
 
 
 def advise(problem: Instance) -> advice.Advice:
-    leaders = np.arange(problem.graph.num_ops)
-    whole = loading.SearchProblem(problem, problem, leaders, leaders, problem.evaluate)
     net = loading.Network(None, problem.graph, None, {})
     described = target.Target(net, problem.devices, problem.devices, (), problem.costs)
-    return advice.estimate(described, whole, None, Settings(time_limit_s=10.0))
+    return advice.estimate(described, problem, None, Settings(time_limit_s=10.0))
 
 
 @pytest.mark.parametrize("objective", list(simulators.OBJECTIVES))
