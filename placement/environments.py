@@ -25,6 +25,7 @@ from placement.errors import UserError
 from placement.graphs import batching, features
 from placement.instance import Instance
 from placement.policies.cost_features import ObjectiveName
+from placement.simulators import list_schedule
 from placement.types import Array
 
 
@@ -188,18 +189,16 @@ def _observe(state: State) -> Observation:
     is_bound = is_placed[first] & is_same_class[first]
     devices = jnp.arange(len(state.free_s))
     allowed = graph.nodes["allowed"][op] & (~is_bound | (devices == state.placement[first]))
-    delay_s = jnp.take_along_axis(
-        problem.delay_s, state.placement[graph.senders][:, None, None], axis=1
-    )[:, 0]
     is_input = (graph.receivers == op) & graph.edges["mask"]
-    input_s = state.finish_s[graph.senders][:, None] + delay_s
-    arrival_s = jnp.where(is_input[:, None], input_s, 0.0).max(axis=0)
-    start_s = jnp.maximum(arrival_s, state.free_s)
+    arrival_s = list_schedule.arrival_from_edges(
+        state.finish_s, state.placement, graph.senders, problem.delay_s, is_input
+    )
+    _, finish_s = list_schedule.run_op(arrival_s, state.free_s, problem.compute_s[op])
     return Observation(
         op=op,
         allowed=allowed,
         arrival_s=arrival_s,
-        finish_s=jnp.where(allowed, start_s + problem.compute_s[op], jnp.inf),
+        finish_s=jnp.where(allowed, finish_s, jnp.inf),
         free_s=state.free_s,
         placement=jnp.where(is_placed, state.placement, -1),
         is_done=state.num_placed >= problem.num_ops,

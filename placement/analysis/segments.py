@@ -20,6 +20,9 @@ tensor is read again. A cut is therefore undone if the schedule is not longer wi
 The fusion loss occupies the reading device, wherever the tensor comes from. (The objective has no
 segments; there the loss delays only readers on another device.) If submodels were measured, the
 loss contains the time to start a submodel (`SegmentCosts.launch_s`), which counts once for P.
+
+This is not the operations' list schedule: merged segments may wait for each other in a cycle, which
+only a schedule that follows the links one by one detects.
 """
 
 import heapq

@@ -73,7 +73,7 @@ from placement.policies.cost_features import (
     cost_view,
     with_finite_costs,
 )
-from placement.simulators import ranks
+from placement.simulators import list_schedule, ranks
 from placement.types import Array, LogProb, Params, Policy, Sample
 
 _STAGES = ("imitation+simulation", "simulation")
@@ -465,12 +465,11 @@ def _run_episode(
         is_valid = jnp.where(is_active, is_ready, jnp.arange(num_ops) == step)
         op, op_terms = choose(step, select_op, sel_logits, is_valid, is_expert)
 
-        features, start_s = _device_features(costs, state, op)
+        features, start_s, finish_s = _device_features(costs, state, op)
         class_device = state.class_device[t.leader[op]]
         is_valid = jnp.where(
             class_device < 0, allowed[op] | ~allowed[op].any(), devices == class_device
         )
-        finish_s = start_s + costs.compute_s[op]
         earliest_s = jnp.where(is_valid, finish_s, jnp.inf).min()
         is_expert = is_valid & (finish_s <= earliest_s * (1 + _RELATIVE_TIE))
         logits = place(features, projection[op], embedding[op], state.embedding)
@@ -501,18 +500,19 @@ def _run_episode(
 
 def _device_features(
     costs: CostView[Tables], state: _PartialSchedule, op: Array
-) -> tuple[Array, Array]:
-    """Computes the features of devices float32 [D, 5] for an operation, and its starts [D]."""
+) -> tuple[Array, Array, Array]:
+    """Computes features of devices float32 [D, 5] for an operation, its starts and finishes [D]."""
     num_devices, last = costs.compute_s.shape[1], len(costs.compute_s) - 1
     u = jnp.minimum(costs.senders, last)
     is_input = costs.receivers == op  # [E]
     device = state.device[u]
     is_there = is_input[:, None] & (device[:, None] == jnp.arange(num_devices))  # [E, D]
-    delay_s = costs.delay_s[jnp.arange(len(u)), device]  # [E, D]
-    arrival_s = jnp.where(is_input[:, None], state.finish_s[u][:, None] + delay_s, 0.0).max(axis=0)
+    arrival_s = list_schedule.arrival_from_edges(
+        state.finish_s, state.device, u, costs.delay_s, is_input
+    )
+    start_s, finish_s = list_schedule.run_op(arrival_s, state.free_s, costs.compute_s[op])
     duration_s = (state.finish_s - state.start_s)[u][:, None]
     first_s = jnp.where(is_there, state.start_s[u][:, None], jnp.inf).min(axis=0)
-    start_s = jnp.maximum(arrival_s, state.free_s)
     columns = (
         state.load_s,
         jnp.where(is_there, duration_s, 0.0).sum(axis=0),
@@ -520,7 +520,7 @@ def _device_features(
         jnp.where(is_there, state.finish_s[u][:, None], 0.0).max(axis=0),
         start_s,
     )
-    return jnp.stack(columns, axis=-1), start_s
+    return jnp.stack(columns, axis=-1), start_s, finish_s
 
 
 def read(

@@ -323,7 +323,7 @@ def _list_schedule(
         transfer = list_schedule.accumulate_inputs(
             s.first, partial.transfer, 0.0, input_delays, jnp.add
         )
-        end = jnp.maximum(arrival, partial.free) + compute[:, None]
+        _, end = list_schedule.run_op(arrival, partial.free, compute[:, None])
         fits = partial.used_memory + t.memory[s.op] <= t.capacity[:, None]
         candidate = allowed[s.op][:, None] & (fits | ~fits.any(axis=0))
         columns = (

@@ -10,7 +10,8 @@ schedule that end with operation v and that begin with it take
 
 The makespan is the largest of either; in job-shop scheduling these are heads and tails. One
 recursion computes both: `PathSweep` follows the incoming edges forwards for the first, and the
-outgoing edges backwards for the second.
+outgoing edges backwards for the second. The simulator could not stop after a range and go on with a
+changed placement, and its float32 sums would not join up with those of a window.
 """
 
 from typing import NamedTuple

@@ -23,9 +23,9 @@ A path that v itself is on changes when v moves, so that this is an estimate. On
 5. sorts all operations by their start, so that positions in the order are instants again, and
 6. returns to the best schedule after many steps without improvement.
 
-The simulation is that of `placement.simulators.makespan`, but each schedule of a batch has an order
-as well, and operations before the first change are not simulated again. The arrays are arguments
-of the compiled functions, so that no order compiles anything.
+The simulation differs from that of `placement.simulators.makespan` in two ways: each schedule of a
+batch has an order as well, and operations before the first change are not simulated again. The
+arrays are arguments of the compiled functions, so that no order compiles anything.
 
 The search knows the memory that operations always occupy. It does not know copies of constants, nor
 how long tensors are alive: `improve` simulates the result. Co-located operations keep their device.
@@ -44,6 +44,7 @@ import numpy as np
 from placement import simulators
 from placement.graphs import dag
 from placement.instance import Instance
+from placement.simulators import list_schedule
 from placement.solvers.limits import SearchLimits
 from placement.types import Array, Solution
 
@@ -446,8 +447,8 @@ def _sweep(
 
         ready_s = jax.lax.fori_loop(0, _num_reads(edges, op), read, jnp.zeros(batch))
         is_own = device[:, None] == all_devices
-        start_s = jnp.maximum(ready_s, jnp.where(is_own, device_path_s, 0.0).max(axis=1))
-        op_path_s = start_s + tables.compute_s[op, device]
+        free_s = jnp.where(is_own, device_path_s, 0.0).max(axis=1)
+        _, op_path_s = list_schedule.run_op(ready_s, free_s, tables.compute_s[op, device])
         return (
             jax.lax.dynamic_update_index_in_dim(path_s, op_path_s, i, 0),
             jnp.where(is_own, op_path_s[:, None], device_path_s),

@@ -2,9 +2,11 @@
 
 The module has the parts that every list schedule of the project shares:
 
-- `Steps` unroll a graph into steps of equal shape, for `lax.scan` over compiled, batched schedules;
-  `accumulate_inputs` is the part of a step that reads inputs. The simulators of `makespan` and
-  `subgraph` and the learned scheduler are such scans.
+- `run_op` is the recursion of every compiled list schedule. Its users differ in who chooses the
+  devices: the simulator of `makespan` knows them, `search.schedule_search` knows them for many
+  orders, the learned policies and the environment choose them, operation by operation. Arrivals
+  come from `accumulate_inputs`, step by step, or from `arrival_from_edges`.
+- `Steps` unroll a graph into steps of equal shape, for `lax.scan` over batched schedules.
 - `InputCounts` finds the operations that are ready, for list schedulers on the host and for the
   timeline of a report.
 """
@@ -155,6 +157,41 @@ def accumulate_inputs(
     for value in inputs:
         total = combine(total, value)
     return total
+
+
+def arrival_from_edges(
+    finish_s: Array, device: Array, senders: Array, delay_s: Array, is_input: Array
+) -> Array:
+    """Computes when the inputs of one operation arrive at each device, float32 [D].
+
+    Args:
+      finish_s: float32 [N], of the operations placed so far.
+      device: int32 [N], their devices.
+      senders: int32 [E].
+      delay_s: float32 [E, D, D].
+      is_input: bool [E]: whether an edge leads to the operation.
+    """
+    delay_s = jnp.asarray(delay_s)[jnp.arange(len(senders)), device[senders]]
+    arrival_s = finish_s[senders][:, None] + delay_s
+    return jnp.where(is_input[:, None], arrival_s, 0.0).max(axis=0)
+
+
+def run_op(arrival_s: Array, free_s: Array, compute_s: Array) -> tuple[Array, Array]:
+    """Runs an operation when its device is free and its inputs have arrived.
+
+    The arguments broadcast. They are those of the operation's device, or those of every device
+    where the device is still to be chosen.
+
+    Args:
+      arrival_s: when all inputs have arrived.
+      free_s: when the device has run all earlier operations.
+      compute_s: how long the operation takes.
+
+    Returns:
+      Its start and its finish.
+    """
+    start_s = jnp.maximum(arrival_s, free_s)
+    return start_s, start_s + compute_s
 
 
 class InputCounts:

@@ -235,8 +235,9 @@ def _scan_schedule(tables: Tables, placement: Array, *, with_starts: bool = Fals
         arrival_s = list_schedule.accumulate_inputs(
             step.first, arrival_s, ready_s, input_arrivals_s
         )
-        op_start_s = jnp.maximum(arrival_s, tensors.select(free_s, device))
-        op_finish_s = op_start_s + tensors.select(compute_s, device)
+        op_start_s, op_finish_s = list_schedule.run_op(
+            arrival_s, tensors.select(free_s, device), tensors.select(compute_s, device)
+        )
         is_occupied = (device == jnp.arange(num_devices, dtype=narrow)[:, None]) & step.last
         free_s = jnp.where(is_occupied, op_finish_s, free_s)
         # Writing a row with `.at[].set` would be slower.

@@ -57,7 +57,7 @@ def test_diamond_device_features():
         load_s=jnp.array([2.0, 1.0]),
         embedding=jnp.zeros((2, 8)),
     )
-    features, start_s = doppler._device_features(graph.globals, state, jnp.int32(3))
+    features, start_s, _ = doppler._device_features(graph.globals, state, jnp.int32(3))
     # On device 0 op1's output arrives at 112 + 130, on device 1 op2's at 2 + 140.
     assert start_s.tolist() == [242, 142]
     assert features.tolist() == [[2, 1, 1, 2, 242], [1, 1, 111, 112, 142]]

@@ -132,8 +132,9 @@ class Assignment:
 class PartialSchedule:
     """The schedule of the operations placed so far; `place` and `place_earliest` extend it.
 
-    It is the one list schedule on the host: its operations fill gaps, and their devices are chosen
-    one at a time. It consists of Python lists, whose elements are read faster than those of arrays.
+    It differs from the simulator's list schedule in that operations fill gaps and their devices are
+    chosen one at a time. It consists of Python lists, whose elements are read faster than those of
+    arrays.
     """
 
     def __init__(self, problem: Instance):
