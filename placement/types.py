@@ -126,16 +126,9 @@ class Sample(NamedTuple):
     placement: Array  # int32 [T, N]
     log_prob: Array  # float32 [T]: log-probability of each step's decisions
     entropy: Array  # float32 [T]: entropy of each step's choices of devices, in nats
-    # A pytree of arrays [T, ...] that the policy drew in addition to the placement, and that its
-    # `log_prob` reads. The policy's module defines them; most policies have None.
+    # Arrays [T, ...], in any structure, that the policy drew in addition to the placement, for its
+    # own `log_prob`; most policies have None.
     latent: Any = None
-
-
-class SharedDraw(NamedTuple):
-    """A draw that several samples of a batch share, such as a grouping."""
-
-    log_prob: Array  # float32 [T]: log-probability of the draw, as far as it concerns the sample
-    number: Array  # int32 [T]: samples with equal numbers share the draw
 
 
 class LogProb(NamedTuple):
@@ -144,16 +137,9 @@ class LogProb(NamedTuple):
     log_prob: Array  # float32 [T]
     entropy: Array  # float32 [T]
     choices: Array  # float32 [T]: number of device choices over which the entropy is summed
-    shared: SharedDraw | None = None  # None where samples are independent
-
-
-# `improve(params, key, graph, placements, B) -> Sample` with T = 1: places all operations again,
-# given a previous placement for each sample, int32 [B, N]; None: there are none yet. The key is
-# consumed.
-Improve = Callable[[Params, chex.PRNGKey, jraph.GraphsTuple, Array | None, int], Sample]
-# `propose(params, key, graph, placement, B) -> Sample` with T = 1: B neighbours of one placement
-# int32 [N]. The key is consumed.
-Propose = Callable[[Params, chex.PRNGKey, jraph.GraphsTuple, Array, int], Sample]
+    # Arrays [T] for the one learner that knows them (`learning.local_search`); most policies have
+    # None.
+    shared: Any = None
 
 
 class Policy(NamedTuple):
@@ -165,18 +151,15 @@ class Policy(NamedTuple):
     `init(key, graph) -> params`.
     `sample(params, key, graph, num_samples) -> Sample` with a leading axis B on every field.
     Parts that do not depend on the draw (encoder, parse) are computed once for all B. The key is
-    consumed.
+    consumed. A policy that changes given placements takes them as a fifth argument, int32 [B, N],
+    and then draws one step; without them it starts by itself. -1 stands for "not placed yet".
     `log_prob(params, graph, sample) -> LogProb` with the same leading axis; under the parameters of
     the draw it equals the result of `sample`.
-    `improve`: see `Improve`; None for policies that place all operations from scratch only.
-    `propose`: see `Propose`; None for policies that change no single placement.
     """
 
     init: Callable[[chex.PRNGKey, jraph.GraphsTuple], Params]
-    sample: Callable[[Params, chex.PRNGKey, jraph.GraphsTuple, int], Sample]
+    sample: Callable[..., Sample]
     log_prob: Callable[[Params, jraph.GraphsTuple, Sample], LogProb]
-    improve: Improve | None = None
-    propose: Propose | None = None
 
 
 # Placements int32 [B, N] -> latencies float32 [B] in seconds. The simulator's is jittable, the

@@ -1,9 +1,8 @@
 """Learning while a placement is improved: a policy's moves are the proposals of a local search.
 
 The state holds one chain of `placement.solvers.iterated_local_search`. In each step the policy
-proposes B neighbours of the chain's placement (`Propose`), all of them are evaluated, and the chain
-moves to the best. So the policy learns from the search's own evaluations, in the states that the
-search meets.
+draws B neighbours of the chain's placement, all of them are evaluated, and the chain moves to the
+best. So the policy learns from the search's own evaluations, in the states that the search meets.
 
 A placement that exceeds a memory costs a thousand times its penalised latency. The chain therefore
 moves to a feasible placement as soon as one is proposed, and such a placement never is its best.
@@ -19,10 +18,10 @@ would stop learning. Division by each step's own deviation would teach a gain of
 one of 10%.
 
 The learner is REINFORCE (Williams 1992), one gradient step a batch. A sample's advantage is its
-reward less the mean of the other samples. If samples share a random draw (`SharedDraw`), such as a
-grouping, its log-probability has a separate advantage: the reward less the mean of the samples
-of *other* draws. Compared with samples of the same draw, credits would cancel where all samples of
-a draw have the same log-probability of it.
+reward less the mean of the other samples. If samples share a random draw, such as a grouping
+(`policies.hsdag.SharedDraw`), its log-probability has a separate advantage: the reward less the
+mean of the samples of *other* draws. Compared with samples of the same draw, credits would cancel
+where all samples of a draw have the same log-probability of it.
 
 The search keeps the best of its samples, so it does not matter how bad the others are.
 """
@@ -63,8 +62,6 @@ def make_learner(policy: Policy, settings: base.Settings) -> base.Learner:
     Raises:
       UserError: `base.make_learner` refuses the settings, or they choose another reward.
     """
-    propose = policy.propose
-    assert propose is not None
 
     def loss(
         params: Params, graph: jraph.GraphsTuple, batch: base.Batch, num_updates: Array
@@ -94,7 +91,8 @@ def make_learner(policy: Policy, settings: base.Settings) -> base.Learner:
     def sample(state: base.State, graph: jraph.GraphsTuple) -> tuple[base.State, Sample]:
         key, sample_key = jax.random.split(state.key)
         placement = state.local_search.placements[:, 0]
-        samples = propose(state.params, sample_key, graph, placement, settings.num_samples)
+        placements = jnp.broadcast_to(placement, (settings.num_samples, len(placement)))
+        samples = policy.sample(state.params, sample_key, graph, settings.num_samples, placements)
         return state._replace(key=key), samples
 
     @jax.jit

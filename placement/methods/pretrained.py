@@ -21,7 +21,7 @@ from placement.learning import mesh
 from placement.learning.trainer import lift_to_ops
 from placement.methods import checkpoints, learned
 from placement.solvers.limits import SearchLimits
-from placement.types import Array, Improve, Params, Solution
+from placement.types import Array, Params, Sample, Solution
 
 FILE = "policy.msgpack"
 SHIPPED = Path(__file__).parent / "pretrained" / FILE
@@ -62,7 +62,8 @@ def check_zero_shot(method: str) -> None:
     Raises:
       UserError: in one line.
     """
-    if learned.make(method, 2, False).policy.improve is None:
+    learned.make(method, 2, False)  # refuses what does not exist
+    if not learned.RECIPES[method.split(":")[0]].zero_shot:
         raise UserError(
             f"zero_shot cannot place with a policy of {method!r}, which does not place all "
             f"operations in one step; set a scheduler's {FILE}, or method={method!r} with "
@@ -89,8 +90,8 @@ def place(
 ) -> Solution:
     """Places a problem with a policy that has learned on other graphs.
 
-    The policy places all operations `steps` times (`Improve`). After each step the fastest eighth
-    of the placements is copied eight times, and the policy improves these copies. All moves are the
+    The policy places all operations `steps` times. After each step the fastest eighth of the
+    placements is copied eight times, and the policy improves these copies. All moves are the
     policy's: neither single devices nor other methods' placements are tried.
 
     Args:
@@ -100,11 +101,10 @@ def place(
       num_samples: placements of each step, a multiple of `_COPIES`.
       steps: number of times that the policy places all operations.
     """
-    improve, simulator = search.method.policy.improve, search.simulator
-    assert improve is not None
+    sample, simulator = search.method.policy.sample, search.simulator
     inputs = search.policy_input.graph, simulator.tables, simulator.assignment, params
     shape = simulator.num_ops, num_samples, steps
-    placements, latency_s = jax.device_get(_place(improve, simulator.simulate, shape, inputs, key))
+    placements, latency_s = jax.device_get(_place(sample, simulator.simulate, shape, inputs, key))
     best = int(np.argmin(latency_s))
     return Solution(
         placements[best][: search.problem.graph.num_ops],
@@ -115,7 +115,7 @@ def place(
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
 def _place(
-    improve: Improve,
+    sample: Callable[..., Sample],
     simulate: Callable[[Any, Array], simulators.Outcome],
     shape: tuple[int, int, int],
     inputs: tuple[jraph.GraphsTuple, Any, Array | None, Params],
@@ -125,8 +125,8 @@ def _place(
     graph, tables, assignment, params = inputs
     num_ops, num_samples, steps = shape
 
-    def step(current: Array | None, key: chex.PRNGKey) -> tuple[Array, tuple[Array, Array]]:
-        improved = improve(params, key, graph, current, num_samples).placement[:, 0]
+    def step(current: Array, key: chex.PRNGKey) -> tuple[Array, tuple[Array, Array]]:
+        improved = sample(params, key, graph, num_samples, current).placement[:, 0]
         lifted = lift_to_ops(improved, assignment, num_ops)
         outcome = mesh.shard_map(simulate, tables, lifted)
         latency_s = jnp.where(outcome.feasible, outcome.latency_s, jnp.inf)
@@ -134,11 +134,9 @@ def _place(
         best = fastest[0]
         return jnp.repeat(improved[fastest], _COPIES, axis=0), (lifted[best], latency_s[best])
 
-    first_key, *_ = keys = jax.random.split(key, steps)
-    # The first step has no placements to improve, so that it is not part of the scan.
-    current, first = step(None, first_key)
-    _, later = jax.lax.scan(step, current, keys[1:])
-    return jax.tree.map(lambda x, y: jnp.concatenate([x[None], y]), first, later)
+    start = jnp.full((num_samples, len(graph.nodes["mask"])), -1, jnp.int32)  # no placements yet
+    _, result = jax.lax.scan(step, start, jax.random.split(key, steps))
+    return result
 
 
 def find(problem: Instance, seed: int, limits: SearchLimits, *, path: Path = SHIPPED) -> Solution:

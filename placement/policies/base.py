@@ -65,6 +65,8 @@ class Recipe(NamedTuple):
     make: Callable[..., Policy]
     variants: Mapping[str, Variant]
     read: Callable[..., PolicyInput]
+    # Whether a trained policy places other graphs, all operations in one step (`zero_shot`).
+    zero_shot: bool = False
 
 
 def read_operations(

@@ -94,7 +94,7 @@ from placement.policies import (
 )
 from placement.policies.cost_features import CostFeatures, CostView
 from placement.simulators.makespan import OpSchedule
-from placement.types import Array, LogProb, Params, Policy, Sample, SharedDraw
+from placement.types import Array, LogProb, Params, Policy, Sample
 
 _HIDDEN_SIZE, _NUM_LAYERS = 32, 2
 _DELAY_OFFSET = 0.2  # added to an edge's delay in medians, so that its logarithm is bounded
@@ -120,6 +120,13 @@ class Action(NamedTuple):
     move: Array  # int32 [B]: D times the group, plus the device
     earlier_moves: Array  # bool [B, K D]: the moves of the samples before this one
     is_uniform: Array  # bool [B]: whether the move was drawn uniformly
+
+
+class SharedDraw(NamedTuple):
+    """The draw of the parse that a sample's group is from, for `learning.local_search`."""
+
+    log_prob: Array  # float32 [B, 1]: as far as the parse concerns the group
+    number: Array  # int32 [B, 1]: samples with equal numbers share the parse
 
 
 class _Encoding(NamedTuple):
@@ -294,14 +301,18 @@ def make(
         logits = network.apply(params, graph, encoding, members, method="score_moves")
         return cast(Array, logits)
 
-    def propose(
+    def sample(
         params: Params,
         key: chex.PRNGKey,
         graph: jraph.GraphsTuple,
-        placement: Array,
         batch: int,
+        placements: Array | None = None,
     ) -> Sample:
-        graph, placement = cost_features.with_finite_costs(graph), jnp.asarray(placement)
+        graph = cost_features.with_finite_costs(graph)
+        if placements is None:
+            placement = jnp.argmax(graph.nodes["allowed"], axis=1).astype(jnp.int32)
+        else:
+            placement = jnp.asarray(placements)[0]  # the samples of a step change the same one
         num_devices, num_groups = graph.globals.compute_s.shape[1], max(groups, batch)
         num_uniform = int(uniform * batch)
         num_noises = 1 + (num_uniform > 0)  # noise for the policy's moves, and for uniform ones
@@ -364,12 +375,6 @@ def make(
         latent = jax.tree.map(lambda x: x[:, None], action)
         return Sample(new_placements[:, None], score.log_prob, score.entropy, latent)
 
-    def sample(
-        params: Params, key: chex.PRNGKey, graph: jraph.GraphsTuple, num_samples: int
-    ) -> Sample:
-        first_device = jnp.argmax(jnp.asarray(graph.nodes["allowed"]), axis=1)
-        return propose(params, key, graph, first_device.astype(jnp.int32), num_samples)
-
     def log_prob(params: Params, graph: jraph.GraphsTuple, samples: Sample) -> LogProb:
         graph = cost_features.with_finite_costs(graph)
         action: Action = jax.tree.map(lambda x: x[:, 0], samples.latent)
@@ -379,7 +384,7 @@ def make(
         logits = score_moves(params, graph, encoding, members)
         return _score(encoding, logits, action, group, is_valid)
 
-    return Policy(init, sample, log_prob, propose=propose)
+    return Policy(init, sample, log_prob)
 
 
 def _draw_masked_index(mask: Array, uniform: Array) -> Array:

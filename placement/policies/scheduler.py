@@ -146,42 +146,32 @@ def make(*, num_devices: int, hidden_size: int = 16, episode_steps: int = 3) -> 
     def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> Params:
         return network.init(key, _to_jax(graph))
 
-    def improve(
+    def sample(
         params: Params,
         key: chex.PRNGKey,
         graph: jraph.GraphsTuple,
-        previous: Array | None,
-        batch: int,
+        num_samples: int,
+        placements: Array | None = None,
     ) -> Sample:
         graph = _to_jax(graph)
-        previous = _no_placement(graph, batch) if previous is None else previous
-        z_key, key = jax.random.split(key)
-        z = jax.random.normal(z_key, (batch, NUM_FEATURES))
-        return _sample(network, params, key, graph, previous, z)
 
-    def sample(
-        params: Params, key: chex.PRNGKey, graph: jraph.GraphsTuple, num_samples: int
-    ) -> Sample:
-        def step(previous: Array, step_key: chex.PRNGKey) -> tuple[Array, Sample]:
-            samples = improve(params, step_key, graph, previous, num_samples)
+        def step(previous: Array, key: chex.PRNGKey) -> tuple[Array, Sample]:
+            z_key, key = jax.random.split(key)
+            z = jax.random.normal(z_key, (num_samples, NUM_FEATURES))
+            samples = _sample(network, params, key, graph, previous, z)
             return samples.placement[:, 0], samples
 
-        keys = jax.random.split(key, episode_steps)
-        _, steps = jax.lax.scan(step, _no_placement(graph, num_samples), keys)
+        if placements is not None:
+            return step(placements, key)[1]
+        # -1 stands for no placement: the first step shares its compilation with the others.
+        start = jnp.full((num_samples, len(graph.nodes["mask"])), -1, jnp.int32)
+        _, steps = jax.lax.scan(step, start, jax.random.split(key, episode_steps))
         return jax.tree.map(lambda leaf: jnp.swapaxes(leaf[:, :, 0], 0, 1), steps)
 
     def log_prob(params: Params, graph: jraph.GraphsTuple, samples: Sample) -> LogProb:
         return _log_prob(network, params, _to_jax(graph), samples)
 
-    return Policy(init, sample, log_prob, improve)
-
-
-def _no_placement(graph: jraph.GraphsTuple, batch: int) -> Array:
-    """Returns -1, int32 [B, N], which stands for no placement before the first step.
-
-    Numbers, rather than None, let the first step share its compilation with the others.
-    """
-    return jnp.full((batch, len(graph.nodes["mask"])), -1, jnp.int32)
+    return Policy(init, sample, log_prob)
 
 
 def _sample(
@@ -405,4 +395,4 @@ _BEST_OF_MANY = {
     "discount": 0.0,
     "entropy_weight": 0.0,
 }
-RECIPE = base.Recipe(make, {"tuned": base.Variant({}, _BEST_OF_MANY)}, read)
+RECIPE = base.Recipe(make, {"tuned": base.Variant({}, _BEST_OF_MANY)}, read, zero_shot=True)

@@ -21,21 +21,19 @@ def _flips() -> Policy:
     def init(key, graph):
         return jnp.zeros(NODES)
 
-    def propose(params, key, graph, placement, batch):
+    def sample(params, key, graph, num_samples, placements=0):
         log_probs = jax.nn.log_softmax(jnp.where(graph.nodes["mask"], params, -1e9))
-        op = jax.random.categorical(key, log_probs, shape=(batch,))
-        flipped = jnp.where(jnp.arange(NODES) == op[:, None], 1 - placement, placement)
-        return Sample(flipped[:, None], log_probs[op][:, None], jnp.zeros((batch, 1)), op[:, None])
-
-    def sample(params, key, graph, num_samples):
-        return propose(params, key, graph, jnp.zeros(NODES, jnp.int32), num_samples)
+        op = jax.random.categorical(key, log_probs, shape=(num_samples,))
+        flipped = jnp.where(jnp.arange(NODES) == op[:, None], 1 - placements, placements)
+        entropy = jnp.zeros((num_samples, 1))
+        return Sample(flipped[:, None], log_probs[op][:, None], entropy, op[:, None])
 
     def log_prob(params, graph, samples):
         log_probs = jax.nn.log_softmax(jnp.where(graph.nodes["mask"], params, -1e9))
         value = log_probs[samples.latent]
         return LogProb(value, jnp.zeros_like(value), jnp.ones_like(value))
 
-    return Policy(init, sample, log_prob, propose=propose)
+    return Policy(init, sample, log_prob)
 
 
 def _latency_s(placement: np.ndarray) -> np.ndarray:

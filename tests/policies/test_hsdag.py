@@ -26,7 +26,7 @@ def _problem(seed: int, **costs: np.ndarray) -> Instance:
     return problem._replace(costs=problem.costs._replace(**costs))
 
 
-_propose = jax.jit(POLICY.propose, static_argnums=4)
+_sample = jax.jit(POLICY.sample, static_argnums=3)
 _log_prob = jax.jit(POLICY.log_prob)
 
 
@@ -43,9 +43,9 @@ def _params():
 def _ask(problem: Instance, before: np.ndarray, seed: int = 0):
     """Samples from a placement int [N], and what is said of them again."""
     params, graph = _params(), hsdag.read(problem, **PADDED).graph
-    padded = np.zeros(len(graph.nodes["mask"]), np.int32)
-    padded[: len(before)] = before
-    drawn = _propose(params, jax.random.key(seed), graph, padded, NUM_SAMPLES)
+    padded = np.zeros((NUM_SAMPLES, len(graph.nodes["mask"])), np.int32)
+    padded[:, : len(before)] = before
+    drawn = _sample(params, jax.random.key(seed), graph, NUM_SAMPLES, padded)
     return params, graph, drawn, _log_prob(params, graph, drawn)
 
 
@@ -140,10 +140,10 @@ def test_parse_credit_follows_gradient():
     inputs = jax.tree.map(jnp.asarray, hsdag.read(problem, num_nodes=8, num_edges=8).graph)
     params = base.initial_params(policy.init, jax.random.key(0), inputs)["params"]
     weights = {name: params[name] for name in ("delay_weight", "next_weight")}
-    placement, network = jnp.zeros(8, jnp.int32), hsdag._Network(4, 1)
+    placement, network = jnp.zeros((8, 8), jnp.int32), hsdag._Network(4, 1)
 
     def estimate(key):
-        samples = policy.propose({"params": params}, key, inputs, placement, 8)
+        samples = policy.sample({"params": params}, key, inputs, 8, placement)
         latency_s = makespan.latency(inputs.globals.simulator, samples.placement[:, 0].T)
         reward = jnp.maximum(jnp.log(6.0 / latency_s), 0.0)
         action = jax.tree.map(lambda leaf: leaf[0, 0], samples.latent)
@@ -155,7 +155,7 @@ def test_parse_credit_follows_gradient():
 
         def log_prob(weights):
             encoding = network.apply(
-                {"params": params | weights}, inputs, placement, action.schedule, method="encode"
+                {"params": params | weights}, inputs, placement[0], action.schedule, method="encode"
             )
             parses = graph_parsing.Parse(action.root, action.kept_end)
             edge_log_prob = jax.vmap(
