@@ -6,7 +6,6 @@ round searches with these costs. The loop ends after three rounds, or earlier if
 nothing new, or, unless it is thorough, if predictions of a round are accurate.
 """
 
-import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,16 +14,15 @@ import numpy as np
 
 from placement import methods
 from placement.costs import correction
+from placement.errors import UserError
 from placement.instance import Instance
+from placement.learning import trainer
 from placement.pipeline import loading, saved_costs
-from placement.pipeline import target as target_lib
-from placement.pipeline.console import progress
-from placement.pipeline.settings import Settings
+from placement.pipeline.context import Context
 from placement.reporting import runs
-from placement.runtime.measurement.measurer import Measurer
 from placement.search import multistart
 from placement.solvers.limits import SearchLimits
-from placement.types import CostModel, Evaluate, Status
+from placement.types import CostModel, Evaluate, Solution, Status
 
 _ROUNDS = 3
 _SEARCHES = 3  # of a round, with different seeds
@@ -78,6 +76,9 @@ def correct(
     """
     num_decisions, num_devices = problem.graph.num_ops, len(problem.devices)
     singles = [p for p in methods.single_device_placements(problem) if problem.value_s(p) < np.inf]
+    if not singles:  # no device holds the whole model
+        filled = methods.solve(problem, "fill_in_order")
+        singles = [filled.placement] if filled.placement is not None else []
     placements, latency_s = np.empty((0, num_decisions), np.int32), np.empty(0)
     factors = [1.0] * correction.num_factors(num_devices)
     searched = problem
@@ -138,34 +139,51 @@ def correct(
     return Correction(placements, latency_s, corrected, fit._asdict())
 
 
-def correct_saved_costs(
-    target: target_lib.Target,
-    problem: Instance,
-    measurer: Measurer,
-    settings: Settings,
-    workdir: Path,
-    display: progress.Display,
-    stop: threading.Event,
-) -> tuple[target_lib.Target, Instance]:
-    """Returns the target and the problem with costs that a few measured placements have corrected.
+def correct_costs(context: Context) -> Context:
+    """Returns the context with costs that a few measured placements have corrected.
 
     The correction is kept in profile.json; costs that are corrected already stay.
     """
+    settings, target, problem = context.settings, context.target, context.problem
     assert target.costs is not None
-    path = Path(settings.costs) if settings.costs else workdir / saved_costs.FILE
+    assert context.measurer is not None
+    path = Path(settings.costs) if settings.costs else context.workdir / saved_costs.FILE
     saved = saved_costs.read(path)
-    evaluate = loading.make_measured_evaluate(settings, target.net, problem, measurer, workdir)
+    evaluate = loading.make_measured_evaluate(
+        settings, target.net, problem, context.measurer, context.workdir
+    )
     if "correction" in saved or evaluate is None:
-        return target, problem
-    limits = SearchLimits(settings.time_limit_s, settings.budget, stop=stop.is_set)
-    with display.phase("correcting the costs by measured placements"):
+        return context
+    limits = SearchLimits(settings.time_limit_s, settings.budget, stop=context.stop.is_set)
+    with context.display.phase("correcting the costs by measured placements"):
         result = correct(
             target.net, problem, target.costs, evaluate, settings.seed, limits, thorough=False
         )
-    if result is None or result.record is None or stop.is_set():
-        return target, problem
-    display.say(result.describe())
+    if result is None or result.record is None or context.stop.is_set():
+        return context
+    context.display.say(result.describe())
     if not settings.costs:
         runs.write_json(path, saved | {"correction": result.record})
     target = target._replace(costs=result.costs)
-    return target, target.problem(problem.objective)
+    return context._replace(target=target, problem=target.problem(problem.objective))
+
+
+def search(context: Context, limits: SearchLimits) -> Solution:
+    """Searches in rounds of measurements; the result is the fastest measured placement."""
+    target, seed = context.target, context.settings.seed
+    assert target.costs is not None
+    assert context.measured is not None
+    result = correct(
+        target.net, context.problem, target.costs, context.measured, seed, limits, thorough=True
+    )
+    if result is None:
+        raise UserError("no placement could be measured; set a longer time_limit_s")
+    context.display.say(result.describe())
+    return Solution(
+        result.placements[0],
+        value_s=float(result.latency_s[0]),
+        status=Status.INTERRUPTED if context.stop.is_set() else Status.FINISHED,
+        search_s=limits.elapsed_s(),
+        evaluations=len(result.placements),
+        elite=result.placements[: trainer.ELITE],
+    )

@@ -5,30 +5,26 @@ import hashlib
 import itertools
 import json
 import math
-import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from placement import arguments
 from placement import methods as methods_lib
 from placement.errors import UserError
-from placement.instance import Instance
 from placement.learning import trainer
 from placement.methods import learned, pretrained
 from placement.methods.checkpoints import restored
 from placement.pipeline import checkpoints, correction_loop, loading
 from placement.pipeline import target as target_lib
 from placement.pipeline.console import faults, metrics, progress
+from placement.pipeline.context import Context, Incumbent
 from placement.pipeline.results.rows import Row
 from placement.pipeline.settings import Settings
 from placement.reporting import units
 from placement.runtime.execution import mixed_precision
-from placement.runtime.measurement.evaluate import MeasuredEvaluate
-from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Candidate, HeteroChoice
 from placement.solvers import base
 from placement.solvers.limits import NO_METRICS, SearchLimits
@@ -39,6 +35,8 @@ OPENVINO = {
     "hetero": "OpenVINO's own choice: every operation on the first device that supports it",
     "hetero_pipeline": "OpenVINO's own split by memory: HETERO with the policy PIPELINE_PARALLEL",
 }
+# Every table of devices with limits of memory has the usual ways to split a model, too.
+MEMORY_BASELINES = ("fill_in_order", "split_by_memory", "hetero_pipeline")
 # The settings that may differ between an interrupted run and the one that continues it.
 _CHANGEABLE = (
     *("budget", "time_limit_s", "measure_s", "evaluate", "measure_on"),
@@ -46,48 +44,6 @@ _CHANGEABLE = (
 )
 _POLICIES = "policies"  # the folder of what searches have learned
 _MOVED = "operations moved to keep variables together"
-
-
-class Incumbent:
-    """The best placement that a search has reported; it survives an interrupt or a fault."""
-
-    def __init__(self) -> None:
-        self.began_s = time.monotonic()
-        self.evaluations = 0
-        self.placement: np.ndarray | None = None
-
-    def observe(
-        self,
-        evaluations: int,
-        best_s: float,
-        placement: np.ndarray | None,
-        numbers: Mapping[str, float],
-    ) -> None:
-        """Keeps the placement (`placement.solvers.limits.Observe`)."""
-        del numbers
-        self.evaluations = evaluations
-        if math.isfinite(best_s):
-            self.placement = placement
-
-
-class Context(NamedTuple):
-    """The run that a method is part of."""
-
-    settings: Settings
-    workdir: Path
-    target: target_lib.Target
-    problem: Instance
-    measurer: Measurer | None  # where the devices are present
-    measured: MeasuredEvaluate | None  # evaluates placements on the devices; None: simulated
-    display: progress.Display
-    stop: threading.Event  # set: searches end with the best placement that they have
-    fault_log: faults.Faults
-    incumbent: Incumbent = Incumbent()  # of the method that runs now
-
-    @property
-    def elapsed_s(self) -> float:
-        """Seconds since the method began."""
-        return time.monotonic() - self.incumbent.began_s
 
 
 def names() -> tuple[str, ...]:
@@ -161,7 +117,7 @@ def _run(method: str, context: Context) -> list[Row]:
 
         limits = SearchLimits(settings.time_limit_s, settings.budget, observe, context.stop.is_set)
         if is_on_devices:
-            solution = _search_on_devices(context, limits)
+            solution = correction_loop.search(context, limits)
         elif method == "zero_shot":
             path = Path(settings.init_from or pretrained.SHIPPED)
             solution = pretrained.find(problem, settings.seed, limits, path=path)
@@ -270,26 +226,38 @@ def _train(method: str, context: Context) -> Solution:
     return solution._replace(search_s=spent_s + limits.elapsed_s())
 
 
-def _search_on_devices(context: Context, limits: SearchLimits) -> Solution:
-    """Runs the search in rounds of measurements (`correction_loop`)."""
-    measured, target = context.measured, context.target
-    assert measured is not None
-    assert target.costs is not None
-    result = correction_loop.correct(
-        target.net, context.problem, target.costs, measured, context.settings.seed, limits,
-        thorough=True,
-    )  # fmt: skip
-    if result is None:
-        raise UserError("no placement could be measured; set a longer time_limit_s")
-    context.display.say(result.describe())
-    return Solution(
-        result.placements[0],
-        value_s=float(result.latency_s[0]),
-        status=Status.INTERRUPTED if context.stop.is_set() else Status.FINISHED,
-        search_s=limits.elapsed_s(),
-        evaluations=len(result.placements),
-        elite=result.placements[: trainer.ELITE],
-    )
+def prepare(
+    settings: Settings,
+    methods: tuple[str, ...],
+    extra: tuple[str, ...],
+    display: progress.Display,
+) -> tuple[target_lib.Target, tuple[str, ...]]:
+    """Checks everything that was asked for; returns the target and the methods to run.
+
+    Args:
+      settings: of the run.
+      methods: that the user asked for.
+      extra: methods that run before them, if they can run on this machine.
+      display: receives a line about each method that is left out.
+
+    Raises:
+      UserError: a setting is invalid, or a method that was asked for cannot run here.
+    """
+    loading.check_settings(settings)
+    for method in methods:
+        check(method, settings.objective)
+    if settings.init_from:  # before anything takes time
+        policy_method = pretrained.method_of(Path(settings.init_from))
+        if "zero_shot" in methods:
+            pretrained.check_zero_shot(policy_method)
+    target = target_lib.find_target(settings)
+    loading.refuse_stateful_stream(settings, target.net)
+    if extra and any(device.capacity_bytes is not None for device in target.present):
+        extra += tuple(method for method in MEMORY_BASELINES if method not in methods)
+    order = runnable(methods, extra, target, settings, display)
+    # Every search evaluates the single devices first.
+    arguments.check_range("budget", settings.budget, target.num_devices)
+    return target, order
 
 
 def check(method: str, objective: str) -> None:

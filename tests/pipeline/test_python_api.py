@@ -92,7 +92,7 @@ def test_models_are_compared(tmp_path):
 
 def test_missing_matplotlib_names_the_extra(tmp_path, monkeypatch):
     rows = [{"graph": "g", "method": "heft", "seed": 0, "predicted_s": 1.0, "measured_s": None}]
-    rows[0] |= {"versus_best_single_device": 1.0, "bound_s": None}
+    rows[0] |= {"versus_best_single_device": 1.0, "versus_interval": None, "bound_s": None}
     compared = python_api.Comparison(tuple(rows), {}, {"rows": rows, "best": "heft"}, tmp_path)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(UserError, match=re.escape("pip install -e '.[plots]'")) as caught:

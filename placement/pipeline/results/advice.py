@@ -6,6 +6,7 @@ inferences.
 """
 
 import math
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,9 +15,10 @@ from placement import methods, solvers
 from placement.graphs import dag
 from placement.instance import Instance
 from placement.pipeline import target as target_lib
+from placement.pipeline.context import Context
 from placement.pipeline.results import rows
 from placement.pipeline.settings import Settings
-from placement.reporting import units
+from placement.reporting import runs, units
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import MIN_SAMPLES, Candidate, Measure, Measurement
 from placement.types import Status
@@ -149,3 +151,23 @@ def estimate(
         optimal=optimal,
         chain=chain,
     )
+
+
+def select(
+    context: Context, methods: tuple[str, ...], baselines: Collection[str]
+) -> tuple[str, ...]:
+    """Says what a search may gain at best; returns the methods that are worth running."""
+    settings, display = context.settings, context.display
+    with display.phase("estimating the possible gain"):
+        advised = estimate(context.target, context.problem, context.measurer, settings)
+    for line in advised.lines():
+        display.say(line)
+    runs.write_json(context.workdir / FILE, advised.to_json())
+    searches = [method for method in methods if method not in baselines]
+    if not (advised.is_hopeless and searches):
+        return methods
+    if settings.search_anyway:
+        display.say(f"{searches[0]} runs anyway, because search_anyway is set.")
+        return methods
+    display.say(f"{searches[0]} is not run. To run it anyway, set search_anyway=True")
+    return tuple(method for method in methods if method in baselines)

@@ -6,10 +6,9 @@ import numpy as np
 
 from placement import files
 from placement.analysis import timeline
-from placement.instance import Instance
 from placement.pipeline import loading
 from placement.pipeline import target as target_lib
-from placement.pipeline.console import progress
+from placement.pipeline.context import Context
 from placement.pipeline.results.rows import Row
 from placement.reporting import details
 from placement.runtime.measurement.measurer import Measurer
@@ -32,17 +31,12 @@ _PREDICTED = {
 _IN_SEGMENTS = "predicted by segments of each device; the table predicts operation by operation"
 
 
-def best(
-    row: Row | None,
-    target: target_lib.Target,
-    problem: Instance,
-    measurer: Measurer | None,
-    display: progress.Display,
-) -> details.Details | None:
+def best(row: Row | None, context: Context) -> details.Details | None:
     """Returns the best placement with its predicted timeline, and the measured one if possible.
 
     None without a placement, and of a graph that is too large to look at it.
     """
+    target, measurer, display = context.target, context.measurer, context.display
     net = target.net
     if row is None:
         return None
@@ -52,7 +46,8 @@ def best(
             f"{NETRON}, and what the page and the figures would show of each"
         )
         return None
-    problem, placement = problem.with_order(row.solution.order), row.placements[0]
+    problem = context.problem.with_order(row.solution.order)
+    placement = row.placements[0]
     candidate, measured = row.candidates[0], None
     in_segments = candidate.segments is not None
     predict = timeline.predict_segments if in_segments else timeline.predict

@@ -1,6 +1,7 @@
 """The result files of a run. An incomplete run never replaces a complete one."""
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from placement.errors import UserError
 from placement.instance import Instance
 from placement.pipeline import target as target_lib
 from placement.pipeline.console import progress
+from placement.pipeline.context import Context
 from placement.pipeline.results.rows import Row
 from placement.pipeline.settings import Settings
 from placement.reporting import runs, units
@@ -76,6 +78,33 @@ def directory(workdir: Path, summary: dict[str, Any], display: progress.Display)
     return separate
 
 
+def cpu_s() -> float:
+    """Returns the CPU seconds of this process and of the workers that have ended."""
+    return sum(os.times()[:4])
+
+
+def summarise(context: Context, table: list[dict[str, Any]], best: Row | None) -> dict[str, Any]:
+    """Returns what summary.json says of the problem, of the rows and of the best placement."""
+    target, problem, settings = context.target, context.problem, context.settings
+    graph, optimum = target.net.graph, target.net.optimum
+    described = {"name": graph.name, "num_ops": graph.num_ops, "num_edges": graph.num_edges}
+    summary: dict[str, Any] = {
+        "graph": described | ({"optimum_s": optimum.value_s} if optimum is not None else {}),
+        "devices": list(target.labels),
+        "objective": settings.objective,
+        "seed": settings.seed,
+        "rows": table,
+    }
+    if target.unsupported:
+        summary["unsupported"] = list(target.unsupported)
+    if best is not None and len(problem.memory_limits.devices):
+        summary["memory"] = describe_memory(problem, best.placements[0])
+    if best is not None and target.divisions:
+        affinity = target.net.affinity(target.names, best.placements[0])
+        summary["divisions"] = [division.to_json(affinity) for division in target.divisions]
+    return summary
+
+
 def describe_memory(problem: Instance, placement: np.ndarray) -> dict[str, dict[str, float | None]]:
     """Returns the memory that a placement int32 [K] and the whole model need on each device.
 
@@ -99,13 +128,13 @@ def write_placement(
     workdir: Path,
     summary: dict[str, Any],
     best: Row | None,
-    target: target_lib.Target,
-    problem: Instance,
+    context: Context,
 ) -> None:
     """Writes the best method's placement with its origin; without one removes an earlier file."""
     if best is None:
         (workdir / runs.PLACEMENT).unlink(missing_ok=True)
         return
+    target, problem = context.target, context.problem
     row = next(row for row in summary["rows"] if row["method"] == best.method)
     placement = best.placements[0]
     present = {device.name: dataclasses.asdict(device) for device in target.present}

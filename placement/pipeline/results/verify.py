@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from placement.pipeline.context import Context
 from placement.pipeline.results.rows import Row
 from placement.runtime.measurement import baseline
 from placement.runtime.measurement.measurer import Measurer
@@ -100,6 +101,22 @@ def _narrow_to_fastest(
 def _only_device(placement: np.ndarray) -> int | None:
     """Returns the device of a placement int32 [M] that uses one device alone."""
     return int(placement[0]) if len(placement) and (placement == placement[0]).all() else None
+
+
+def measure_unless_interrupted(context: Context, rows: Sequence[Row]) -> list[Row]:
+    """Measures the rows of a run; Ctrl-C before or while measuring leaves all unmeasured."""
+    display, settings, rows = context.display, context.settings, list(rows)
+    assert context.measurer is not None
+    if context.stop.is_set():
+        display.warn("interrupted: nothing is measured; the same command continues from here")
+        return rows
+    try:
+        with display.phase("measuring"):
+            rows = measure(context.measurer, rows, settings.measure_s, settings.time_limit_s)
+    except KeyboardInterrupt:
+        context.stop.set()
+        display.warn("interrupted while measuring; the same command measures again")
+    return rows
 
 
 def nothing_ran(rows: Sequence[Row]) -> OSError | None:
