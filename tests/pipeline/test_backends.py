@@ -41,6 +41,10 @@ def test_concurrent_placements_are_measured(branches: Path, tmp_path: Path) -> N
     for device, names in segments:
         assert {placed["placement"][name] for name in names} == {device}
 
+
+@pytest.mark.nightly
+def test_streams_have_a_reference(branches: Path, tmp_path: Path) -> None:
+    flags = [f"--config.graph={branches}", "--config.devices=auto", *CONCURRENT, QUICK]
     code, _, err = run(tmp_path, *flags, "--config.objective=max_load", "--config.method=annealing")
     assert code == 0, err
     rows = {row["method"]: row for row in check_summary(tmp_path)["rows"]}
@@ -52,7 +56,7 @@ def test_concurrent_placements_are_measured(branches: Path, tmp_path: Path) -> N
         assert row["measured_s"], row["status"]
 
 
-@pytest.mark.parametrize("flags", [CONCURRENT, ()])
+@pytest.mark.parametrize("flags", [(), pytest.param(CONCURRENT, marks=pytest.mark.nightly)])
 def test_measured_searches_continue(branches: Path, tmp_path: Path, flags: tuple[str, ...]) -> None:
     flags = (f"--config.graph={branches}", "--config.devices=host:f32,f32", QUICK, *flags)
     # The budget ends the search, also on a busy machine.
@@ -78,7 +82,7 @@ def test_measured_searches_continue(branches: Path, tmp_path: Path, flags: tuple
     assert again[: len(records)] == records
 
 
-@pytest.mark.parametrize("flags", [CONCURRENT, ()])
+@pytest.mark.parametrize("flags", [(), pytest.param(CONCURRENT, marks=pytest.mark.nightly)])
 def test_profile_corrects_costs(branches: Path, tmp_path: Path, flags: tuple[str, ...]) -> None:
     flags = (f"--config.graph={branches}", "--config.devices=host", QUICK, *flags)
     code, out, err = run(tmp_path, *flags, "--task=profile")

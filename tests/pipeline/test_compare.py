@@ -21,10 +21,7 @@ _GRAPHS = "synthetic:family=layered,ops=12,seed=1", "synthetic:family=series_par
 # it would have to compile for seconds.
 _NO_STEP = ("--config.budget=3", "--config.time_limit_s=1")
 # Methods of the audit that run with all graphs and seeds here: some of each kind.
-_SOME = (
-    *("hsdag:variant=released", "hsdag", "zero_shot", "search"),
-    *("heft", "peft", "m_etf", "lns", "human_expert"),
-)
+_SOME = ("hsdag:variant=released", "search", "heft", "lns")
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +56,8 @@ def test_statistics_cover_all_runs(audited):
         assert min(filter(None, values.values())) >= 1
         assert values["hsdag:variant=released"] is None  # takes no step here, and knows nothing
         improvement = scope["probability_of_improvement"]
-        assert {"hsdag", "zero_shot", "search", "heft"} <= set(improvement)
-        assert not {"peft", "lns"} & set(improvement)
+        assert {"search", "heft"} <= set(improvement)
+        assert "lns" not in improvement
     for suffix in ("png", "svg"):
         assert (audited / f"figures/methods.{suffix}").stat().st_size > 0
     page = (audited / "report.html").read_text()
@@ -141,10 +138,6 @@ def test_missing_methods_are_left_out(tmp_path):
     methods = {row["method"] for row in check_summary(tmp_path)["rows"]}
     assert {"human_expert", "heft"} <= methods
     assert not methods & {"scotch", "min_cut", "cpsat"}
-    alone = "--config.methods=scotch"
-    code, _, err = run(tmp_path / "alone", *flags, alone, broken=_nothing_installed)
-    assert code == 2
-    assert "method 'scotch' cannot run: scotch is not installed" in err
     # What is installed later makes the cells run again.
     finished = json.loads(next(tmp_path.rglob("asked.json")).read_text())
     assert "scotch" not in finished["methods"]

@@ -49,9 +49,8 @@ def test_pretrained_policy_places_unseen_graph(tmp_path: Path) -> None:
     assert rows["zero_shot"]["predicted_s"] <= rows["random"]["predicted_s"]
 
 
-def test_measured_search_continues_simulated(
-    tmp_path: Path,
-) -> None:
+@pytest.mark.nightly
+def test_measured_search_continues_simulated(tmp_path: Path) -> None:
     """The second and the third stage of DOPPLER."""
     model = tmp_path / "branches.xml"
     ov.save_model(small.branches(size=16, length=2), model)

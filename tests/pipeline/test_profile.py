@@ -44,7 +44,9 @@ def profiled(workdir: Path) -> dict:
     return json.loads((workdir / "profile.json").read_text())
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "backend", ["concurrent", pytest.param("hetero", marks=pytest.mark.nightly)]
+)
 def test_profiles_are_complete_and_kept(backend: str, tmp_path: Path) -> None:
     flags = (saved(small.tiny(length=2), tmp_path), *QUICK, *BACKENDS[backend])
     code, out, err = run(tmp_path, *flags, "--config.time_limit_s=0.01")

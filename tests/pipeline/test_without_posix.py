@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import openvino as ov
+import pytest
 
 from placement.runtime.execution import threads
 from tests.runtime import small
@@ -54,6 +55,7 @@ def test_no_file_needs_posix():
     assert uses == EXEMPT
 
 
+@pytest.mark.nightly
 def test_models_are_placed_without_posix(tmp_path):
     ov.save_model(small.convolutions(), tmp_path / "model.xml", compress_to_fp16=False)
     # Every process of Python begins with this file: the program's, the one that the start method

@@ -62,13 +62,18 @@ WORKLOADS = {
 QUICK = ("--config.budget=320", "--config.time_limit_s=20", "--config.devices=auto")
 PROVES = {"max_load": "milp_noncontiguous", "subgraph": "milp"}
 # Every kind once under the objective that it is made for, and what objectives differ in.
-CASES = [
+SAMPLE = [
+    *((name, "max_load", "") for name in ("training", "several_hosts", "one_operation")),
+    ("memory_limits", "subgraph", ":parts=2"),
+    ("colour_classes", "makespan", ""),
+]
+REST = [
     *((name, "max_load", "") for name in WORKLOADS),
     *((name, "subgraph", "") for name in ("colour_classes", "unsupported")),
-    ("memory_limits", "subgraph", ":parts=2"),
-    *(("colour_classes", objective, "") for objective in ("serial", "makespan")),
+    ("colour_classes", "serial", ""),
 ]
-LEARNED = [("training", "makespan", ""), ("memory_limits", "subgraph", ":parts=2")]
+CASES = [*SAMPLE, *(pytest.param(c, marks=pytest.mark.nightly) for c in REST if c not in SAMPLE)]
+LEARNED = [("training", "makespan", "")]
 
 
 def problem(name: str, objective: str, parts: str) -> Instance:
