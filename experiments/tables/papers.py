@@ -94,7 +94,7 @@ def _format_side(
         elif unit_name and not math.isnan(value):
             texts[method] += f" ({value:.6g} {unit_name})"
     lowest = texts[min((m for m in texts if m in values), key=lambda method: values[method])]
-    return [grids.BOLD_MARKDOWN.format(t) if t == lowest else t for t in texts.values()]
+    return [grids.bold(t) if t == lowest else t for t in texts.values()]
 
 
 # Chosen to match the published single devices (docs/DEVICES.md).

@@ -20,7 +20,7 @@ from placement.pipeline import loading, workdirs
 from placement.pipeline.console import progress
 from placement.pipeline.settings import Settings
 from placement.reporting import printable, runs, summaries, verdict
-from placement.reporting.tables import deployment
+from placement.reporting.tables import results
 from placement.runtime import devices
 from placement.runtime.deployment import artifact as artifact_lib
 from placement.runtime.deployment import manifest, preflight
@@ -135,7 +135,7 @@ def _write(
     new.mkdir(exist_ok=True)
     written = artifact_lib.save(artifact, new)
     record["checks"] |= preflight.verify(new, artifact, inputs)
-    page = deployment.markdown(printable.data(record), str(final))
+    page = results.deployment_report(printable.data(record), str(final))
     runs.write_text(new / PAGE, page)
     own_files = {**written.files, PAGE: manifest.compute_digest(new / PAGE)}
     runs.write_json(new / manifest.FILE, written._replace(files=own_files).to_json() | record)
@@ -195,7 +195,7 @@ def _print(record: dict[str, Any], final: Path, display: progress.Display) -> No
     if nan := record["checks"].get("NaN"):
         display.warn(nan)
     shown = printable.data(record)
-    display.console.print(deployment.grid(shown))
+    display.console.print(results.deployment_table(shown))
     instead = " instead of the placement" if record["fallback"] else ""
     for line in (
         shown["decision"],

@@ -18,7 +18,7 @@ from placement.pipeline.console import progress
 from placement.pipeline.settings import Settings
 from placement.reporting import runs
 from placement.reporting import verdict as verdict_lib
-from placement.reporting.figures import method_plot, plots
+from placement.reporting.figures import plots
 from placement.reporting.tables import comparison
 from placement.runtime.deployment import preflight
 from placement.runtime.models import from_python, frontend
@@ -88,7 +88,7 @@ class Comparison:
           UserError: matplotlib is not installed, or there is no latency to draw.
         """
         try:
-            return method_plot.methods(self.summary["rows"])
+            return plots.methods(self.summary["rows"])
         except plots.NothingToDrawError as error:
             raise UserError(str(error)) from error
 

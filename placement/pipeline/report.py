@@ -15,7 +15,7 @@ from placement.pipeline.console import faults, metrics, progress
 from placement.pipeline.settings import Settings
 from placement.reporting import details as details_lib
 from placement.reporting import printable, runs, traces, verdict
-from placement.reporting.figures import graph_plot, method_plot, plots, search_plot, timeline_plot
+from placement.reporting.figures import plots
 from placement.reporting.page import html
 from placement.reporting.tables import aggregates, comparison, results
 
@@ -74,10 +74,10 @@ def write_report(
         return details
 
     drawings: dict[str, Callable[[], Any]] = {
-        "placement": lambda: graph_plot.placement(required_details()),
-        "timeline": lambda: timeline_plot.timeline(required_details()),
-        "methods": lambda: method_plot.methods(summary["rows"]),
-        "search": lambda: search_plot.search(metrics.read_metrics(workdir), summary["rows"]),
+        "placement": lambda: plots.placement(required_details()),
+        "timeline": lambda: plots.timeline(required_details()),
+        "methods": lambda: plots.methods(summary["rows"]),
+        "search": lambda: plots.search(metrics.read_metrics(workdir), summary["rows"]),
     }
     with task_faults.during("writing the trace"):
         (workdir / "trace.json").unlink(missing_ok=True)  # of an earlier run
@@ -107,11 +107,11 @@ def write_comparison(
     ):
         runs.write_text(workdir / name, content)
         _print(console, str(workdir / name))
-    drawings: dict[str, Callable[[], Any]] = {"methods": lambda: method_plot.methods(plain["rows"])}
+    drawings: dict[str, Callable[[], Any]] = {"methods": lambda: plots.methods(plain["rows"])}
     for graph, records in (_read_or_print(lambda: _read_logs(workdir), console) or {}).items():
         rows = [row for row in plain["rows"] if row["graph"] == graph]
         name = f"search-{runs.file_name(graph)}"
-        drawings[name] = functools.partial(search_plot.search, records, rows)
+        drawings[name] = functools.partial(plots.search, records, rows)
     _write_page(text, workdir, drawings, console, task_faults)
 
 

@@ -117,7 +117,6 @@ def write(path: Path, details: Details) -> None:
     Raises:
       OSError: the file cannot be written; the error names it.
     """
-
     data = vars(details).copy()
     for key in ("graph", "coarse"):
         data[key] = {column: getattr(data[key], column) for column in _GRAPH_COLUMNS}
@@ -134,30 +133,29 @@ def read(path: Path) -> Details | None:
     Raises:
       UserError: the file is not a valid details.json.
     """
+
+    def timeline(data: Mapping[str, Any]) -> Timeline:
+        spans = (Span(device, tuple(ops), *times) for device, ops, *times in data["spans"])
+        return Timeline(tuple(spans), data["how"])
+
+    def parse(data: Mapping[str, Any]) -> Details:
+        data = printable.data(data, printable.text)
+        graph = opgraph.make_graph(**data["graph"])
+        compute_s = np.array(data["compute_s"], np.float64)  # null becomes nan
+        return Details(
+            method=data["method"],
+            objective=data["objective"],
+            devices=tuple(data["devices"]),
+            graph=graph,
+            coarse=opgraph.make_graph(**data["coarse"]) if data["coarse"] else graph,
+            assignment=np.array(data["assignment"], np.int32),
+            placement=np.array(data["placement"], np.int32),
+            compute_s=np.where(np.isnan(compute_s), math.inf, compute_s),
+            memory_bytes=np.array(data["memory_bytes"], np.float64),
+            predicted=timeline(data["predicted"]),
+            measured=data["measured"] and timeline(data["measured"]),
+        )
+
     if not path.exists():
         return None
-    return files.read_json(path, {str: object}, _from_json, remedy="place the model again")
-
-
-def _from_json(data: Mapping[str, Any]) -> Details:
-    data = printable.data(data, printable.text)
-
-    def timeline(lines: Mapping[str, Any]) -> Timeline:
-        spans = (Span(device, tuple(ops), *times) for device, ops, *times in lines["spans"])
-        return Timeline(tuple(spans), lines["how"])
-
-    graph = opgraph.make_graph(**data["graph"])
-    compute_s = np.array(data["compute_s"], np.float64)  # null becomes nan
-    return Details(
-        method=data["method"],
-        objective=data["objective"],
-        devices=tuple(data["devices"]),
-        graph=graph,
-        coarse=opgraph.make_graph(**data["coarse"]) if data["coarse"] else graph,
-        assignment=np.array(data["assignment"], np.int32),
-        placement=np.array(data["placement"], np.int32),
-        compute_s=np.where(np.isnan(compute_s), math.inf, compute_s),
-        memory_bytes=np.array(data["memory_bytes"], np.float64),
-        predicted=timeline(data["predicted"]),
-        measured=data["measured"] and timeline(data["measured"]),
-    )
+    return files.read_json(path, {str: object}, parse, remedy="place the model again")

@@ -6,7 +6,6 @@ measured are a process each, a device is a thread or more, a span is a complete 
 tensor that crosses is a flow (`s`, `f`) from its producer to its first reader on the other device.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,39 +14,44 @@ from placement.reporting.details import Details
 
 
 def trace(details: Details) -> dict[str, Any]:
-    """Returns the trace as JSON objects."""
-    kinds = ["predicted"] if details.measured is None else ["predicted", "measured"]
-    events = [event for pid, kind in enumerate(kinds, 1) for event in _process(details, kind, pid)]
-    return {"traceEvents": events, "displayTimeUnit": "ms"}
-
-
-def _process(details: Details, kind: str, pid: int) -> Iterator[dict[str, Any]]:
-    coarse, device, timeline = details.coarse, details.placement, getattr(details, kind)
-    spans = timeline.spans
-    keys = [(span.device, lane) for span, lane in zip(spans, timeline.lanes(), strict=True)]
-    threads = {key: tid for tid, key in enumerate(sorted(set(keys)), 1)}
-    names = {("process_name", 0): timeline.heading(kind)}
-    for (number, lane), tid in threads.items():
-        names["thread_name", tid] = details.devices[number] + (f" ({lane + 1})" if lane else "")
-    for (metadata, tid), name in names.items():
-        yield {"ph": "M", "name": metadata, "pid": pid, "tid": tid, "args": {"name": name}}
-    places = [{"pid": pid, "tid": threads[key]} for key in keys]  # times are in microseconds
-    for span, place in zip(spans, places, strict=True):
-        times = {"ts": 1e6 * span.start_s, "dur": 1e6 * (span.finish_s - span.start_s)}
-        ops = {"operations": [coarse.op_names[op] for op in span.ops[:50]]}
-        yield {"ph": "X", "name": details.span_name(span), **place, **times, "args": ops}
-    runs_in = {op: number for number, span in enumerate(spans) for op in span.ops}
-    ends = list(zip(coarse.senders.tolist(), coarse.receivers.tolist(), strict=True))
+    """Returns the trace as JSON objects; times are in microseconds."""
+    coarse, device = details.coarse, details.placement
+    edge_ends = list(zip(coarse.senders.tolist(), coarse.receivers.tolist(), strict=True))
     crossing = np.flatnonzero(device[coarse.senders] != device[coarse.receivers]).tolist()
-    scheduled = [edge for edge in crossing if runs_in.keys() >= {*ends[edge]}]
-    first: dict[tuple[int, int], int] = {}  # by tensor and device: the edge to its first reader
-    for edge in sorted(scheduled, key=lambda edge: spans[runs_in[ends[edge][1]]].start_s):
-        first.setdefault((int(coarse.tensors[edge]), int(device[ends[edge][1]])), edge)
-    for number, edge in enumerate(first.values()):
-        writer, reader = (runs_in[end] for end in ends[edge])
-        # Viewers do not attach a flow to the end itself.
-        leaves_s = 0.99 * spans[writer].finish_s + 0.01 * spans[writer].start_s
-        size = {"bytes": int(coarse.edge_bytes[edge])}
-        flow = {"cat": "crossing", "name": coarse.op_names[ends[edge][0]], "id": f"{pid}.{number}"}
-        yield {"ph": "s", **flow, **places[writer], "ts": 1e6 * leaves_s, "args": size}
-        yield {"ph": "f", **flow, **places[reader], "ts": 1e6 * spans[reader].start_s, "bp": "e"}
+    timelines = {"predicted": details.predicted, "measured": details.measured}
+    events: list[dict[str, Any]] = []
+    for pid, (kind, timeline) in enumerate(timelines.items(), 1):
+        if timeline is None:
+            continue
+        spans = timeline.spans
+        keys = [(span.device, lane) for span, lane in zip(spans, timeline.lanes(), strict=True)]
+        threads = {key: tid for tid, key in enumerate(sorted(set(keys)), 1)}
+        names = {("process_name", 0): timeline.heading(kind)}
+        for (number, lane), tid in threads.items():
+            names["thread_name", tid] = details.devices[number] + (f" ({lane + 1})" if lane else "")
+        for (metadata, tid), name in names.items():
+            args = {"name": name}
+            events.append({"ph": "M", "name": metadata, "pid": pid, "tid": tid, "args": args})
+        places = [{"pid": pid, "tid": threads[key]} for key in keys]
+        for span, place in zip(spans, places, strict=True):
+            times = {"ts": 1e6 * span.start_s, "dur": 1e6 * (span.finish_s - span.start_s)}
+            args = {"operations": [coarse.op_names[op] for op in span.ops[:50]]}
+            events.append(
+                {"ph": "X", "name": details.span_name(span), **place, **times, "args": args}
+            )
+        runs_in = {op: number for number, span in enumerate(spans) for op in span.ops}
+        scheduled = [edge for edge in crossing if runs_in.keys() >= {*edge_ends[edge]}]
+        first: dict[tuple[int, int], int] = {}  # by tensor and device: the edge to its first reader
+        for edge in sorted(scheduled, key=lambda edge: spans[runs_in[edge_ends[edge][1]]].start_s):
+            first.setdefault((int(coarse.tensors[edge]), int(device[edge_ends[edge][1]])), edge)
+        for number, edge in enumerate(first.values()):
+            writer, reader = (runs_in[end] for end in edge_ends[edge])
+            # Viewers do not attach a flow to the end itself.
+            leaves_s = 0.99 * spans[writer].finish_s + 0.01 * spans[writer].start_s
+            name, size = coarse.op_names[edge_ends[edge][0]], int(coarse.edge_bytes[edge])
+            flow = {"cat": "crossing", "name": name, "id": f"{pid}.{number}"}
+            start = {"ts": 1e6 * leaves_s, "args": {"bytes": size}}
+            events.append({"ph": "s", **flow, **places[writer], **start})
+            end = {"ts": 1e6 * spans[reader].start_s, "bp": "e"}
+            events.append({"ph": "f", **flow, **places[reader], **end})
+    return {"traceEvents": events, "displayTimeUnit": "ms"}

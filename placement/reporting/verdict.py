@@ -106,42 +106,68 @@ def decide(rows: Sequence[Row], preferred: str = "") -> Verdict:
         such as 'single:CPU'; '' for the one that the ratios of the rows are to.
     """
     is_measured = any(summaries.median_s(row) is not None for row in rows)
-    contenders = _contenders(rows, is_measured)
-    singles = [c for c in contenders if summaries.is_single(c.rows[0])]
-    references = [c for c in contenders if c.rows[0].get("reference")]
-    placed = [c for c in contenders if not c.is_plain]
+    seconds = summaries.median_s if is_measured else summaries.predicted_s
+    contenders = []
+    for method, group in summaries.group(rows, lambda row: row["method"]).items():
+        ran = (row for row in group if not row["status"].startswith(_DID_NOT_RUN))
+        latencies_s = [latency_s for latency_s in map(seconds, ran) if latency_s is not None]
+        if len(latencies_s) < len(group):  # it failed with some seed
+            continue
+        ratios = np.array([units.or_nan(row.get("versus_best_single_device")) for row in group])
+        measured = [row.get("measured_s") or {} for row in group]
+        ratio_ends = [row.get("versus_interval") or (None, None) for row in group]
+        latency_ends = [(each.get("low"), each.get("high")) for each in measured]
+        hulls = []  # nan where an interval has no number
+        for intervals in (ratio_ends, latency_ends):
+            low, high = np.array([[*map(units.or_nan, ends)] for ends in intervals]).T
+            hulls.append((float(low.min()), float(high.max())))
+        contenders.append(
+            Contender(
+                method,
+                tuple(group),
+                latency_s=float(np.mean(latencies_s)),
+                ratio=float(np.exp(np.mean(np.log(ratios)))) if np.all(ratios > 0) else math.inf,
+                ratio_interval=hulls[0],
+                latency_interval=hulls[1],
+            )
+        )
+    # The best comes first, here and in every list below.
+    ranked = sorted(contenders, key=lambda c: (c.ratio, c.latency_s))
+    singles = [c for c in ranked if summaries.is_single(c.rows[0])]
+    references = [c for c in ranked if c.rows[0].get("reference")]
+    unplaced = [c for c in ranked if c.is_plain]
     # A placement on one device is that single device, however it was found.
-    placements = [c for c in placed if not (singles and c.is_on_one_device)]
-    single_searches = [c for c in placed if c.is_on_one_device and c.is_searched]
-    single = _best(singles)
+    placements = [c for c in ranked if not (c.is_plain or (singles and c.is_on_one_device))]
+    single = next(iter(singles), None)
     for candidate in singles:
         if candidate.method == preferred and single and not single.is_faster(candidate):
             single = candidate
-    plain = single
-    for reference in sorted(references, key=_rank):
-        if plain is single and (single is None or reference.is_faster(single)):
-            plain = reference
+    faster_references = (r for r in references if single is None or r.is_faster(single))
+    plain = next(faster_references, single)
     gains = [c for c in placements if single is None or c.is_faster(single)]
-    winners = [c for c in gains if all(c.is_faster(p) for p in (*singles, *references))]
-    winner = _best(winners) or plain
+    winners = [c for c in gains if all(map(c.is_faster, unplaced))]
+    winner = next(iter(winners), plain)
+    # Searches that found a placement on one device, in the order of the rows.
+    searches = [c for c in contenders if not c.is_plain and c.is_on_one_device and c.is_searched]
     if winners:
-        rival = _best(singles + references)
+        rival = next(iter(unplaced), None)
     else:
-        rivals = placements if winner is single else placements + singles
-        rival = _best(rivals)
+        rivals = [c for c in ranked if c in placements or (winner is not single and c in singles)]
+        rival = next(iter(rivals), None)
         if winner and rival and winner.is_faster(rival):
-            rival = None if single_searches else _best([c for c in rivals if c.is_searched])
+            searched = (c for c in rivals if c.is_searched)
+            rival = None if searches else next(searched, None)
     out_of_memory = Status.FAILED.describe(OUT_OF_MEMORY)
     single_statuses = [row["status"] for row in rows if summaries.is_single(row)]
     return Verdict(
         winner=winner,
-        placement=_best(winners or gains) or single,
+        placement=next(iter(winners or gains), single),
         rival=rival,
         is_measured=is_measured,
         unit=summaries.unit(rows),
         needs_several_devices=bool(single_statuses)
         and all(status.startswith(out_of_memory) for status in single_statuses),
-        single_searches=tuple(f"`{summaries.label(c.rows[0])}`" for c in single_searches),
+        single_searches=tuple(f"`{summaries.label(c.rows[0])}`" for c in searches),
     )
 
 
@@ -237,41 +263,3 @@ def sentences(rows: Sequence[Row], objective: str = "") -> list[str]:
     )
     following = f"; next is `{ranked[1][0]}` with {ranked[1][1]:.3f}" if ranked[1:] else ""
     return [f"{text}{following}."]
-
-
-def _contenders(rows: Iterable[Row], is_measured: bool) -> list[Contender]:
-    """Joins the seeds of each method; a method that failed with any seed is left out."""
-    seconds = summaries.median_s if is_measured else summaries.predicted_s
-    contenders = []
-    for method, group in summaries.group(rows, lambda row: row["method"]).items():
-        ran = (row for row in group if not row["status"].startswith(_DID_NOT_RUN))
-        latencies_s = [latency_s for latency_s in map(seconds, ran) if latency_s is not None]
-        if len(latencies_s) < len(group):
-            continue
-        ratios = np.array([units.or_nan(row.get("versus_best_single_device")) for row in group])
-        measured = [row.get("measured_s") or {} for row in group]
-        contenders.append(
-            Contender(
-                method,
-                tuple(group),
-                latency_s=float(np.mean(latencies_s)),
-                ratio=float(np.exp(np.mean(np.log(ratios)))) if np.all(ratios > 0) else math.inf,
-                ratio_interval=_hull([row.get("versus_interval") or (None,) * 2 for row in group]),
-                latency_interval=_hull([(each.get("low"), each.get("high")) for each in measured]),
-            )
-        )
-    return contenders
-
-
-def _hull(intervals: Iterable[Sequence[float | None]]) -> tuple[float, float]:
-    """Returns the least and the greatest end of intervals; nan where one has no number."""
-    ends = np.array([[units.or_nan(end) for end in interval] for interval in intervals])
-    return float(ends[:, 0].min()), float(ends[:, 1].max())
-
-
-def _rank(contender: Contender) -> tuple[float, float]:
-    return contender.ratio, contender.latency_s
-
-
-def _best(contenders: Sequence[Contender]) -> Contender | None:
-    return min(contenders, key=_rank, default=None)

@@ -64,9 +64,9 @@ def add_bounds() -> None:
 
 
 def figure() -> None:
-    from placement.reporting.figures import method_plot
+    from placement.reporting.figures import plots
 
-    method_plot.methods = lambda rows: 1 / 0
+    plots.methods = lambda rows: 1 / 0
 
 
 def worker(folder: Path) -> None:

@@ -1,5 +1,4 @@
 import dataclasses
-import json
 
 import numpy as np
 import pytest
@@ -36,12 +35,6 @@ def test_details_are_read_as_written(tmp_path, data):
     path = tmp_path / "details.json"
     details.write(path, data)
     assert _equal(details.read(path), data)
-
-
-def test_unsupported_operation_costs_null(tmp_path):
-    path = tmp_path / "details.json"
-    details.write(path, drawn.diamond())
-    assert json.loads(path.read_text())["compute_s"][2] == [3e-3, None]
 
 
 def test_other_files_are_refused(tmp_path):

@@ -35,13 +35,10 @@ def test_resumed_search_replaces_events(tmp_path):
         for step in steps:
             written.add(step, {"m/best_s": float(after)})
     assert events.scalars(tmp_path, "m/best_s") == [(10, 0), (20, 0), (30, 20), (40, 20)]
-
-
-def test_error_names_the_directory(tmp_path):
-    (tmp_path / "run").write_text("a file where the directory should be")
+    (tmp_path / "file").write_text("where the directory should be")
     with pytest.raises(FileExistsError) as caught:
-        tensorboard.Events(tmp_path / "run", first_evaluation=0)
-    assert caught.value.filename == str(tmp_path / "run")
+        tensorboard.Events(tmp_path / "file", first_evaluation=0)
+    assert caught.value.filename == str(tmp_path / "file")
 
 
 def test_import_leaves_pytorch_out():

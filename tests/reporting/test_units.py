@@ -1,25 +1,16 @@
 import math
 
-import pytest
-
 from placement.reporting import units
 
 
-@pytest.mark.parametrize(
-    ("seconds", "written"),
-    [
-        (12.3456, "12.35 s"),
-        (1.0, "1.000 s"),
-        (0.99999, "1000.0 ms"),
-        (0.0213, "21.30 ms"),
-        (0.0012345, "1.234 ms"),
-        (45e-6, "45.00 us"),
-        (3e-8, "0.030 us"),
-    ],
-)
-def test_unit_follows_magnitude(seconds, written):
-    unit = units.latency_unit([seconds])
-    assert f"{unit.write(seconds)} {unit.name}" == written
+def test_unit_follows_magnitude():
+    texts = {
+        **{12.3456: "12.35 s", 1.0: "1.000 s", 0.99999: "1000.0 ms", 0.0213: "21.30 ms"},
+        **{0.0012345: "1.234 ms", 45e-6: "45.00 us", 3e-8: "0.030 us"},
+    }
+    for seconds, text in texts.items():
+        unit = units.latency_unit([seconds])
+        assert f"{unit.write(seconds)} {unit.name}" == text
 
 
 def test_latencies_share_one_unit():
@@ -29,16 +20,8 @@ def test_latencies_share_one_unit():
     assert units.latency_unit([None]).name == "ms"
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.0, "0 s"), (2.0, "2 s"), (0.012345, "12.3 ms"), (9.99e-4, "999 us"), (5e-8, "0.05 us")],
-)
-def test_durations_have_three_digits(seconds, text):
-    assert units.duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("number", "text"), [(0, "0 bytes"), (64, "64 bytes"), (1.25e7, "12.5 MB"), (2e12, "2e+03 GB")]
-)
-def test_sizes_have_three_digits(number, text):
-    assert units.size(number) == text
+def test_sizes_have_three_digits():
+    durations = {0.0: "0 s", 2.0: "2 s", 0.012345: "12.3 ms", 9.99e-4: "999 us", 5e-8: "0.05 us"}
+    assert {seconds: units.duration(seconds) for seconds in durations} == durations
+    sizes = {0: "0 bytes", 64: "64 bytes", 1.25e7: "12.5 MB", 2e12: "2e+03 GB"}
+    assert {number: units.size(number) for number in sizes} == sizes

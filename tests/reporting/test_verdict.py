@@ -2,8 +2,6 @@
 
 import math
 
-import pytest
-
 from placement.reporting import verdict
 from tests.reporting.rows import make_row
 
@@ -14,20 +12,6 @@ NOTHING_FOUND = "found no placement on several devices that is clearly faster."
 
 def decide(*rows, objective="makespan", preferred=""):
     return verdict.sentence(verdict.decide(rows, preferred), objective)
-
-
-def test_plain_cpu_may_win():
-    rows = [
-        make_row("single:A", 0.2, 0.268, 1.0),
-        make_row("search", 0.19, 0.195, 0.727),
-        make_row("reference:CPU [f32, all 2 threads]", None, 0.150, 0.56, reference=True),
-    ]
-    decided = verdict.decide(rows)
-    assert decided.winner.method == "reference:CPU [f32, all 2 threads]"
-    assert decided.placement.method == "search"
-    assert verdict.sentence(decided) == (
-        "Use `CPU [f32, all 2 threads]`: 150.0 ms. The placement of `search` takes 195.0 ms."
-    )
 
 
 def test_lack_of_memory_is_named():
@@ -47,26 +31,23 @@ def test_lack_of_memory_is_named():
     assert decide(single) == "No placement has a usable latency; the column `status` says why."
 
 
-@pytest.mark.parametrize(
-    ("search", "reference", "expected"),
-    [
-        # median ms of a placement and of the whole CPU, compared with 30 ms on one device
+def test_winner_is_clearly_faster():
+    # Median ms of a placement and of the whole CPU, compared with 30 ms on one device.
+    for search, reference, expected in (
         (20.0, 25.0, "Use the placement of `search`: 20.00 ms. Without placing, `CPU` takes 25.00"),
         (20.0, 40.0, "Without placing, `A` alone takes 30.00 ms."),
         (20.0, 20.1, f"Use `CPU`: 20.10 ms. {UNCLEAR} the placement of `search` takes 20.00"),
         (29.9, 40.0, f"Use `A` alone: 30.00 ms. {UNCLEAR} the placement of `search` takes 29.90"),
-        (60.0, 40.0, "Use `A` alone: 30.00 ms. The placement of `search` takes 60.00 ms."),
         (60.0, 29.9, "Use `A` alone: 30.00 ms. The placement of `search` takes 60.00 ms."),
         (60.0, 20.0, "Use `CPU`: 20.00 ms. `A` alone takes 30.00 ms."),
-    ],
-)
-def test_winner_is_clearly_faster(search, reference, expected):
-    rows = [
-        SINGLE,
-        make_row("search", 0.01, search / 1e3, search / 30),
-        make_row("reference:CPU", None, reference / 1e3, reference / 30, reference=True),
-    ]
-    assert expected in decide(*rows)
+    ):
+        rows = [
+            SINGLE,
+            make_row("search", 0.01, search / 1e3, search / 30),
+            make_row("reference:CPU", None, reference / 1e3, reference / 30, reference=True),
+        ]
+        assert expected in decide(*rows)
+        assert verdict.decide(rows).placement.method == ("search" if search < 29 else "single:A")
 
 
 def test_preferred_device_is_kept():
@@ -81,28 +62,22 @@ def test_predictions_count_without_measurements():
     assert decide(*rows).startswith("In simulation, use `A` alone: 30.00 ms. No placement is")
     rows += [make_row("lns", 0.02, ratio=0.667)]
     assert decide(*rows).startswith("In simulation, use the placement of `lns`: 20.00 ms. Without")
+    on_one_device = make_row("hetero", 0.0299, ratio=0.99, num_devices=1)
+    assert decide(rows[0], on_one_device) == (
+        "In simulation, use `A` alone: 30.00 ms. No faster placement is known."
+    )
 
 
-def test_placement_on_one_device():
-    rows = [make_row("single:A", 0.03, ratio=1.0)]
-    rows += [make_row("hetero", 0.0299, ratio=0.99, num_devices=1)]
-    assert decide(*rows) == "In simulation, use `A` alone: 30.00 ms. No faster placement is known."
-
-
-@pytest.mark.parametrize("median", [None, 0.001])
-def test_baselines_do_not_show_searches(median):
+def test_baselines_do_not_show_searches():
     def row(method, milliseconds, num_devices, **extra):
-        measured_s = median and milliseconds / 1e3
+        seconds = milliseconds / 1e3
         return make_row(
-            method, milliseconds / 1e3, measured_s, milliseconds / 30, num_devices=num_devices,
-            **extra,
-        )  # fmt: skip
+            method, seconds, seconds, milliseconds / 30, num_devices=num_devices, **extra
+        )
 
-    use = "Use `A` alone: 30.00 ms." if median else "In simulation, use `A` alone: 30.00 ms."
-    single, random = row("single:A", 30.0, 1), row("random", 60.0, 2)
-    rows = [single, row("hetero", 30.0, 1), random]
+    use = "Use `A` alone: 30.00 ms."
+    rows = [row("single:A", 30.0, 1), row("hetero", 30.0, 1), row("random", 60.0, 2)]
     assert decide(*rows) == f"{use} No faster placement is known."
-    assert decide(*rows, row("search", 30.0, 1)) == f"{use} `search` {NOTHING_FOUND}"
     interrupted = row("search", 30.0, 1, status="interrupted")
     assert decide(*rows, interrupted) == f"{use} `search` {NOTHING_FOUND}"
     failed = row("search", 30.0, 1, status="failed: fault: why")
@@ -192,11 +167,6 @@ def test_methods_are_ranked_over_graphs():
         make_row("reference:CPU", None, ratio=0.5, graph=graph, reference=True) for graph in "ab"
     ]
     assert next(iter(verdict.rank(rows + reference))) == "reference:CPU"
-
-
-def test_closing_sentence_of_one_graph():
-    rows = [{**row, "graph": "a", "seed": 0} for row in (SINGLE, make_row("lns", 0.02, 0.02, 0.6))]
-    assert verdict.sentences(rows) == [decide(*rows)]
 
 
 def test_rank_ignores_number_of_seeds():

@@ -1,4 +1,4 @@
-"""Shared parts of all figures: style, legends, files.
+"""The figures of a run: placement, timeline, methods, search.
 
 A figure is a pure function of a run's files; equal data give equal files. matplotlib is an optional
 extra, imported only when a figure is drawn.
@@ -8,24 +8,32 @@ hatches distinguish devices in grey print.
 """
 
 import io
-from collections.abc import Iterable
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from placement import files
 from placement.errors import missing_extra
+from placement.graphs import dag
+from placement.reporting import statistics, summaries, units
+from placement.reporting.details import Details
+from placement.reporting.figures import blocks, layout
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#f0e442")
-HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "----", "++++")
-ALARM = "#d55e00"  # emphasises
-GREY, PALE = "#767676", "#ececec"
-SMALLEST = 6.0  # points: the smallest readable text in print
-BOUND: dict[str, Any] = {"color": "black", "linestyle": ":", "linewidth": 1.5}
 # The suffixes of a figure's files, with the metadata that would differ from run to run.
 SUFFIXES: dict[str, Any] = {"png": {"Software": None}, "svg": {"Date": None}}
+_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#f0e442")
+_HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "----", "++++")
+_ALARM = "#d55e00"  # emphasises
+_GREY, _PALE = "#767676", "#ececec"
+_BOUND: Any = {"color": "black", "linestyle": ":", "linewidth": 1.5}
+_BLOCKS, _MOST_BLOCKS = 70, 200  # of a graph: to aim at, and to draw at most
 
 
 class NothingToDrawError(Exception):
@@ -53,8 +61,8 @@ def save(figure: "Figure", directory: Path, name: str) -> str:
     return content.decode()
 
 
-def new_figure(width: float, height: float, *, arranged: bool = True) -> "Figure":
-    """Makes an empty figure, sizes in inches; if `arranged`, matplotlib makes space for labels.
+def new_figure(width: float, height: float) -> "Figure":
+    """Makes an empty figure, sizes in inches.
 
     Raises:
       NothingToDrawError: matplotlib is not installed.
@@ -63,21 +71,30 @@ def new_figure(width: float, height: float, *, arranged: bool = True) -> "Figure
         from matplotlib.figure import Figure
     except ImportError as error:
         raise NothingToDrawError(missing_extra("matplotlib", "plots")) from error
-    # Without pyplot there is no global state, no display and nothing to close.
-    return Figure(figsize=(width, height), layout="constrained" if arranged else None)
+    # Without pyplot no state is global, no display is needed and no figure must be closed.
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def device_style(device: int) -> dict[str, Any]:
     """Returns the style of a device's patches; devices beyond the colours differ by hatches."""
-    hatch = HATCHES[device % len(HATCHES)]
-    return {"facecolor": COLOURS[device % len(COLOURS)], "edgecolor": "white", "hatch": hatch}
+    hatch = _HATCHES[device % len(_HATCHES)]
+    return {"facecolor": _COLOURS[device % len(_COLOURS)], "edgecolor": "white", "hatch": hatch}
 
 
 def tint(device: int, share: float) -> tuple[float, ...]:
     """Returns the share of a device's colour, mixed with white."""
     from matplotlib.colors import to_rgb
 
-    return tuple(1 - share * (1 - channel) for channel in to_rgb(COLOURS[device % len(COLOURS)]))
+    return tuple(1 - share * (1 - channel) for channel in to_rgb(_COLOURS[device % len(_COLOURS)]))
+
+
+def shortened(text: str, size: float, width: float) -> str:
+    """Returns the text, or its beginning where a font of this size makes it too wide.
+
+    A character is taken to be 0.62 times as wide as high, in points: a cautious mean.
+    """
+    most = int(width / (0.62 * size))
+    return text if len(text) <= most else f"{text[: max(0, most - 1)]}…"
 
 
 def legend_below(figure: "Figure", styles: Iterable[tuple[str, dict[str, Any]]]) -> None:
@@ -88,10 +105,309 @@ def legend_below(figure: "Figure", styles: Iterable[tuple[str, dict[str, Any]]])
     figure.legend(handles=handles, loc="outside lower left", ncols=2, frameon=False)
 
 
-def shortened(text: str, size: float, width: float) -> str:
-    """Returns the text, or its beginning where a font of this size makes it too wide.
+def placement(details: Details) -> "Figure":
+    """Draws the graph in blocks, with the device of each, darker where it takes longer.
 
-    A character is taken to be 0.62 times as wide as high, in points: a cautious mean.
+    The layers go from top to bottom. Transfers between devices are bold and dashed.
+
+    Raises:
+      NothingToDrawError: the devices alternate so often that there are too many blocks, or
+        matplotlib is not installed.
     """
-    most = int(width / (0.62 * size))
-    return text if len(text) <= most else f"{text[: max(0, most - 1)]}…"
+    parts = blocks.blocks(details, _BLOCKS)
+    num_blocks, num_devices = int(parts.max()) + 1, len(details.devices)
+    if num_blocks > _MOST_BLOCKS:
+        raise NothingToDrawError(
+            f"the placement alternates between devices so often that its graph takes "
+            f"{num_blocks} blocks to draw; a figure holds {_MOST_BLOCKS}"
+        )
+    senders, receivers = dag.quotient(details.coarse.senders, details.coarse.receivers, parts)
+    drawing = layout.layered(num_blocks, senders, receivers)
+    device = np.zeros(num_blocks, np.int32)
+    device[parts] = details.placement
+    num_layers = drawing.x.max() + 1
+    turns = [path[:, 1] for path in drawing.paths]
+    ends = np.concatenate([drawing.y - 0.5, drawing.y + 0.5, *turns])
+    center, columns = (ends.min() + ends.max()) / 2, max(4.0, np.ptp(ends))
+    figure_width = 10.0  # inches; a layer takes 0.32 of the height
+    figure = new_figure(figure_width, 0.32 * num_layers + 0.22 * num_devices + 0.8)
+    from matplotlib.collections import LineCollection
+    from matplotlib.patches import Patch, Rectangle
+
+    axes = figure.subplots()
+    axes.set_axis_off()
+    axes.set_xlim(center - columns / 2, center + columns / 2)
+    axes.set_ylim(num_layers - 0.5, -0.5)
+    title = f"{details.graph.name}: placed by {details.method} for {details.objective}"
+    figure.suptitle(shortened(title, 12, 72 * figure_width), x=0.01, ha="left", fontsize=12)
+    subtitle = (
+        f"{details.graph.num_ops:,} operations in {num_blocks} blocks, darker where they take "
+        f"longer; tensors that cross between devices: {details.num_crossings:,} (bold, dashed)"
+    )
+    axes.set_title(subtitle, loc="left", fontsize=8.5)
+    load_s = np.bincount(details.op_placement, details.op_compute_s, minlength=num_devices)
+    counts = np.bincount(details.op_placement, minlength=num_devices)
+    keys = []
+    for number, label in enumerate(details.devices):
+        share = load_s[number] / (load_s.sum() or 1.0)
+        text = f"{label}: {counts[number]:,} operation{'' if counts[number] == 1 else 's'}, "
+        text += f"{share:.0%} of computing time"
+        keys.append(Patch(label=text, **device_style(number)))
+    figure.legend(handles=keys, loc="outside lower left", frameon=False, fontsize=8.5)
+
+    width, height = 0.94, 0.62  # the share of a box in the distances to the next node and layer
+    crosses = device[senders] != device[receivers]
+    within: Any = {"color": _GREY, "linewidth": 0.7, "zorder": 1}
+    across: Any = {"color": _ALARM, "linewidth": 1.5, "linestyle": (0, (3, 1)), "zorder": 2}
+    for selected, style in ((~crosses, within), (crosses, across)):
+        lines = []
+        for edge in np.flatnonzero(selected):
+            # From the lower end of a box to the upper end of another; straight next to others.
+            points = np.repeat(drawing.paths[edge][:, ::-1], 2, axis=0)
+            points[::2, 1] -= height / 2
+            points[1::2, 1] += height / 2
+            lines.append(points[1:-1])
+        axes.add_collection(LineCollection(lines, **style))
+
+    seconds = np.bincount(parts[details.assignment], details.op_compute_s)
+    shades = 0.12 + (0.75 - 0.12) * np.sqrt(seconds / (seconds.max() or 1.0))  # of the colour
+    text_size, text_width = 7.0, 72 * 0.95 * figure_width * (width - 0.06) / columns  # points
+    for block, (head, *kinds) in enumerate(blocks.summaries(details, parts)):
+        x, y = drawing.y[block], drawing.x[block]
+        corner, style = (x - width / 2, y - height / 2), device_style(device[block])
+        outline: Any = {"edgecolor": style["facecolor"], "linewidth": 0.8, "zorder": 3}
+        colour = tint(device[block], shades[block])
+        axes.add_patch(Rectangle(corner, width, height, facecolor=colour, **outline))
+        axes.add_patch(Rectangle(corner, 0.06, height, zorder=4, linewidth=0, **style))
+        # The longest text that fits into the box.
+        time = units.duration(seconds[block])
+        texts = (", ".join([head, *kinds[:count], time]) for count in (2, 1, 0))
+        fitting = (t for t in texts if shortened(t, text_size, text_width) == t)
+        text = next(fitting, shortened(head, text_size, text_width))
+        middle: Any = {"ha": "center", "va": "center", "zorder": 5}
+        axes.text(x + 0.03, y, text, fontsize=text_size, **middle)
+    return figure
+
+
+def timeline(details: Details) -> "Figure":
+    """Draws the times at which each device works on one request.
+
+    Each device has a row, with several lanes where its spans overlap; grey is idle. Predicted and
+    measured are panels with the same time axis; where nothing was measured there is one panel, and
+    the title says so.
+
+    Raises:
+      NothingToDrawError: the details have no schedule, or matplotlib is not installed.
+    """
+    schedules = {"predicted": details.predicted}
+    if details.measured is not None:
+        schedules["measured"] = details.measured
+    latest_s = max(schedule.latency_s for schedule in schedules.values())
+    if latest_s == 0:
+        raise NothingToDrawError("no schedule of the placement is known to draw")
+    num_devices, unit = len(details.devices), units.latency_unit([latest_s])
+    label_size, text_size, plot_width = 9.0, 7.0, 600.0  # points; the last is the time axis's
+    latency_style: Any = {"color": "black", "linewidth": 1.2, "linestyle": "--", "zorder": 4}
+    predicted_style: Any = {"color": _ALARM, "linewidth": 1.4, "linestyle": ":", "zorder": 4}
+    # The width is that of A4 in landscape.
+    figure = new_figure(11.69, (0.8 + 0.5 * num_devices) * len(schedules) + 0.6)
+    panels = figure.subplots(len(schedules), 1, sharex=True, squeeze=False)[:, 0]
+    labels = [shortened(label, label_size, 190.0) for label in details.devices]
+    for axes, (kind, schedule) in zip(panels, schedules.items(), strict=True):
+        latency_s, busy_s = schedule.latency_s, schedule.busy_s(num_devices)
+        lanes = schedule.lanes()
+        axes.set_ylim(num_devices - 0.5, -0.5)
+        axes.set_yticks(range(num_devices), labels, fontsize=label_size)
+        axes.tick_params(axis="y", length=0)
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        for device in range(num_devices):
+            axes.axhspan(device - 0.4, device + 0.4, facecolor=_PALE, zorder=0)
+            busy, middle = f"{busy_s[device] / (latency_s or 1.0):.0%} busy", (1.01, device)
+            place: Any = {"xycoords": ("axes fraction", "data"), "va": "center"}
+            axes.annotate(busy, middle, fontsize=label_size, **place)
+            pairs = zip(lanes, schedule.spans, strict=True)
+            spans = [(lane, span) for lane, span in pairs if span.device == device]
+            height = 0.8 / (1 + max((lane for lane, _ in spans), default=0))
+            line: Any = {"edgecolor": "white", "linewidth": 0.6 if len(spans) < 200 else 0}
+            # An SVG of more shapes is slow to show.
+            line |= {"rasterized": len(spans) > 5_000, "zorder": 2}
+            for number in sorted({lane for lane, _ in spans}):
+                bars = [
+                    (unit.per_s * span.start_s, unit.per_s * (span.finish_s - span.start_s))
+                    for lane, span in spans
+                    if lane == number
+                ]
+                bottom = device - 0.4 + height * number
+                axes.broken_barh(bars, (bottom, height), facecolor=tint(device, 0.55), **line)
+            for lane, span in spans if height > 0.3 else ():
+                width = plot_width * (span.finish_s - span.start_s) / latest_s
+                name = details.span_name(span)
+                if shortened(name, text_size, width) == name:
+                    x = unit.per_s * (span.start_s + span.finish_s) / 2
+                    y = device - 0.4 + height * (lane + 0.5)
+                    style: Any = {"ha": "center", "va": "center", "zorder": 3}
+                    axes.text(x, y, name, fontsize=text_size, **style)
+        axes.axvline(latency_s * unit.per_s, **latency_style)
+        if kind == "measured":
+            axes.axvline(details.predicted.latency_s * unit.per_s, **predicted_style)
+        title = f"{schedule.heading(kind)}; latency {units.duration(latency_s)}"
+        axes.set_title(title, loc="left", fontsize=10)
+    panels[-1].set_xlim(0, 1.01 * latest_s * unit.per_s)
+    panels[-1].set_xlabel(f"time since the request ({unit.name})")
+    title = f"{details.graph.name}: one request, placed by {details.method}"
+    title += "" if details.measured else "; nothing was measured"
+    figure.suptitle(title, x=0.01, ha="left", fontsize="medium")
+    legend = [("latency", latency_style), ("predicted", predicted_style)]
+    legend_below(figure, legend[: len(schedules)])
+    return figure
+
+
+def methods(rows: Iterable[summaries.Row]) -> "Figure":
+    """Draws latencies over that of the best single device, one panel for each graph.
+
+    A point is a measured ratio, or a predicted one where nothing was measured, with its 95%
+    interval: that of the measurement, or over the seeds (Student's t). Methods are sorted by the
+    geometric mean over graphs; references are devices outside the placement. Ratios above two are
+    arrows at the edge.
+
+    Raises:
+      NothingToDrawError: no row has a ratio, or matplotlib is not installed.
+    """
+    graphs = summaries.group_by_graph(rows)
+    groups = [summaries.group(graph, summaries.label) for graph in graphs]  # by method
+    names = list(dict.fromkeys(name for group in groups for name in group))
+    ratios = np.full((len(names), len(graphs), 3), math.nan)  # mean, and ends of the interval
+    for line, column in np.ndindex(len(names), len(graphs)):
+        seeds = groups[column].get(names[line], [])
+        values = [units.or_nan(row["versus_best_single_device"]) for row in seeds]
+        if len(seeds) == 1 and seeds[0]["versus_interval"]:
+            ratios[line, column] = *values, *seeds[0]["versus_interval"]
+        elif seeds:
+            mean, half_width = statistics.estimate(values)
+            ratios[line, column] = mean, mean - half_width, mean + half_width
+    means = ratios[:, :, 0]
+    if not np.isfinite(means).any():
+        raise NothingToDrawError("no method has a ratio to the best single device to plot")
+    # Methods without a number on every graph come last.
+    ranks = np.where(np.isfinite(means).all(axis=1), np.log(means).mean(axis=1), np.inf)
+    order = np.argsort(ranks, kind="stable")
+    down = math.ceil(len(graphs) / 3)  # three panels side by side
+    columns = math.ceil(len(graphs) / down)
+    figure = new_figure(2.6 + 3.6 * columns, 0.8 + down * (0.8 + 0.21 * len(names)))
+    panels = figure.subplots(down, columns, sharey=True, squeeze=False).ravel()
+    panels[0].set_yticks(range(len(names)), [names[line] for line in order])
+    panels[0].set_ylim(len(names) - 0.4, -0.6)
+    equal: Any = {"color": "black", "linewidth": 1.0, "zorder": 1}
+    point: Any = {"linestyle": "none", "markeredgecolor": "white", "markersize": 7}
+    kinds: dict[str, Any] = {
+        "measured": point | {"marker": "o", "color": _COLOURS[0]},
+        "predicted": point | {"marker": "D", "color": _COLOURS[1]},
+    }
+    for column, (axes, graph) in enumerate(zip(panels, graphs, strict=False)):
+        axes.set_title(graph[0].get("graph", ""), loc="left", fontsize=10)
+        # The least bound over the best single device's prediction; nan without one.
+        placements = summaries.split_references(graph)[0]
+        singles = [summaries.predicted_s(row) for row in placements if summaries.is_single(row)]
+        bounds = [units.number(row.get("bound_s")) for row in placements]
+        bound = min(filter(None, bounds), default=math.nan)
+        bound /= min(filter(None, singles), default=math.nan)
+        finite = means[np.isfinite(means[:, column]), column]
+        left = np.nanmin([1.0, bound, *finite])
+        right = min(2.0, max([1.0, *finite]))
+        margin = 0.06 * (right - left) + 0.01
+        axes.set_xlim(left - margin, right + margin)
+        axes.axvline(1.0, **equal)
+        axes.axvline(bound, **_BOUND, zorder=1)
+        for place, line in enumerate(order):
+            mean, low, high = ratios[line, column]
+            group = groups[column].get(names[line], [])
+            is_measured = all(summaries.median_s(row) is not None for row in group)
+            style = kinds["measured" if is_measured else "predicted"]
+            if mean > right:
+                style = style | {"marker": ">"}
+            elif not math.isnan(low):
+                axes.plot([low, high], [place, place], color="black", linewidth=1, zorder=2)
+            axes.plot(min(mean, right), place, **style, zorder=3)
+            text = units.with_interval(mean, low, high, "{:.3f}".format)
+            weight = "bold" if len(finite) and mean == finite.min() else "normal"
+            where: Any = {"xycoords": ("axes fraction", "data"), "va": "center"}
+            axes.annotate(text, (1.02, place), fontsize=8.0, weight=weight, **where)
+        axes.grid(axis="y", color=_PALE)
+        axes.set_axisbelow(True)
+        axes.tick_params(axis="y", length=0, labelsize=8.0)
+        axes.spines[["top", "right"]].set_visible(False)
+    for axes in panels[len(graphs) :]:
+        axes.set_axis_off()
+    title = "Latency over that of the best single device: less is better"
+    figure.suptitle(title, x=0.01, ha="left", fontsize="medium")
+    keys = [("best single device", equal), *kinds.items()]
+    legend_below(figure, [*keys, ("proven bound (predicted)", _BOUND)])
+    return figure
+
+
+def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[summaries.Row] = ()) -> "Figure":
+    """Draws the best and the mean latency of searches on a graph over their evaluations.
+
+    Args:
+      metrics: records of `metrics.jsonl`: `method`, `seed`, `evaluations`, `best_s`, and optionally
+        `mean_s`; each method has a colour, each seed a line. Null leaves a gap.
+      rows: rows of the summary: the best single device and the proven bound of the searches'
+        placements become lines. A search starts with the single devices, before its first record.
+
+    Raises:
+      NothingToDrawError: the metrics are empty, or matplotlib is not installed.
+    """
+    if not metrics:
+        raise NothingToDrawError("the search left no metrics to plot")
+    searches: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
+    for record in metrics:
+        searches.setdefault((record["method"], record["seed"]), []).append(record)
+    unit = units.latency_unit(record.get("best_s") for record in metrics)
+    names = dict.fromkeys(method for method, _ in searches)
+    colours = dict(zip(names, itertools.cycle(_COLOURS), strict=False))
+    figure = new_figure(7.5, 4.6)
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axes = figure.subplots()
+    singles = [row for row in rows if summaries.is_single(row) and summaries.predicted_s(row)]
+    single = min(map(unit.convert, map(summaries.predicted_s, singles)), default=math.nan)
+    styles: dict[str, Any] = {}
+    for (method, _), records in searches.items():
+        counts = [record["evaluations"] for record in records]
+        best, mean = (
+            [unit.convert(record.get(key)) for record in records] for key in ("best_s", "mean_s")
+        )
+        if counts[0] > len(singles) and best[0] <= single:
+            counts, best, mean = [len(singles), *counts], [single, *best], [math.nan, *mean]
+        line: Any = {"color": colours[method], "linewidth": 2.0}
+        axes.step(counts, best, where="post", **line)
+        styles[f"{method}: best"] = line
+        if not np.isnan(mean).all():
+            line = line | {"linewidth": 1.0, "alpha": 0.5}
+            axes.plot(counts, mean, **line)
+            styles[f"{method}: mean"] = line
+    bounds = [unit.convert(row.get("bound_s")) for row in rows if row["method"] in colours]
+    bound = min((value for value in bounds if value > 0), default=math.nan)
+    grey = {"color": _GREY, "linestyle": "--", "linewidth": 1}
+    for title, value, line in (
+        ("best single device, predicted", single, grey),
+        ("proven bound of predictions", bound, _BOUND),
+    ):
+        if not math.isnan(value):
+            axes.axhline(value, **line, zorder=1)
+            styles[f"{title}: {value:.{unit.decimals}f}"] = line
+    axes.set_title("Search: latency of the placements tried", loc="left")
+    axes.set_xlabel("placements evaluated")
+    axes.set_ylabel(f"latency as the search evaluates it ({unit.name})")
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.set_xlim(left=0)
+    values = np.concatenate([np.asarray(line.get_ydata(), float) for line in axes.lines])
+    values = values[values > 0]  # nan leaves a gap
+    if values.size and values.max() > 10 * values.min():  # with several labelled ticks in a decade
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    legend_below(figure, styles.items())
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure

@@ -86,6 +86,10 @@ def aggregate(table: comparison.Comparison, paired: Sequence[str]) -> dict[str, 
 
 def markdown(results: Mapping[str, Any]) -> str:
     """Writes a Markdown section of the statistics: which graphs have room, and the methods."""
+
+    def write(interval: Mapping[str, float | None], decimals: int) -> str:
+        return Interval(*map(units.or_nan, interval.values())).write(decimals)
+
     rooms = results["graphs"]
     unsolved = [graph for graph, room in rooms.items() if units.number(room["best_s"]) is None]
     flat = [graph for graph in rooms if graph not in unsolved and not rooms[graph]["with_room"]]
@@ -104,10 +108,10 @@ def markdown(results: Mapping[str, Any]) -> str:
         for method, mean in means.items():
             is_lowest = mean["value"] == next(iter(means.values()))["value"]
             is_best = is_lowest and units.number(mean["low"]) is not None
-            row = [grids.bold(_write(mean)) if is_best else _write(mean)]
+            row = [grids.bold(write(mean, 3)) if is_best else write(mean, 3)]
             for rival in improvement:
                 faster = improvement.get(method, {}).get(rival)
-                text = _write(faster, 2) if faster else ""
+                text = write(faster, 2) if faster else ""
                 is_faster = faster and units.or_nan(faster["low"]) > 0.5
                 row.append(grids.bold(text) if is_faster else text)
             table.add_row(method, *row)
@@ -116,7 +120,3 @@ def markdown(results: Mapping[str, Any]) -> str:
             omitted = grids.listed(scope["left_out"])
             parts.append(f"Left out, without a run on some of them: {omitted}.")
     return "\n\n".join(parts)
-
-
-def _write(interval: Mapping[str, float | None], decimals: int = 3) -> str:
-    return Interval(*map(units.or_nan, interval.values())).write(decimals)

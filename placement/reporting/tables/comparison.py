@@ -27,6 +27,7 @@ _CSV = (
 )
 SINGLE = "best single device"
 OOM = "OOM"  # a placement that runs out of memory, as papers write it
+_OUT_OF_MEMORY = Status.FAILED.describe(OUT_OF_MEMORY)
 
 
 class Cell(NamedTuple):
@@ -53,22 +54,39 @@ def compare(rows: Iterable[Row], learned: Collection[str]) -> Comparison:
 
     The single devices become one method, the best of them.
     """
+    placements = [
+        {**row, "method": SINGLE} if summaries.is_single(row) else row
+        for row in summaries.split_references(rows)[0]
+    ]
     cells: dict[str, dict[str, Cell]] = {}
     best: dict[str, str] = {}
     reduction: dict[str, float] = {}
-    placements = summaries.split_references(rows)[0]
     for graph_rows in summaries.group_by_graph(placements):
         graph = graph_rows[0]["graph"]
+        cells[graph] = {}
         is_measured = any(summaries.median_s(row) is not None for row in graph_rows)
-        by_method = summaries.group(graph_rows, _method).items()
-        cells[graph] = {method: _cell(rows, is_measured) for method, rows in by_method}
+        seconds = summaries.median_s if is_measured else summaries.predicted_s
+        for method, group in summaries.group(graph_rows, lambda row: row["method"]).items():
+            # The fastest row of each seed; only single devices have several rows.
+            runs_s = [
+                min((s for s in map(seconds, seed_rows) if s is not None), default=math.inf)
+                for seed_rows in summaries.group(group, lambda row: row["seed"]).values()
+            ]
+            statuses = [row.get("status") or "" for row in group]
+            cells[graph][method] = Cell(
+                statistics.estimate(runs_s),
+                tuple(runs_s),
+                bound_s=float(np.min([units.or_nan(row.get("bound_s")) for row in group])),
+                out_of_memory=math.isinf(max(runs_s))
+                and any(text.startswith(_OUT_OF_MEMORY) for text in statuses),
+            )
         means_s = {method: cell.latency_s.mean for method, cell in cells[graph].items()}
         best[graph] = min(means_s, key=means_s.__getitem__)
         ours = min((s for m, s in means_s.items() if m in learned), default=math.inf)
         theirs = min((s for m, s in means_s.items() if m not in learned), default=math.inf)
         is_finite = math.isfinite(ours) and math.isfinite(theirs)
         reduction[graph] = 1 - units.ratio(ours, theirs) if is_finite else math.nan
-    methods = tuple(dict.fromkeys(map(_method, placements)))
+    methods = tuple(dict.fromkeys(row["method"] for row in placements))
     return Comparison(methods, cells, best, reduction)
 
 
@@ -134,22 +152,3 @@ def to_csv(rows: Iterable[Row]) -> str:
     writer.writeheader()
     writer.writerows(records(rows))
     return text.getvalue()
-
-
-def _method(row: Row) -> str:
-    return SINGLE if summaries.is_single(row) else row["method"]
-
-
-def _cell(rows: list[Row], is_measured: bool) -> Cell:
-    """Aggregates the fastest row of each seed; only single devices have several rows."""
-    seconds = summaries.median_s if is_measured else summaries.predicted_s
-    values = [
-        min((s for s in map(seconds, seed_rows) if s is not None), default=math.inf)
-        for seed_rows in summaries.group(rows, lambda row: row["seed"]).values()
-    ]
-    bound_s = float(np.min([units.or_nan(row.get("bound_s")) for row in rows]))
-    out_of_memory = Status.FAILED.describe(OUT_OF_MEMORY)
-    exceeds = math.isinf(max(values)) and any(
-        (row.get("status") or "").startswith(out_of_memory) for row in rows
-    )
-    return Cell(statistics.estimate(values), tuple(values), bound_s, exceeds)

@@ -18,13 +18,12 @@ from rich.text import Text
 
 from placement.reporting import printable
 
-BOLD_MARKDOWN = "**{}**"
 _WIDEST_HEADER = 20  # columns of a terminal
 
 
 def bold(text: str) -> str:
     """Returns the text in bold."""
-    return BOLD_MARKDOWN.format(text)
+    return f"**{text}**"
 
 
 @dataclasses.dataclass
@@ -74,7 +73,9 @@ class Grid:
             )
         for rows in (self.rows, self.references):
             for row in rows:
-                table.add_row(*map(_text, row))
+                is_bold = [len(cell) > 4 and cell[:2] == cell[-2:] == "**" for cell in row]
+                cells = zip(row, is_bold, strict=True)
+                table.add_row(*(Text(c[2:-2], style="bold") if b else Text(c) for c, b in cells))
             table.add_section()
         if self.title:
             yield Text(printable.text(self.title), style="italic")
@@ -94,27 +95,22 @@ def listed(names: Sequence[str], most: int = 10) -> str:
     return ", ".join([*(f"`{name}`" for name in names[:most]), *omitted])
 
 
-class _LastingConsole(Console):
-    """A console whose program keeps running when its reader, such as `head`, has ended."""
-
-    def on_broken_pipe(self) -> None:
-        """Discards all further output; Rich would exit."""
-        self.quiet = True
-        discarded = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(discarded, sys.stdout.fileno())
-        os.close(discarded)
-
-
 def standard_console() -> Console:
-    """Returns the console of standard output; only a terminal limits the length of lines."""
-    standard = _LastingConsole()
-    return standard if standard.is_terminal else _LastingConsole(width=100_000)
+    """Returns the console of standard output; only a terminal limits the length of lines.
+
+    If its reader, such as `head`, ends early, the program keeps running; Rich would exit.
+    """
+
+    class LastingConsole(Console):
+        def on_broken_pipe(self) -> None:
+            self.quiet = True
+            discarded = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(discarded, sys.stdout.fileno())
+            os.close(discarded)
+
+    standard = LastingConsole()
+    return standard if standard.is_terminal else LastingConsole(width=100_000)
 
 
 def _join_lines(title: str) -> str:
     return title.replace("-\n", "").replace("\n", " ")
-
-
-def _text(cell: str) -> Text:
-    is_bold = len(cell) > 4 and cell.startswith("**") and cell.endswith("**")
-    return Text(cell[2:-2], style="bold") if is_bold else Text(cell)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from placement.reporting import summaries, units
+from placement.reporting import printable, summaries, units
 from placement.reporting import verdict as verdict_lib
 from placement.reporting.summaries import Row, Summary
 from placement.reporting.tables import grids
@@ -29,7 +29,8 @@ _HOST_NOTE = (
 
 def terminal_table(summary: Summary) -> grids.Grid:
     """Makes the table for a terminal of 100 columns, with the verdict and causes of failures."""
-    rows = [_strip_cause(row) for row in summary["rows"]]
+    # The cause, as in 'failed: compile: why', goes below the table.
+    rows = [{**row, "status": ":".join(row["status"].split(":")[:2])} for row in summary["rows"]]
     table = table_of(rows, best_rows(rows))
     graphs = summaries.group_by_graph(rows)
     graph = summary["graph"]
@@ -44,7 +45,7 @@ def terminal_table(summary: Summary) -> grids.Grid:
             notes.append(f"{row['method']} {cause[:_LONGEST_CAUSE]}")
     if summary.get("memory"):
         notes.append(f"memory of the best placement: {_memory(summary)}")
-    if _has_host(summary):
+    if any("host" in label for label in summary["devices"]):
         notes.append(_HOST_NOTE.replace("`", ""))
     table.notes = notes
     return table
@@ -94,7 +95,7 @@ def report(summary: Summary, sections: Mapping[str, str] | None = None) -> str:
             "`placement.json` next to this file gives the device of every operation in the best "
             "placement, and says how it was obtained."
         )
-    if _has_host(summary):
+    if any("host" in label for label in summary["devices"]):
         parts.append(_HOST_NOTE)
     return "\n\n".join(parts) + "\n"
 
@@ -145,6 +146,37 @@ def divisions(records: Sequence[dict[str, Any]]) -> str:
     return "\n\n".join([*sentences, table.markdown(), legend])
 
 
+def deployment_table(record: Mapping[str, Any]) -> grids.Grid:
+    """Makes the table of a deployment from its manifest; the deployed row is bold."""
+    rows = record["rows"]
+    return table_of(rows, [row for row in rows if summaries.label(row) == record["deployed"]])
+
+
+def deployment_report(record: Mapping[str, Any], folder: str) -> str:
+    """Writes deploy.md, for the manifest of a model that is deployed in a folder."""
+    record = printable.markdown(record)
+    parts = [
+        f"# Deployment of {record['graph']}",
+        grids.bold(record["decision"]),
+        deployment_table(record).markdown(),
+        "Medians and their 95% intervals, of interleaved inferences; ratios are paired, below 1 is "
+        "faster. An output error is the largest difference from the plain f32 CPU over the spread "
+        "of its output. In brackets: the tolerance, which follows the least precise device that "
+        "computed.",
+    ]
+    if record["divisions"]:
+        parts += ["## Operations kept off a device", divisions(record["divisions"])]
+    parts += [
+        "## Checked on this machine",
+        "\n".join(f"- {name}: {result}" for name, result in record["checks"].items()),
+        "## To run it",
+        "```python\nimport placement\n\n"
+        f"with placement.load({folder!r}) as net:\n"
+        "    outputs = net.infer(inputs)  # a list of arrays, or a dict of them by name\n```",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
 def best_rows(rows: Sequence[Row]) -> list[Row]:
     """Returns the winning row of each graph: a placement, a single device or a reference."""
     verdicts = map(verdict_lib.decide, summaries.group_by_graph(rows))
@@ -165,6 +197,13 @@ def table_of(rows: Sequence[Row], best: Sequence[Row]) -> grids.Grid:
         tolerance = row.get("tolerance")  # of deployments
         return text if tolerance is None else f"{text} [{tolerance:g}]"
 
+    def status(row: Row) -> str:
+        text = str(row["status"])
+        if text.startswith("optimal") and summaries.median_s(row) is not None:
+            # A proof holds for the simulation, not for a measured latency.
+            return f"optimal in simulation{text.removeprefix('optimal')}"
+        return text
+
     columns: dict[str, Callable[[Row], str]] = {  # a cell's text, by header
         "graph": lambda row: str(row.get("graph", units.NONE)),
         "seed": lambda row: str(row.get("seed", units.NONE)),
@@ -177,7 +216,7 @@ def table_of(rows: Sequence[Row], best: Sequence[Row]) -> grids.Grid:
         "gap\n%": lambda row: units.write(100 * units.or_nan(row.get("gap")), ".1f"),
         "search\ns": lambda row: units.write(row.get("search_s"), ".2f"),
         "evalu-\nations": lambda row: str(row.get("evaluations", units.NONE)),
-        "status": _status,
+        "status": status,
     }
     texts = {header: [*map(cell, rows)] for header, cell in columns.items()}
     for header, cells in [*texts.items()]:
@@ -192,14 +231,6 @@ def table_of(rows: Sequence[Row], best: Sequence[Row]) -> grids.Grid:
     return table
 
 
-def _status(row: Row) -> str:
-    """Returns the status; a proof holds for the simulation, not for a measured latency."""
-    status = str(row["status"])
-    if status.startswith("optimal") and summaries.median_s(row) is not None:
-        return f"optimal in simulation{status.removeprefix('optimal')}"
-    return status
-
-
 def _memory(summary: Summary) -> str:
     """Says how much memory of each device the best placement needs."""
     texts = []
@@ -208,12 +239,3 @@ def _memory(summary: Summary) -> str:
         limit = "(no limit)" if capacity_bytes is None else f"of {units.size(capacity_bytes)}"
         texts.append(f"{name} {units.size(memory['placement_bytes'])} {limit}")
     return ", ".join(texts)
-
-
-def _has_host(summary: Summary) -> bool:
-    return any("host" in label for label in summary["devices"])
-
-
-def _strip_cause(row: Row) -> Row:
-    """Returns the row with its status cut from 'failed: compile: why' to 'failed: compile'."""
-    return {**row, "status": ":".join(row["status"].split(":")[:2])}
