@@ -6,6 +6,7 @@ from pathlib import Path
 import openvino as ov
 import pytest
 
+from tests import fakes
 from tests.experiments.command import check_details, check_summary, run
 from tests.runtime import small
 
@@ -56,17 +57,16 @@ def test_streams_have_a_reference(branches: Path, tmp_path: Path) -> None:
         assert row["measured_s"], row["status"]
 
 
-@pytest.mark.parametrize("flags", [(), pytest.param(CONCURRENT, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("flags", [(), CONCURRENT])
 def test_measured_searches_continue(branches: Path, tmp_path: Path, flags: tuple[str, ...]) -> None:
     flags = (f"--config.graph={branches}", "--config.devices=host:f32,f32", QUICK, *flags)
     # The budget ends the search, also on a busy machine.
     flags = (*flags, "--config.method=search", "--config.evaluate=measure", "--config.budget=6")
     flags = (*flags, "--config.time_limit_s=600")
-    code, _, err = run(tmp_path, *flags)
+    code, _, err = run(tmp_path, *flags, broken=fakes.install)
     assert code == 0, err
     row = {row["method"]: row for row in check_summary(tmp_path)["rows"]}["search"]
     assert row["measured_s"], row["status"]
-    # The single devices at least; a busy machine's profile may promise no gain by any other.
     assert 2 <= row["evaluations"] <= 6
     # The first single device is the baseline; the others are measured again beside each other.
     assert row["measurements"] >= row["evaluations"] - 1
@@ -76,7 +76,7 @@ def test_measured_searches_continue(branches: Path, tmp_path: Path, flags: tuple
     steps = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert steps[-1]["evaluations"] == row["evaluations"]
 
-    code, _, err = run(tmp_path, *flags)
+    code, _, err = run(tmp_path, *flags, broken=fakes.install)
     assert code == 0, err
     again = (tmp_path / "measurements.jsonl").read_text().splitlines()
     assert again[: len(records)] == records

@@ -11,6 +11,7 @@ from typing import Any
 
 import openvino as ov
 
+from tests import fakes
 from tests.experiments.command import check_summary, run
 from tests.runtime import small
 
@@ -107,17 +108,18 @@ def while_measuring() -> None:
     def measure(*_: Any) -> Any:
         raise KeyboardInterrupt
 
+    fakes.install()
     verify.measure = measure
 
 
 def nothing_runs() -> None:
-    from placement.runtime.measurement.local import LocalMeasurer
     from placement.runtime.measurement.request import Failure
 
-    def fail(self: Any, rounds: Any, num_baselines: int) -> Any:
-        return dict.fromkeys(rounds.candidates, Failure("infer", "it broke"))
+    def fail(self: Any, request: Any) -> Any:
+        yield dict.fromkeys(range(len(request.candidates)), Failure("infer", "it broke"))
 
-    LocalMeasurer._measure_chunk = fail  # type: ignore[method-assign]
+    fakes.install()
+    fakes.FakeMeasurer.measure_chunks = fail  # type: ignore[method-assign]
 
 
 def row(summary: dict[str, Any], method: str) -> dict[str, Any]:
@@ -182,7 +184,7 @@ def test_complete_runs_are_kept(tmp_path: Path) -> None:
     flags = (f"--config.graph={model}", "--config.method=lns", "--config.objective=makespan")
     flags += ("--config.backend=concurrent", "--config.budget=640", "--config.measure_s=0.2")
     tmp_path = tmp_path / "run"
-    assert run(tmp_path, *flags)[0] == 0
+    assert run(tmp_path, *flags, broken=fakes.install)[0] == 0
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
     assert row(check_summary(tmp_path), "lns")["measured_s"] is not None
     code, out, err = run(tmp_path, *flags, broken=while_measuring)
@@ -193,7 +195,7 @@ def test_complete_runs_are_kept(tmp_path: Path) -> None:
     separate = check_summary(tmp_path / "interrupted")
     assert row(separate, "lns")["measured_s"] is None
     assert (tmp_path / "interrupted" / "placement.json").exists()
-    assert run(tmp_path, *flags)[0] == 0
+    assert run(tmp_path, *flags, broken=fakes.install)[0] == 0
     assert not (tmp_path / "interrupted").exists()
     assert (tmp_path / "summary.json").read_bytes() != before["summary.json"]
 

@@ -9,6 +9,7 @@ import openvino as ov
 import pytest
 
 import placement
+from tests import fakes
 from tests.experiments.command import run
 from tests.runtime import small
 
@@ -32,7 +33,8 @@ def profile(model_file, tmp_path_factory):
     def make(backend):
         workdir = tmp_path_factory.mktemp("profile")
         flags = _flags(model_file, "host:f32,f32", *backend)
-        code, _, err = run(workdir, *flags, "--config.method=random", "--config.evaluate=simulate")
+        simulated = ("--config.method=random", "--config.evaluate=simulate")
+        code, _, err = run(workdir, *flags, *simulated)
         assert code == 0, err
         return workdir / "profile.json"
 
@@ -113,7 +115,7 @@ def test_too_small_limits_are_infeasible(model_file, costs, tmp_path):
 
 def test_saved_costs_keep_the_limits(model_file, tmp_path):
     flags = _flags(model_file, "host:f32,f32:memory=1MB", *_HETERO)
-    code, _, err = run(tmp_path / "first", *flags)
+    code, _, err = run(tmp_path / "first", *flags, broken=fakes.install)
     assert code == 0, err
     saved = json.loads((tmp_path / "first" / "profile.json").read_text())
     assert saved["capacity_bytes"] == [None, 1_000_000]
@@ -135,11 +137,13 @@ def test_saved_costs_keep_the_limits(model_file, tmp_path):
 def test_measured_searches_start_within_memory(model_file, costs, tmp_path):
     limit_bytes = round(0.6 * model_file.with_suffix(".bin").stat().st_size)
     measured = (*costs(_HETERO), "--config.evaluate=measure", "--config.budget=6")
-    code, _, err = run(tmp_path, *_flags(model_file, _limit_both(limit_bytes), *measured))
+    within = _flags(model_file, _limit_both(limit_bytes), *measured)
+    code, _, err = run(tmp_path, *within, broken=fakes.install)
     assert code == 0, err
     rows = json.loads((tmp_path / "summary.json").read_text())["rows"]
     (row,) = (row for row in rows if row["method"] == "search")
     assert row["measured_s"] is not None, row["status"]
-    code, _, err = run(tmp_path, *_flags(model_file, _limit_both(100_000), *measured))
+    too_small = _flags(model_file, _limit_both(100_000), *measured)
+    code, _, err = run(tmp_path, *too_small, broken=fakes.install)
     assert code == 2
     assert "neither fits" in err
