@@ -111,9 +111,16 @@ def read_valid_lines(path: StrPath, schema: Schema) -> tuple[list[dict[str, Any]
 
 def read_bytes(path: StrPath, *, remedy: str) -> bytes:
     """Returns the content of a file; raises the errors of `read_json`."""
+    with open_to_read(path, remedy=remedy) as file:
+        return file.read()
+
+
+@contextlib.contextmanager
+def open_to_read(path: StrPath, *, remedy: str) -> Iterator[IO[bytes]]:
+    """Opens a file for a block that only reads it; raises the errors of `read_json`."""
     try:
         with open_regular(path, "rb", follow_links=True) as file:
-            return file.read()
+            yield file
     except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
         cause = f"{os.fspath(path)!r} cannot be read: {error.strerror}"
         raise UserError(f"{cause}; {remedy}") from error

@@ -1,6 +1,6 @@
 """The `deploy` task: from placement.json to files that OpenVINO runs, verified here.
 
-Writes DIR/deploy/; `placement.runtime.deployment.manifest` describes its files. If a plain device,
+Writes DIR/deploy/; `placement.runtime.deployment.artifact` describes its files. If a plain device,
 such as the whole CPU, is as fast as the placement, that device is deployed instead.
 
 All files are written to a folder next to the final one and move from there, the manifest last. So a
@@ -23,8 +23,8 @@ from placement.reporting import printable, runs, summaries, verdict
 from placement.reporting.tables import results
 from placement.runtime import devices
 from placement.runtime.deployment import artifact as artifact_lib
-from placement.runtime.deployment import manifest, preflight
-from placement.runtime.deployment.artifact import Artifact
+from placement.runtime.deployment import preflight
+from placement.runtime.deployment.artifact import FILE_NAME, MANIFEST, SINGLE, Artifact
 from placement.runtime.errors import summarise_error
 from placement.runtime.measurement.local import LocalMeasurer
 from placement.runtime.models import fingerprint
@@ -59,12 +59,17 @@ def run(
     own_files = [f"{FOLDER}/{name}" for name in _list_own_files(final)]
     workdirs.claim(workdir, display, [settings.graph], outputs=own_files)
     _clean(new, final)
-    _refuse_foreign(final, (artifact_lib.AFFINITIES_FILE, artifact_lib.LOADER_FILE, PAGE))
+    _refuse_foreign(final, (artifact_lib.AFFINITIES, artifact_lib.LOADER, PAGE))
     net = loading.load_network(settings)
     loading.require_model(net, settings.graph)
     all_devices = preflight.find_devices(placed, settings.devices)
     used = tuple(device for device in all_devices if device.name in placed.used_devices)
-    preflight.check_model(placed, net.model, net.graph.name)
+    model_fingerprint = fingerprint.compute_fingerprint(net.model)
+    if differences := fingerprint.describe_differences(placed.model, model_fingerprint):
+        raise UserError(
+            f"the model {net.graph.name!r} is not the one that was placed: "
+            f"{'; '.join(differences)}; pass that one, or place this one"
+        )
     inputs = loading.inputs(settings, net.model)
     with (
         display.phase("measuring the placement and the single devices"),
@@ -78,13 +83,13 @@ def run(
     decided = verdict.decide([row_by_method[row.method] for row in rows if row.is_right], preferred)
     assert decided.winner is not None
     reason = verdict.sentence(decided).replace("`", "")
-    failed = [row for row in rows if row.form == manifest.SINGLE and not row.is_right]
+    failed = [row for row in rows if row.form == SINGLE and not row.is_right]
     if failed:
         causes = (f"{row.method}: {row_by_method[row.method]['status']}" for row in failed)
         reason += f" Not right: {'; '.join(causes)}."
     deployed = next(row for row in rows if row.method == decided.winner.row["method"])
     affinity, used, segments, _ = deployed.candidate
-    form = deployed.form if affinity is not None else manifest.SINGLE
+    form = deployed.form if affinity is not None else SINGLE
     artifact = Artifact(
         net.model, form, used, affinity or {}, segments or (), loading.load_dynamic(settings)
     )
@@ -96,7 +101,7 @@ def run(
     record = {
         "graph": net.graph.name,
         "method": placed.method,
-        "fingerprint": fingerprint.digest(fingerprint.compute_fingerprint(net.model)),
+        "fingerprint": fingerprint.digest(model_fingerprint),
         "decision": reason,
         "fallback": affinity is None and deployed.method != preferred,
         "deployed": summaries.label(decided.winner.row),
@@ -118,7 +123,17 @@ def run(
             raise UserError(f"the model cannot be deployed: {summarise_error(error)}") from error
         finally:
             _clean(new, final)
-    _print(record, final, display)
+    if nan := record["checks"].get("NaN"):
+        display.warn(nan)
+    shown = printable.data(record)
+    display.console.print(results.deployment_table(shown))
+    instead = " instead of the placement" if record["fallback"] else ""
+    for line in (
+        shown["decision"],
+        f"deployed{instead}: {shown['deployed']}",
+        f"load it: placement.load({str(final)!r})",
+    ):
+        display.console.print(line, markup=False, soft_wrap=True)
     return record
 
 
@@ -137,14 +152,14 @@ def _write(
     record["checks"] |= preflight.verify(new, artifact, inputs)
     page = results.deployment_report(printable.data(record), str(final))
     runs.write_text(new / PAGE, page)
-    own_files = {**written.files, PAGE: manifest.compute_digest(new / PAGE)}
-    runs.write_json(new / manifest.FILE, written._replace(files=own_files).to_json() | record)
+    own_files = {**written.files, PAGE: artifact_lib.compute_digest(new / PAGE)}
+    runs.write_json(new / MANIFEST, written._replace(files=own_files).to_json() | record)
     names = sorted(own_files)
     final.mkdir(exist_ok=True)
     _refuse_foreign(final, names)
     # After a kill from here on, these files are known to be ours.
     runs.write_json(new / _MOVED, sorted({*names, *_list_own_files(final)}))
-    for name in (*names, manifest.FILE):
+    for name in (*names, MANIFEST):
         os.replace(new / name, final / name)
 
 
@@ -152,7 +167,7 @@ def _clean(new: Path, final: Path) -> None:
     """Removes the new folder, and files that it moved or replaced and no manifest names."""
     if (new / _MOVED).exists():
         moved = files.read_json(new / _MOVED, [str], remedy=f"remove {str(new)!r}")
-        for name in filter(manifest.FILE_NAME.fullmatch, set(moved) - _list_own_files(final)):
+        for name in filter(FILE_NAME.fullmatch, set(moved) - _list_own_files(final)):
             if not (final / name).is_symlink():
                 (final / name).unlink(missing_ok=True)
     files.remove_files(new, ("*.xml", "*.bin", "*.json", "*.md", "*.cpp", ".*.tmp"))
@@ -165,13 +180,13 @@ def _list_own_files(final: Path) -> set[str]:
       UserError: the folder is a link or a file, or its manifest is not that of a deployment.
     """
     files.refuse_link(final)
-    files.refuse_link(final / manifest.FILE)
+    files.refuse_link(final / MANIFEST)
     if final.exists() and not final.is_dir():
         raise UserError(f"{str(final)!r} is a file; move it, to make room for the folder")
-    if not (final / manifest.FILE).exists():
+    if not (final / MANIFEST).exists():
         return set()
     remedy = f"move {str(final)!r} elsewhere"
-    names = {*manifest.read(final, remedy=remedy).files, manifest.FILE}
+    names = {*artifact_lib.read(final, remedy=remedy).files, MANIFEST}
     return {name for name in names if not (final / name).is_symlink()}
 
 
@@ -188,18 +203,3 @@ def _refuse_foreign(final: Path, names: Collection[str]) -> None:
             f"{str(final)!r} has {quote_names(foreign)}, which this program did not write; move "
             "what you need elsewhere, and remove it"
         )
-
-
-def _print(record: dict[str, Any], final: Path, display: progress.Display) -> None:
-    """Prints the measurements, the decision, and how to load the deployed folder."""
-    if nan := record["checks"].get("NaN"):
-        display.warn(nan)
-    shown = printable.data(record)
-    display.console.print(results.deployment_table(shown))
-    instead = " instead of the placement" if record["fallback"] else ""
-    for line in (
-        shown["decision"],
-        f"deployed{instead}: {shown['deployed']}",
-        f"load it: placement.load({str(final)!r})",
-    ):
-        display.console.print(line, markup=False, soft_wrap=True)

@@ -8,13 +8,12 @@ requests failed, so a pool of threads runs OpenVINO's requests.
 """
 
 import contextlib
-import dataclasses
 import functools
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import openvino as ov
@@ -38,11 +37,7 @@ Shapes: TypeAlias = tuple[tuple[int, ...], ...]  # of each input, in order
 
 
 def infer(request: Request, tensors: Sequence[ov.Tensor]) -> Outputs:
-    """Runs one inference on inputs in order; returns copies of the outputs.
-
-    Raises:
-      RuntimeError: the inference failed.
-    """
+    """Runs one inference on inputs in order; returns copies of the outputs."""
     for index, tensor in enumerate(tensors):
         request.set_input_tensor(index, tensor)
     try:
@@ -52,39 +47,32 @@ def infer(request: Request, tensors: Sequence[ov.Tensor]) -> Outputs:
     return [outputs.read(tensor) for tensor in request.output_tensors]
 
 
-@dataclasses.dataclass
-class Compiled:
-    """A compiled model, the request that `infer` runs, and those that `submit` runs."""
+class Compiled(NamedTuple):
+    """A compiled model and its requests."""
 
-    request: Request
+    request: Request  # of `infer`
     num_requests: int  # of `submit`
-    create_requests: Callable[[], list[Request]]  # creates them
+    idle_requests: Callable[[], list[Request]]  # those of `submit` that run nothing; a cached list
     model: ov.CompiledModel | None = None  # None if there are several
-
-    @functools.cached_property
-    def idle_requests(self) -> list[Request]:
-        """The requests of `submit` that run nothing; made at first use to save memory."""
-        return self.create_requests()
 
 
 class _Job:
     """An inference from its start until its answer is known to be right."""
 
-    def __init__(self, run: Callable[[], Outputs]):
+    def __init__(self, function: Callable[[], Outputs]):
         self.future: Future[Outputs] = Future()
         self.failure: BaseException | None = None
-        self._outputs: Outputs = []
-        self._run = run
+        self._function = function
 
     def run(self) -> None:
         """Runs the inference and keeps its outputs or its failure."""
         try:
-            self._outputs, self.failure = self._run(), None
+            self._outputs, self.failure = self._function(), None
         except BaseException as error:  # raised where the caller waits
             self.failure = error
 
     def deliver(self) -> None:
-        """Gives the answer to those who wait for it, whose callbacks may take long."""
+        """Passes the answer to those who wait for it, whose callbacks may take long."""
         if self.failure is None:
             self.future.set_result(self._outputs)
         else:
@@ -114,13 +102,13 @@ class Network(contextlib.AbstractContextManager["Network"]):
           model: defines the inputs and outputs.
           compile_model: compiles it for the shapes of its inputs, at their first use and after
             every inference that fails.
-          form: see `placement.runtime.deployment.manifest`.
+          form: see `placement.runtime.deployment.artifact`.
           shapes: the shapes that each input accepts.
           workers: the executor's threads. They end when this network is closed or collected.
         """
         self.form = form
-        self._inputs, self._allowed_shapes = model.inputs, shapes
         self._names = [input_names(port.get_node()) for port in model.inputs]
+        self._inputs = [*zip(model.inputs, shapes, self._names, strict=True)]
         self._placed_shapes: Shapes = tuple(tuple(port.get_shape()) for port in model.inputs)
         self._is_stateful = colocation.is_stateful(model)
         self._compile_model = functools.lru_cache(_MAX_SHAPES)(compile_model)
@@ -131,8 +119,7 @@ class Network(contextlib.AbstractContextManager["Network"]):
         placed = self._compile(self._placed_shapes)
         # The request that holds the state of a stateful model; None after an inference that failed.
         self._last_request: Request | None = placed.request
-        # The fields below are those of the jobs, and `_condition` guards them.
-        self._condition = threading.Condition()
+        self._condition = threading.Condition()  # guards the next three
         self._running: set[_Job] = set()
         # Ended jobs -> the running ones that overlapped with them and could still fail.
         self._ended: dict[_Job, set[_Job]] = {}
@@ -152,8 +139,7 @@ class Network(contextlib.AbstractContextManager["Network"]):
     def infer(self, inputs: Inputs) -> Outputs:
         """Returns the model's outputs, in order, and keeps its state, also if shapes change.
 
-        Args:
-          inputs: an array for each input of the model, in order or by any of its names.
+        The inputs are an array for each input of the model, in order or by any of its names.
 
         Raises:
           UserError: the inputs do not fit the model or its placement, the network is closed, or
@@ -191,10 +177,8 @@ class Network(contextlib.AbstractContextManager["Network"]):
     def submit(self, inputs: Inputs) -> Future[Outputs]:
         """Queues an inference, several of which run at once; the future has what `infer` returns.
 
-        The call blocks while the queue is full, so memory stays bounded.
-
-        Args:
-          inputs: as for `infer`; must not change until the future is done.
+        The call blocks while the queue is full, so memory stays bounded. The inputs must not change
+        until the future is done.
 
         Raises:
           UserError: as `infer`; or the model keeps a state, which simultaneous requests would mix.
@@ -212,8 +196,8 @@ class Network(contextlib.AbstractContextManager["Network"]):
             )
 
         def infer_on_idle_request() -> Outputs:
-            with self._compile_lock:
-                idle_requests = self._compile(self._placed_shapes).idle_requests
+            with self._compile_lock:  # one thread makes the requests
+                idle_requests = self._compile(self._placed_shapes).idle_requests()
             request = idle_requests.pop()
             try:
                 return infer(request, tensors)
@@ -290,9 +274,8 @@ class Network(contextlib.AbstractContextManager["Network"]):
 
     def _make_tensors(self, inputs: Inputs) -> list[ov.Tensor]:
         """Returns the inputs in order, checked and converted to the model's types."""
-        expected = "pass a list or a dict with an array for each of " + ", ".join(
-            repr(names[0]) for names in self._names
-        )
+        listed = ", ".join(repr(names[0]) for names in self._names)
+        expected = f"pass a list or a dict with an array for each of {listed}"
         if isinstance(inputs, Mapping):
             found = [[inputs[name] for name in {*names} & inputs.keys()] for names in self._names]
             if len(inputs) != len(found) or any(len(values) != 1 for values in found):
@@ -306,9 +289,7 @@ class Network(contextlib.AbstractContextManager["Network"]):
             if len(arrays) != len(self._names):
                 raise UserError(f"{len(arrays)} inputs are passed; {expected}")
         tensors = []
-        for value, port, allowed, names in zip(
-            arrays, self._inputs, self._allowed_shapes, self._names, strict=True
-        ):
+        for value, (port, allowed, names) in zip(arrays, self._inputs, strict=True):
             array = convert(value, port.get_element_type(), f"input {names[0]!r}")
             if not allowed.compatible(ov.PartialShape(list(array.shape))):
                 valid = list(allowed.to_shape()) if allowed.is_static else allowed

@@ -1,9 +1,9 @@
 """Checks and measurements of a placement on the target machine.
 
-The first checks are that the devices are present and that the model is the one that was placed.
-Then `measure` compares the placement with every single device; rounds are interleaved and ratios
-are paired, as `placement.runtime.measurement.request` explains. `placement.reporting.verdict`
-chooses the row to deploy. At the end `verify` loads the written folder as its users will load it.
+`find_devices` checks that the devices are present, and `measure` compares the placement with every
+single device, in interleaved rounds with paired ratios (`placement.runtime.measurement.request`).
+`placement.reporting.verdict` then chooses the row to deploy. At the end `verify` loads the written
+folder as its users will load it.
 """
 
 import contextlib
@@ -20,9 +20,7 @@ from placement import files
 from placement.errors import UserError
 from placement.runtime import devices
 from placement.runtime.deployment import artifact as artifact_lib
-from placement.runtime.deployment import manifest
-from placement.runtime.deployment.artifact import Artifact
-from placement.runtime.deployment.manifest import CONCURRENT, HETERO, SINGLE
+from placement.runtime.deployment.artifact import CONCURRENT, HETERO, SINGLE, Artifact
 from placement.runtime.deployment.network import Outputs, infer
 from placement.runtime.devices import Device
 from placement.runtime.execution import hetero
@@ -101,11 +99,7 @@ class Row(NamedTuple):
 
 
 def read(path: Path) -> PlacementFile:
-    """Reads a placement.json.
-
-    Raises:
-      UserError: the file is missing, or is not a placement.
-    """
+    """Reads a placement.json; a UserError says that it is missing or is not a placement."""
 
     def parse(data: Mapping[str, Any]) -> PlacementFile:
         provenance = data["provenance"]
@@ -115,7 +109,7 @@ def read(path: Path) -> PlacementFile:
             data["method"],
             data["placement"],
             tuple(Segment(device, tuple(ops)) for device, ops in data.get("segments") or ()),
-            manifest.make_devices(records) if is_present else (),
+            artifact_lib.make_devices(records) if is_present else (),
             provenance.get("model", {"ops": {}, "weights": {}}),
             {name: needs["model_bytes"] for name, needs in provenance.get("memory", {}).items()},
             data.get("divisions", ()),
@@ -127,11 +121,8 @@ def read(path: Path) -> PlacementFile:
 def find_devices(placed: PlacementFile, spec: str) -> tuple[Device, ...]:
     """Returns the devices to measure on: those that the placement could choose from, if present.
 
-    They have the precisions and limits of memory that they had.
-
-    Args:
-      placed: the placement.
-      spec: as for `devices.resolve`, for a placement on devices that were not present.
+    They have the precisions and limits of memory that they had. `spec` is used, as in
+    `devices.resolve`, for a placement on devices that were not present.
 
     Raises:
       UserError: a device that the placement uses is not present.
@@ -143,8 +134,8 @@ def find_devices(placed: PlacementFile, spec: str) -> tuple[Device, ...]:
             selected.append(device)
         elif device.name in present:
             (here,) = devices.resolve(device.name)  # with the threads of this machine
-            if device.precision == "f32":
-                (here,) = devices.replace_with_f32([here], [here.name] * (here.precision != "f32"))
+            if device.precision == "f32" != here.precision:
+                (here,) = devices.replace_with_f32([here], [here.name])
             selected.append(dataclasses.replace(here, capacity_bytes=device.capacity_bytes))
     if absent := sorted(placed.used_devices - {device.name for device in selected}):
         listed = ", ".join(dict.fromkeys([*(device.name for device in selected), *present]))
@@ -155,29 +146,11 @@ def find_devices(placed: PlacementFile, spec: str) -> tuple[Device, ...]:
     return tuple(map(devices.adapt_to_process, selected))
 
 
-def check_model(placed: PlacementFile, model: ov.Model, name: str) -> None:
-    """Refuses a model that is not the one that was placed, and states the differences.
-
-    Raises:
-      UserError: it is another model.
-    """
-    later = fingerprint.compute_fingerprint(model)
-    if differences := fingerprint.describe_differences(placed.model, later):
-        raise UserError(
-            f"the model {name!r} is not the one that was placed: {'; '.join(differences)}; pass "
-            "that one, or place this one"
-        )
-
-
 def measure(placed: PlacementFile, measurer: Measurer, *, seconds: float) -> list[Row]:
     """Measures every single device, the forms of the placement, and the reference devices.
 
-    A device with too little memory for the whole model is not measured alone.
-
-    Args:
-      placed: the placement.
-      measurer: measures the placed model on all devices that could be used.
-      seconds: time for timing; compiling is not included.
+    A device with too little memory for the whole model is not measured alone. `seconds` is the time
+    for timing, without compiling.
 
     Returns:
       Rows: single devices, the best first, then the placement's forms, then references.
@@ -185,18 +158,18 @@ def measure(placed: PlacementFile, measurer: Measurer, *, seconds: float) -> lis
     Raises:
       UserError: a form of the placement fails or computes wrong outputs, or everything else does.
     """
-    singles: dict[str, Candidate] = {}
+    singles: list[tuple[str, str, Candidate]] = []
+    others: list[tuple[str, str, Candidate]] = []
     too_large: list[Row] = []
     for device in measurer.devices:
-        method, candidate = f"single:{device.name}", Candidate(None, (device,))
+        single = (f"single:{device.name}", SINGLE, Candidate(None, (device,)))
         needed_bytes, capacity_bytes = placed.model_bytes.get(device.name), device.capacity_bytes
         if needed_bytes and capacity_bytes and needed_bytes > capacity_bytes:
             needs = f"needs {needed_bytes / 1e6:.1f} MB of {capacity_bytes / 1e6:.1f} MB"
-            too_large.append(Row(method, SINGLE, candidate, Failure("out of memory", needs)))
+            too_large.append(Row(*single, Failure("out of memory", needs)))
         else:
-            singles[method] = candidate
+            singles.append(single)
     used = tuple(device for device in measurer.devices if device.name in placed.used_devices)
-    others: list[tuple[str, str, Candidate]] = []
     if len(used) > 1:
         others.append(("placement", HETERO, Candidate(placed.affinity, used)))
         if placed.segments:  # both forms are deployed
@@ -204,20 +177,12 @@ def measure(placed: PlacementFile, measurer: Measurer, *, seconds: float) -> lis
             others.append(("placement, concurrent", CONCURRENT, candidate))
     for device in devices.list_references(measurer.devices):
         others.append((f"reference:{device.label}", REFERENCE, Candidate(None, (device,))))
-    measured = baseline.measure(
-        measurer,
-        list(singles.values()),
-        [candidate for *_, candidate in others],
-        min_rounds=MIN_ROUNDS,
-        seconds=seconds,
-    )
-    rows = [
-        Row(method, SINGLE, candidate, outcome)
-        for (method, candidate), outcome in zip(singles.items(), measured.singles, strict=True)
-    ]
+    candidates = ([candidate for *_, candidate in ways] for ways in (singles, others))
+    measured = baseline.measure(measurer, *candidates, min_rounds=MIN_ROUNDS, seconds=seconds)
+    rows = [Row(*way, outcome) for way, outcome in zip(singles, measured.singles, strict=True)]
     rows.sort(key=lambda row: baseline.ratio_or_latency(row.outcome))
     other_rows = [
-        Row(*other, outcome) for other, outcome in zip(others, measured.candidates, strict=True)
+        Row(*way, outcome) for way, outcome in zip(others, measured.candidates, strict=True)
     ]
     rows += [*too_large, *other_rows]
     wrong = [row for row in reversed(other_rows) if row.form != REFERENCE and not row.is_right]
@@ -236,11 +201,6 @@ def verify(folder: Path, artifact: Artifact, inputs: Inputs) -> dict[str, str]:
     Each sample is inferred twice: a state that is not carried over shows in the second time. A
     model with dynamic inputs runs a last sample of another shape, with the state of the others.
 
-    Args:
-      folder: written by `artifact.save`.
-      artifact: the content of the folder.
-      inputs: the inputs to compare outputs for.
-
     Returns:
       The results of the checks by name, for people.
 
@@ -248,8 +208,14 @@ def verify(folder: Path, artifact: Artifact, inputs: Inputs) -> dict[str, str]:
       UserError: the folder cannot be loaded, its outputs are wrong, or all outputs of the reference
         device are NaN.
     """
+
+    def infer_plain(model: ov.Model, samples: Sequence[Sequence[np.ndarray]]) -> Outputs:
+        compiled = hetero.compile_placement(ov.Core(), model, None, [devices.reference_device()])
+        request = compiled.create_infer_request()
+        return [a for sample in samples for a in infer(request, [ov.Tensor(x) for x in sample])]
+
     samples = [sample for sample in inputs.samples for _ in range(2)]
-    expected = _infer_plain(artifact.model, samples)
+    expected = infer_plain(artifact.model, samples)
     nonempty = [array for array in expected if array.size]
     if nonempty and all(array.dtype.kind == "f" and np.isnan(array).all() for array in nonempty):
         raise UserError(
@@ -259,9 +225,18 @@ def verify(folder: Path, artifact: Artifact, inputs: Inputs) -> dict[str, str]:
     checks, other = {}, None
     if artifact.dynamic is not None:
         checks["another shape"] = "none found next to the placed one that the model accepts"
+        shapes = []
+        for placed, port in zip(artifact.model.inputs, artifact.dynamic.inputs, strict=True):
+            shape = [*placed.get_shape()]
+            for axis, dimension in enumerate(port.partial_shape):
+                if dimension.is_dynamic:  # one larger than placed, or one smaller at the end
+                    shape[axis] += -1 if shape[axis] == dimension.get_max_length() else 1
+                    break
+            shapes.append(tuple(shape))
         with contextlib.suppress(UserError, RuntimeError):
-            drawn = _draw_other_shape(artifact.model, artifact.dynamic)
-            expected = _infer_plain(artifact.dynamic, [*samples, drawn])
+            static = artifact_lib.make_static(artifact.dynamic, tuple(shapes))
+            drawn = frontend.example_inputs(static, seed=0)
+            expected = infer_plain(artifact.dynamic, [*samples, drawn])
             other = drawn
     quantised = outputs.is_quantised(artifact.model)
     tolerance = outputs.tolerance(artifact.devices, quantised=quantised, max_error=inputs.max_error)
@@ -269,12 +244,12 @@ def verify(folder: Path, artifact: Artifact, inputs: Inputs) -> dict[str, str]:
         with artifact_lib.load(folder, concurrent=concurrent) as network:
             computed = [array for sample in samples for array in network.infer(sample)]
             if other is not None:
-                shapes = ", ".join(str(list(array.shape)) for array in other)
+                listed = ", ".join(str(list(array.shape)) for array in other)
                 try:
                     computed += network.infer(other)
-                    checks["another shape"] = f"{shapes} has right outputs, too"
+                    checks["another shape"] = f"{listed} has right outputs, too"
                 except UserError as error:  # the model has other operations for this shape
-                    checks["another shape"] = f"{shapes} is refused: {error}"
+                    checks["another shape"] = f"{listed} is refused: {error}"
         comparison = outputs.compare(expected[: len(computed)], computed)
         if not comparison.error <= tolerance:  # also refuses a NaN
             raise UserError(
@@ -290,27 +265,3 @@ def verify(folder: Path, artifact: Artifact, inputs: Inputs) -> dict[str, str]:
                 "device; nothing else is known of them"
             )
     return checks
-
-
-def _infer_plain(model: ov.Model, samples: Sequence[Sequence[np.ndarray]]) -> Outputs:
-    """Returns the outputs of the reference device for all samples, one after another."""
-    compiled = hetero.compile_placement(ov.Core(), model, None, [devices.reference_device()])
-    request = compiled.create_infer_request()
-    return [a for sample in samples for a in infer(request, [ov.Tensor(x) for x in sample])]
-
-
-def _draw_other_shape(model: ov.Model, dynamic: ov.Model) -> list[np.ndarray]:
-    """Draws inputs whose first dynamic dimensions are one larger than placed, or one smaller.
-
-    Raises:
-      UserError: the model does not accept them.
-    """
-    shapes = []
-    for placed, port in zip(model.inputs, dynamic.inputs, strict=True):
-        shape = [*placed.get_shape()]
-        for axis, dimension in enumerate(port.partial_shape):
-            if dimension.is_dynamic:
-                shape[axis] += -1 if shape[axis] == dimension.get_max_length() else 1
-                break
-        shapes.append(tuple(shape))
-    return frontend.example_inputs(artifact_lib.make_static(dynamic, tuple(shapes)), seed=0)

@@ -14,7 +14,6 @@ The convention:
 """
 
 import math
-from collections.abc import Callable
 
 import openvino as ov
 
@@ -106,101 +105,67 @@ def flops(op: ov.Node) -> float | None:
         return 0.0
     if any(port.get_partial_shape().rank.is_dynamic for port in (*op.inputs(), *op.outputs())):
         return None
-    if op_type in _PER_INPUT_ELEMENT:
-        return float(_PER_INPUT_ELEMENT[op_type] * math.prod(dims(op.input(0))))
+    if bodies := op_bodies(op):
+        num_trips = 1 if op_type == "If" else max(op.get_num_iterations(), 1)
+        return num_trips * max(
+            sum(count if (count := flops(inner)) is not None else estimate(inner) for inner in ops)
+            for ops in (body.get_ops() for body in bodies)
+        )
     num_outputs = math.prod(dims(op.output(0))) if op.get_output_size() else 0
     if op_type in _PER_OUTPUT_ELEMENT:
         return float(_PER_OUTPUT_ELEMENT[op_type] * num_outputs)
-    return _COUNTERS[op_type](op, num_outputs) if op_type in _COUNTERS else None
+    shapes, attributes = [dims(port) for port in op.inputs()], op.get_attributes()
+    if op_type in _PER_INPUT_ELEMENT:
+        return float(_PER_INPUT_ELEMENT[op_type] * math.prod(shapes[0]))
+    match op_type:
+        case "Convolution" | "GroupConvolution":
+            # Filters [O, I, ...], or [G, O, I, ...] in groups: each output element reads I x kernel
+            # input elements.
+            return 2.0 * num_outputs * math.prod(shapes[1][1 + op_type.startswith("Group") :])
+        case "ConvolutionBackpropData" | "GroupConvolutionBackpropData":
+            # A transposed convolution, with filters [I, O, ...], scatters each input element to
+            # O x kernel output elements.
+            kernel = shapes[1][1 + op_type.startswith("Group") :]
+            return 2.0 * math.prod(shapes[0]) * math.prod(kernel)
+        case "MatMul":  # [..., M, K] @ [..., K, N]
+            left = shapes[0]
+            is_transposed = attributes["transpose_a"] and len(left) > 1
+            return 2.0 * num_outputs * left[-2 if is_transposed else -1]
+        case "Einsum":  # a multiply-add for each combination of indices of two operands
+            operands = attributes["equation"].split("->")[0].split(",")
+            if len(operands) != 2 or any("." in operand for operand in operands):
+                return None
+            sizes: dict[str, int] = {}
+            for shape, operand in zip(shapes, operands, strict=True):
+                sizes.update(zip(operand, shape, strict=True))
+            return 2.0 * math.prod(sizes.values())
+        case (
+            "ScaledDotProductAttention"
+        ):  # queries [..., L, E], keys [..., S, E], values [..., S, V]
+            query, key, value = shapes[:3]
+            num_scores = math.prod(query[:-1]) * key[-2]
+            return num_scores * (2.0 * query[-1] + 6 + 2.0 * value[-1])  # 6: scale and softmax
+        case "AvgPool" | "MaxPool":  # a comparison or addition for each position of the kernel
+            return float(num_outputs * math.prod(attributes["kernel"]))
+        case "MVN":  # mean and subtract; with the variance also square, sum and divide
+            return num_outputs * (5.0 if attributes["normalize_variance"] else 2.0)
+        case "Interpolate" if attributes["mode"] in _INTERPOLATION:
+            return float(num_outputs * _INTERPOLATION[attributes["mode"]])
+        case _ if op_type in _RECURRENT:
+            # num_matrices x (input + hidden) multiply-adds for each hidden unit and step.
+            num_matrices, flops_per_unit = _RECURRENT[op_type]
+            hidden = attributes["hidden_size"]
+            # A cell reads [batch, features] and has no direction; a sequence [batch, steps, ...].
+            num_directions = 2 if attributes.get("direction") == "bidirectional" else 1
+            num_cells = math.prod(shapes[0][:-1]) * num_directions
+            return (
+                num_cells
+                * hidden
+                * (2.0 * num_matrices * (shapes[0][-1] + hidden) + flops_per_unit)
+            )
+    return None
 
 
 def estimate(op: ov.Node) -> float:
     """Estimates the FLOPs of an operation of unknown type: 1 for every 4 bytes read or written."""
     return sum(num_bytes(port) for port in (*op.inputs(), *op.outputs())) / 4
-
-
-def _convolution(op: ov.Node, num_outputs: int) -> float:
-    """Counts the multiply-adds of filters [O, I, ...], or [G, O, I, ...] in groups.
-
-    Each output element reads I x kernel input elements. A transposed convolution, with filters
-    [I, O, ...], scatters each input element to O x kernel output elements.
-    """
-    kernel = dims(op.input(1))[2 if op.get_type_name().startswith("Group") else 1 :]
-    is_transposed = op.get_type_name().endswith("BackpropData")
-    positions = math.prod(dims(op.input(0))) if is_transposed else num_outputs
-    return 2.0 * positions * math.prod(kernel)
-
-
-def _matmul(op: ov.Node, num_outputs: int) -> float:
-    """Counts [..., M, K] @ [..., K, N]."""
-    left = dims(op.input(0))
-    inner = left[-2] if op.get_attributes()["transpose_a"] and len(left) > 1 else left[-1]
-    return 2.0 * num_outputs * inner
-
-
-def _einsum(op: ov.Node, _: int) -> float | None:
-    """Counts one multiply-add for each combination of indices of two operands without '...'."""
-    operands = op.get_attributes()["equation"].split("->")[0].split(",")
-    if len(operands) != 2 or any("." in operand for operand in operands):
-        return None
-    sizes: dict[str, int] = {}
-    for port, operand in zip(op.inputs(), operands, strict=True):
-        sizes.update(zip(operand, dims(port), strict=True))
-    return 2.0 * math.prod(sizes.values())
-
-
-def _attention(op: ov.Node, _: int) -> float:
-    """Counts queries [..., L, E], keys [..., S, E], values [..., S, V]."""
-    query, key, value = (dims(op.input(i)) for i in range(3))
-    num_scores = math.prod(query[:-1]) * key[-2]
-    return num_scores * (2.0 * query[-1] + 6 + 2.0 * value[-1])  # 6: scale and softmax
-
-
-def _pool(op: ov.Node, num_outputs: int) -> float:
-    """Counts one comparison or addition for each position of the kernel."""
-    return float(num_outputs * math.prod(op.get_attributes()["kernel"]))
-
-
-def _mvn(op: ov.Node, num_outputs: int) -> float:
-    """Counts mean and subtract; with the variance also square, sum and divide."""
-    return num_outputs * (5.0 if op.get_attributes()["normalize_variance"] else 2.0)
-
-
-def _interpolate(op: ov.Node, num_outputs: int) -> float | None:
-    flops_per_element = _INTERPOLATION.get(op.get_attributes()["mode"])
-    return None if flops_per_element is None else float(num_outputs * flops_per_element)
-
-
-def _recurrent(op: ov.Node, _: int) -> float:
-    """Counts num_matrices x (input + hidden) multiply-adds for each hidden unit and step."""
-    num_matrices, flops_per_unit = _RECURRENT[op.get_type_name()]
-    attributes, inputs = op.get_attributes(), dims(op.input(0))
-    hidden = attributes["hidden_size"]
-    # A cell reads [batch, features] and has no direction; a sequence [batch, steps, features].
-    num_directions = 2 if attributes.get("direction") == "bidirectional" else 1
-    num_cells = math.prod(inputs[:-1]) * num_directions
-    return num_cells * hidden * (2.0 * num_matrices * (inputs[-1] + hidden) + flops_per_unit)
-
-
-def _body(op: ov.Node, _: int) -> float:
-    """Counts the costliest body times the trip count, or once if the model does not state it."""
-    num_trips = 1 if op.get_type_name() == "If" else max(op.get_num_iterations(), 1)
-    return num_trips * max(
-        sum(count if (count := flops(inner)) is not None else estimate(inner) for inner in ops)
-        for ops in (body.get_ops() for body in op_bodies(op))
-    )
-
-
-# Functions of an operation and the number of elements of its first output.
-_COUNTERS: dict[str, Callable[[ov.Node, int], float | None]] = {
-    **dict.fromkeys(("Convolution", "ConvolutionBackpropData"), _convolution),
-    **dict.fromkeys(("GroupConvolution", "GroupConvolutionBackpropData"), _convolution),
-    **dict.fromkeys(("AvgPool", "MaxPool"), _pool),
-    **dict.fromkeys(_RECURRENT, _recurrent),
-    **dict.fromkeys(("If", "Loop", "TensorIterator"), _body),
-    "Einsum": _einsum,
-    "Interpolate": _interpolate,
-    "MVN": _mvn,
-    "MatMul": _matmul,
-    "ScaledDotProductAttention": _attention,
-}

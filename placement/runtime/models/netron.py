@@ -5,10 +5,8 @@ becomes such an attribute.
 """
 
 import re
-import tempfile
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
-from pathlib import Path
 
 import openvino as ov
 
@@ -27,9 +25,7 @@ def annotate(model: ov.Model, affinity: Mapping[str, str]) -> bytes:
     Raises:
       OSError: the temporary folder cannot hold the model; the error names the folder.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        serialization.write_model(model, Path(folder))
-        text = (Path(folder) / serialization.XML).read_bytes().decode()
+    text = serialization.to_bytes(model)[0].decode()
 
     def escape(name: str) -> str:
         return re.sub(_FORBIDDEN, lambda match: match[0].encode("unicode_escape").decode(), name)

@@ -8,6 +8,7 @@ always regular files in a folder of this program.
 import contextlib
 import errno
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +27,14 @@ def write_model(model: ov.Model, folder: Path) -> None:
     """
     with report_free_space(folder):
         ov.serialize(model, folder / XML, folder / WEIGHTS)
+
+
+def to_bytes(model: ov.Model) -> tuple[bytes, bytes]:
+    """Returns the contents of a model's two files; raises the errors of `write_model`."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_model(model, Path(folder))
+        xml, weights = ((Path(folder) / name).read_bytes() for name in (XML, WEIGHTS))
+    return xml, weights
 
 
 @contextlib.contextmanager

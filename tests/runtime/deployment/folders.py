@@ -8,7 +8,7 @@ import openvino as ov
 
 from placement.runtime import devices
 from placement.runtime.deployment import artifact
-from placement.runtime.deployment.manifest import CONCURRENT, HETERO, SINGLE
+from placement.runtime.deployment.artifact import CONCURRENT, HETERO, SINGLE
 from placement.runtime.execution.split import Segment
 from placement.runtime.models import frontend
 from tests.runtime import small

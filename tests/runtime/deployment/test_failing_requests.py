@@ -1,5 +1,6 @@
 """Requests that fail inside the model: they raise, and the next ones are right."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -13,11 +14,10 @@ from openvino import opset13 as ops
 import placement
 from placement.errors import UserError
 from placement.runtime import devices
-from placement.runtime.deployment.manifest import CONCURRENT, HETERO, SINGLE
+from placement.runtime.deployment.artifact import CONCURRENT, SINGLE
 from placement.runtime.models import frontend, operations
 from tests.runtime import small
 from tests.runtime.deployment.folders import FORMS, HOST, save
-from tests.runtime.deployment.test_loader import compiled, loader, run  # noqa: F401
 
 ROOT = Path(__file__).parents[3]
 X = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
@@ -70,7 +70,7 @@ def branch():
 MODELS = (reshape, rows, branch)
 
 
-def _save(folder: Path, model: ov.Model, form: str, cpus=HOST) -> None:
+def deploy(folder: Path, model: ov.Model, form: str, cpus=HOST) -> None:
     """Deploys a model whose first half is on one device, and the second on another."""
     model = frontend.prepare(model)
     constants = operations.constant_names(model)
@@ -80,15 +80,16 @@ def _save(folder: Path, model: ov.Model, form: str, cpus=HOST) -> None:
     save(folder, model, form, cpus=cpus, **dict.fromkeys(names[middle:], cpus[-1].name))
 
 
-@pytest.mark.parametrize("make", MODELS)
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("bound", [True, False])
+@pytest.mark.parametrize(
+    ("make", "form", "bound"),
+    [*itertools.product(MODELS, FORMS, [True]), (rows, SINGLE, False), (rows, CONCURRENT, False)],
+)
 def test_failing_request_raises(make, form, bound, tmp_path, monkeypatch):
     model, good, bad = make()
     other = [1.5 * good[0], *good[1:]]
     expected = [small.reference(model)(inputs)[0] for inputs in (good, other)]
     monkeypatch.setattr("placement.runtime.processors.CAN_BIND_THREADS", bound)
-    _save(tmp_path, model, form, devices.resolve("host"))
+    deploy(tmp_path, model, form, devices.resolve("host"))
     with placement.load(tmp_path) as net:
         for _ in range(2):
             np.testing.assert_allclose(net.infer(good)[0], expected[0], rtol=0.02)
@@ -106,7 +107,7 @@ def test_submitted_requests_fail_alone(form, tmp_path):
     inputs = [[np.float32(i % 7) * X, *(bad if i % 5 == 3 else good)[1:]] for i in range(40)]
     with_reference = small.reference(model)
     expected = [None if i % 5 == 3 else with_reference(inputs[i])[0] for i in range(40)]
-    _save(tmp_path, model, form)
+    deploy(tmp_path, model, form)
     with placement.load(tmp_path) as net:
         for future, answer in zip([net.submit(i) for i in inputs], expected, strict=True):
             if answer is None:
@@ -128,7 +129,7 @@ def test_failed_inference_loses_state(form, tmp_path):
     model = ov.Model([result], [ops.assign(count, "count")], [x, shape], "stateful")
     request = small.reference(model).create_infer_request()
     expected = [request.infer(good)[0] for _ in range(2)]
-    _save(tmp_path, model, form)
+    deploy(tmp_path, model, form)
     with placement.load(tmp_path) as net:
         for _ in range(2):
             for answer in expected:
@@ -140,36 +141,12 @@ def test_failed_inference_loses_state(form, tmp_path):
             net.reset_state()
 
 
-@compiled
-@pytest.mark.parametrize("form", [SINGLE, HETERO])
-@pytest.mark.parametrize("make", MODELS)
-def test_loader_reports_failing_request(loader, make, form, tmp_path):  # noqa: F811
-    model, good, bad = make()
-    _save(tmp_path, model, form)
-    assert run(loader, tmp_path, tmp_path / "good", *good).returncode == 0
-    failed = run(loader, tmp_path, tmp_path / "bad", *bad)
-    assert failed.returncode == 1
-    assert failed.stderr.startswith("error: ")
-    assert not list((tmp_path / "bad").glob("output_*"))
-
-
-@compiled
-def test_loader_refuses_strings(loader, tmp_path):  # noqa: F811
-    source = ops.parameter([1], ov.Type.string, name="text")
-    number = ops.parameter([1], np.float32, name="x")
-    model = ov.Model([ops.result(source), ops.result(ops.exp(number))], [source, number], "text")
-    save(tmp_path, model, SINGLE)
-    failed = run(loader, tmp_path, tmp_path / "out")
-    assert failed.returncode == 1
-    assert "tensors of strings" in failed.stderr
-
-
 ONE_CORE = """
 import sys, numpy as np, placement
 from tests.runtime.deployment import test_failing_requests as cases
 _, good, bad = cases.rows()
-for form in (None, False):
-    with placement.load(sys.argv[1], concurrent=form) as net:
+for folder, form in ((1, None), (1, False), (2, None)):
+    with placement.load(sys.argv[folder], concurrent=form) as net:
         (answer,) = net.infer(good)
         try:
             net.infer(bad)
@@ -181,12 +158,12 @@ for form in (None, False):
 """
 
 
-@pytest.mark.parametrize("cpus", ["host", "CPU"])
-def test_one_core_reports_failing_request(cpus, tmp_path):
-    form = CONCURRENT if cpus == "host" else SINGLE
-    _save(tmp_path, rows()[0], form, devices.resolve(cpus))
+def test_one_core_reports_failing_request(tmp_path):
+    folders = tmp_path / "concurrent", tmp_path / "single"
+    deploy(folders[0], rows()[0], CONCURRENT)
+    deploy(folders[1], rows()[0], SINGLE, devices.resolve("CPU"))
     subprocess.run(
-        [sys.executable, "-c", ONE_CORE, str(tmp_path)],
+        [sys.executable, "-c", ONE_CORE, *map(str, folders)],
         check=True,
         cwd=ROOT,
         preexec_fn=lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}),

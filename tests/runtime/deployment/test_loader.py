@@ -12,9 +12,10 @@ import pytest
 from openvino import opset13 as ops
 
 from placement.runtime.deployment import artifact
-from placement.runtime.deployment.manifest import HETERO, SINGLE
+from placement.runtime.deployment.artifact import CONCURRENT, HETERO, SINGLE
 from tests.runtime import small
-from tests.runtime.deployment.folders import FORMS, HOST, A, B, save
+from tests.runtime.deployment import test_failing_requests as failing
+from tests.runtime.deployment.folders import HOST, A, B, save
 
 OPENVINO = Path(ov.__file__).parent
 SOURCE = Path(artifact.__file__).with_name("loader.cpp")
@@ -43,7 +44,7 @@ def run(program: Path, folder: Path, outputs: Path, *inputs: np.ndarray) -> subp
 
 
 @compiled
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", [SINGLE, CONCURRENT])
 def test_outputs_equal_those_of_python(loader, form, tmp_path):
     folder = save(tmp_path / "deploy", small.diamond(), form, left=B)
     x = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
@@ -78,6 +79,31 @@ def test_mistakes_are_one_line(loader, tmp_path):
     (tmp_path / "placement.json").unlink()
     done = run(loader, tmp_path, tmp_path / "out")
     assert done.stderr == f"error: cannot read {tmp_path}/placement.json\n"
+
+
+@compiled
+@pytest.mark.parametrize(
+    ("make", "form"), [(failing.rows, HETERO), (failing.reshape, SINGLE), (failing.branch, HETERO)]
+)
+def test_loader_reports_failing_request(loader, make, form, tmp_path):
+    model, good, bad = make()
+    failing.deploy(tmp_path, model, form)
+    assert run(loader, tmp_path, tmp_path / "good", *good).returncode == 0
+    failed = run(loader, tmp_path, tmp_path / "bad", *bad)
+    assert failed.returncode == 1
+    assert failed.stderr.startswith("error: ")
+    assert not list((tmp_path / "bad").glob("output_*"))
+
+
+@compiled
+def test_loader_refuses_strings(loader, tmp_path):
+    source = ops.parameter([1], ov.Type.string, name="text")
+    number = ops.parameter([1], np.float32, name="x")
+    model = ov.Model([ops.result(source), ops.result(ops.exp(number))], [source, number], "text")
+    save(tmp_path, model, SINGLE)
+    failed = run(loader, tmp_path, tmp_path / "out")
+    assert failed.returncode == 1
+    assert "tensors of strings" in failed.stderr
 
 
 def test_affinities_name_every_operation(tmp_path):

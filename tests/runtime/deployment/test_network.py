@@ -16,7 +16,7 @@ from placement import zoo
 from placement.errors import UserError
 from placement.runtime import devices
 from placement.runtime.deployment import artifact
-from placement.runtime.deployment.manifest import CONCURRENT, HETERO, SINGLE
+from placement.runtime.deployment.artifact import CONCURRENT, HETERO, SINGLE
 from placement.runtime.execution.split import Segment
 from placement.runtime.models import frontend
 from tests.runtime import small
@@ -42,38 +42,39 @@ def callers():
         yield pool
 
 
+@pytest.fixture(scope="module")
+def single(folders):
+    with placement.load(folders[SINGLE]) as net:
+        yield net
+
+
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
         ([], "0 inputs are passed; pass a list or a dict with an array for each of 'x'"),
         (None, "the inputs are a NoneType; pass a list or a dict"),
-        (np.array(1.0), "the inputs are a ndarray; pass a list or a dict"),
         ({}, "the inputs are empty; pass a list or a dict with an array for each of 'x'"),
         ({"x": INPUT, "y": INPUT}, "the inputs are 'x', 'y'; pass a list or a dict"),
         ([INPUT[:2]], r"'x' has shape \[2, 8\]; pass \[4, 8\]"),
-        ([INPUT.astype(complex)], "'x' is complex128; pass an array of float32"),
         ([None], "'x' is object; pass an array of float32"),
     ],
 )
-def test_wrong_inputs_are_refused(folders, inputs, message):
-    with placement.load(folders[SINGLE]) as net:
-        for call in (net.infer, net.submit):
-            with pytest.raises(UserError, match=message) as caught:
-                call(inputs)
-            assert "\n" not in str(caught.value)
+def test_wrong_inputs_are_refused(single, inputs, message):
+    for call in (single.infer, single.submit):
+        with pytest.raises(UserError, match=message) as caught:
+            call(inputs)
+        assert "\n" not in str(caught.value)
 
 
-def test_inputs_have_names_or_order(folders):
-    with placement.load(folders[HETERO]) as net:
-        by_order = net.infer([INPUT])[0]
-        for inputs in ({"x": INPUT}, [INPUT.astype(np.float64)], [np.asfortranarray(INPUT)]):
-            np.testing.assert_array_equal(net.infer(inputs)[0], by_order)
+def test_inputs_have_names_or_order(single):
+    by_order = single.infer([INPUT])[0]
+    for inputs in ({"x": INPUT}, [INPUT.astype(np.float64)], [np.asfortranarray(INPUT)]):
+        np.testing.assert_array_equal(single.infer(inputs)[0], by_order)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_scalars_are_inputs_and_outputs(tmp_path, form):
-    with placement.load(save(tmp_path, small.scaled(), form, square=B)) as net:
-        assert net.form == form
+def test_scalars_are_inputs_and_outputs(tmp_path):
+    with placement.load(save(tmp_path, small.scaled(), CONCURRENT, square=B)) as net:
+        assert net.form == CONCURRENT
         for scale in (np.float32(3), np.array(3.0), 3.0):
             scaled, squared = net.infer({"x": np.ones(4, np.float32), "scale": scale})
             np.testing.assert_array_equal(scaled, np.full(4, 3))
@@ -111,8 +112,8 @@ def test_threads_get_their_own_outputs(folders, form, callers):
     inputs = [(i + 1) * INPUT for i in range(CALLERS)]
 
     def infer_often(array: np.ndarray) -> list[np.ndarray]:
-        futures = [net.submit([array]) for _ in range(20)]
-        computed = [net.infer([array])[0] for _ in range(20)]
+        futures = [net.submit([array]) for _ in range(10)]
+        computed = [net.infer([array])[0] for _ in range(10)]
         return computed + [future.result(PATIENCE_S)[0] for future in futures]
 
     with placement.load(folders[form]) as net:
@@ -134,7 +135,7 @@ def test_submit_waits_while_full(tmp_path):
         assert all(len(future.result(PATIENCE_S)) == 1 for future in futures)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", [SINGLE, CONCURRENT])
 def test_closing_ends_what_has_begun(folders, form, callers):
     net = placement.load(folders[form])
     (expected,) = net.infer([INPUT])
@@ -161,23 +162,23 @@ def test_closing_ends_what_has_begun(folders, form, callers):
     net.close()
 
 
-@pytest.mark.parametrize("is_closed", [True, False])
-def test_threads_of_devices_end(folders, is_closed):
-    before = set(threading.enumerate())
-    net = placement.load(folders[CONCURRENT])
-    net.infer([INPUT])
-    threads = set(threading.enumerate()) - before
-    assert len(threads) == 2
-    if is_closed:
-        net.close()
-    del net
-    for thread in threads:
-        thread.join(PATIENCE_S)
-        assert not thread.is_alive()
+def test_threads_of_devices_end(folders):
+    for is_closed in (True, False):
+        before = set(threading.enumerate())
+        net = placement.load(folders[CONCURRENT])
+        net.infer([INPUT])
+        threads = set(threading.enumerate()) - before
+        assert len(threads) == 2
+        if is_closed:
+            net.close()
+        del net
+        for thread in threads:
+            thread.join(PATIENCE_S)
+            assert not thread.is_alive()
 
 
 def dynamic(*, least: int = 1, name: str = "x", left: str = "left") -> ov.Model:
-    """Two products of a batch of 1 to 16 rows, side by side, their sum and a reshaped view."""
+    """Two products of a batch of up to 16 rows, side by side, their sum and a reshaped view."""
     generator = np.random.default_rng(0)
     rows = ov.Dimension(least, LARGEST)
     source = ops.parameter(ov.PartialShape([rows, 8]), np.float32, name=name)
@@ -208,29 +209,28 @@ def infer_plain(x: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_other_batch_sizes_are_right(form, tmp_path):
-    with placement.load(save_dynamic(tmp_path, form, dynamic(least=0))) as net:
-        for batch in (1, 2, 4, 7, LARGEST, 1):
+    with placement.load(save_dynamic(tmp_path, form, dynamic(least=0, name="a;b"))) as net:
+        for batch in (1, 4, 7, LARGEST, 1):
             x = np.random.default_rng(batch).standard_normal((batch, 8)).astype(np.float32)
-            (y,) = net.infer({"x": x})
+            (y,) = net.infer({"a;b": x})
             assert y.shape == (batch, 2, 4)
             np.testing.assert_allclose(y, infer_plain(x), atol=0.1 * infer_plain(x).std())
         assert net.infer([np.zeros((0, 8), np.float32)])[0].shape == (0, 2, 4)
         for shape in ((LARGEST + 1, 8), (4, 9), (4,)):
-            with pytest.raises(UserError, match=r"input 'x' has shape .*; pass \[\.\.16,8\]"):
+            with pytest.raises(UserError, match=r"input 'a;b' has shape .*; pass \[\.\.16,8\]"):
                 net.infer([np.ones(shape, np.float32)])
         with pytest.raises(UserError, match=r"submit serves only the shapes .*\[4, 8\]; call inf"):
             net.submit([np.ones((2, 8), np.float32)])
         assert net.submit([np.ones((4, 8), np.float32)]).result()[0].shape == (4, 2, 4)
 
 
-@pytest.mark.parametrize("name", ["a;b", " a "])
-def test_other_shapes_suit_any_name(name, tmp_path):
-    with placement.load(save_dynamic(tmp_path, HETERO, dynamic(name=name))) as net:
-        assert net.infer({name: np.zeros((7, 8), np.float32)})[0].shape == (7, 2, 4)
-
-
-def test_uncompilable_shape_is_one_line(tmp_path, monkeypatch):
-    with placement.load(save_dynamic(tmp_path, HETERO, dynamic())) as net:
+def test_uncompilable_shapes_are_refused(tmp_path, monkeypatch):
+    other = frontend.name_operations(dynamic(left="other"))
+    with placement.load(save_dynamic(tmp_path, HETERO, dynamic(), other)) as net:
+        said = r"for inputs of the shapes \[2, 8\]: the placement has no device for 'other'"
+        with pytest.raises(UserError, match=said):
+            net.infer([np.ones((2, 8), np.float32)])
+        assert net.infer([np.ones((4, 8), np.float32)])[0].shape == (4, 2, 4)
 
         def fail(*_):
             raise RuntimeError("Exception from src/a.cpp:1:\nobject is not initialized\n")
@@ -239,15 +239,6 @@ def test_uncompilable_shape_is_one_line(tmp_path, monkeypatch):
         said = r"for inputs of the shapes \[2, 8\]: object is not initialized; pass other shapes"
         with pytest.raises(UserError, match=said):
             net.infer({"x": np.zeros((2, 8), np.float32)})
-
-
-def test_unknown_operations_refuse_a_shape(tmp_path):
-    other = frontend.name_operations(dynamic(left="other"))
-    with placement.load(save_dynamic(tmp_path, HETERO, dynamic(), other)) as net:
-        said = r"for inputs of the shapes \[2, 8\]: the placement has no device for 'other'"
-        with pytest.raises(UserError, match=said):
-            net.infer([np.ones((2, 8), np.float32)])
-        assert net.infer([np.ones((4, 8), np.float32)])[0].shape == (4, 2, 4)
 
 
 def test_state_is_kept(tmp_path):
@@ -261,37 +252,21 @@ def test_state_is_kept(tmp_path):
         assert "\n" not in str(caught.value)
 
 
-def generate(network, prompt: np.ndarray, count: int) -> list[int]:
-    """Generates tokens greedily from the initial state."""
-    network.reset_state()
+def generate(infer, prompt: np.ndarray, count: int = 20) -> list[int]:
+    """Generates tokens greedily with a function that returns logits."""
     ids, tokens = prompt, []
     for _ in range(count):
-        (logits,) = network.infer([ids])
-        tokens.append(int(logits.argmax()))
+        tokens.append(int(infer([ids])[0].argmax()))
         ids = np.array([[tokens[-1]]])
     return tokens
 
 
-def plain_decoder():
-    """Returns plain OpenVINO with the methods of a network."""
-    model = zoo.build(DECODER)
-    compiled = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    request = compiled.create_infer_request()
-
-    class Plain:
-        reset_state = request.reset_state
-
-        def infer(self, inputs):
-            return [np.array(output) for output in request.infer(inputs).values()]
-
-    return Plain()
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_decoder_tokens_equal_plain_openvino(form, tmp_path):
+@pytest.mark.parametrize("form", [HETERO, CONCURRENT])
+def test_decoder_equals_plain_openvino(form, tmp_path):
     prompt = np.random.default_rng(3).integers(0, 200, (1, 8))
-    expected = generate(plain_decoder(), prompt, 30)
-    assert len(set(expected)) > 15  # a decoder that repeats itself would hide errors
+    plain = small.reference(zoo.build(DECODER)).create_infer_request()
+    expected = generate(plain.infer, prompt)
+    assert len(set(expected)) > 10  # a decoder that repeats itself would hide errors
     named = frontend.name_operations(zoo.build(DECODER))
     cpus = devices.resolve("host:f32,f32")
     placed = frontend.prepare(named, "ids:1,8")
@@ -310,7 +285,8 @@ def test_decoder_tokens_equal_plain_openvino(form, tmp_path):
     artifact.save(made, tmp_path)
     with placement.load(tmp_path) as net:
         for _ in range(2):  # a reset restores the initial state, whichever shapes came last
-            assert generate(net, prompt, 30) == expected
+            net.reset_state()
+            assert generate(net.infer, prompt) == expected
         # A prompt may also come in pieces, of shapes that were not placed.
         net.reset_state()
         net.infer([prompt[:, :5]])

@@ -12,7 +12,7 @@ from openvino import opset13 as ops
 from placement.errors import UserError
 from placement.runtime import devices
 from placement.runtime.deployment import preflight
-from placement.runtime.deployment.manifest import CONCURRENT, HETERO
+from placement.runtime.deployment.artifact import CONCURRENT, HETERO
 from placement.runtime.deployment.preflight import REFERENCE
 from placement.runtime.execution.split import Segment
 from placement.runtime.measurement import local
@@ -40,22 +40,18 @@ def write(file, *, used=HOST, affinity=None, **others):
 
 
 def test_placement_file_is_read(tmp_path):
-    placed = write(tmp_path / "placement.json")
+    file = tmp_path / "placement.json"
+    placed = write(file)
     assert (placed.segments, placed.devices) == ((), HOST)
     model = fingerprint.compute_fingerprint(small.diamond())
-    placed = write(tmp_path / "placement.json", segments=[[A, ["a"]], [B, ["b"]]], model=model)
+    placed = write(file, segments=[[A, ["a"]], [B, ["b"]]], model=model)
     assert placed.segments == (Segment(A, ("a",)), Segment(B, ("b",)))
     assert placed.model == model
-
-
-@pytest.mark.parametrize("content", [None, "{", '{"method": "m"}', "[]"])
-def test_other_files_are_refused(tmp_path, content):
-    file = tmp_path / "placement.json"
-    if content is not None:
+    for content in ("{", '{"method": "m"}', "[]"):
         file.write_text(content)
-    with pytest.raises(UserError, match="place the model") as caught:
-        preflight.read(file)
-    assert "\n" not in str(caught.value)
+        with pytest.raises(UserError, match="place the model") as caught:
+            preflight.read(file)
+        assert "\n" not in str(caught.value)
 
 
 def test_devices_are_those_placed_on(tmp_path):
@@ -88,16 +84,6 @@ def test_devices_are_those_placed_on(tmp_path):
     assert preflight.find_devices(preflight.read(file), "host") == HOST
 
 
-def test_other_models_are_refused(tmp_path):
-    model = small.diamond()
-    placed = write(tmp_path / "placement.json", model=fingerprint.compute_fingerprint(model))
-    preflight.check_model(placed, model, "diamond")
-    with pytest.raises(
-        UserError, match=r"the model 'two' is not the one that was placed: .*new 'matrix'"
-    ):
-        preflight.check_model(placed, small.shared_constant(), "two")
-
-
 def test_written_folders_are_verified(tmp_path):
     for form, names in ((HETERO, [HETERO]), (CONCURRENT, [CONCURRENT, HETERO])):
         artifact = make(small.diamond(), form, left=B)
@@ -128,16 +114,14 @@ def test_another_shape_is_verified(tmp_path):
 
 
 def test_a_lost_state_is_noticed(tmp_path):
-    folder = save(tmp_path, small.counter(), HETERO)
     ones = Inputs(([np.ones(4, np.float32)],), "ones", "")
-    checks = preflight.verify(folder, make(small.counter(), HETERO), ones)
-    assert checks["outputs in form 'hetero'"].startswith("off by 0 ")
     source = ops.parameter([4], np.float32, name="x")
     stateless = ov.Model([ops.result(ops.relu(source), name="y")], [source], "stateless")
+    folder = save(tmp_path, stateless, HETERO)
     with pytest.raises(UserError, match="wrong outputs"):
-        preflight.verify(
-            save(tmp_path / "other", stateless, HETERO), make(small.counter(), HETERO), ones
-        )
+        preflight.verify(folder, make(small.counter(), HETERO), ones)
+    checks = preflight.verify(folder, make(stateless, HETERO), ones)
+    assert checks["outputs in form 'hetero'"].startswith("off by 0 ")
 
 
 def make_placed(model: ov.Model, segments=(), **others: str) -> preflight.PlacementFile:
@@ -169,20 +153,19 @@ def test_all_forms_are_measured():
 
 @pytest.mark.alone
 @pytest.mark.skipif(not HAS_BF16, reason="needs a processor that computes in bf16")
-@pytest.mark.parametrize("concurrent", [False, True])
-def test_wrong_outputs_are_refused(concurrent):
+def test_wrong_outputs_are_refused():
     """One device computes in bf16 and says that it is f32."""
     model = small.convolutions(length=2)
     properties = {**HOST[1].properties, "INFERENCE_PRECISION_HINT": "bf16"}
     liar = dataclasses.replace(HOST[1], precision="f32", properties=properties)
     segments = Segment(A, ("conv_0", "relu_0")), Segment(B, ("conv_1", "relu_1"))
-    placed = make_placed(model, segments if concurrent else (), conv_1=B, relu_1=B)
+    placed = make_placed(model, segments, conv_1=B, relu_1=B)
     with (
         local.LocalMeasurer(model, (HOST[0], liar)) as measurer,
         pytest.raises(UserError, match=r"outputs differ by 0\.0.* over 0\.001") as caught,
     ):
         preflight.measure(placed, measurer, seconds=0.0)
-    assert ("placement, concurrent: wrong output" in str(caught.value)) == concurrent
+    assert "placement, concurrent: wrong output" in str(caught.value)
 
 
 def measurement(seconds: float, ratio: float = math.nan) -> Measurement:

@@ -11,7 +11,7 @@ from openvino import opset13 as ops
 
 import placement
 from placement.runtime import devices
-from placement.runtime.deployment import artifact, manifest
+from placement.runtime.deployment import artifact
 from placement.runtime.execution import hetero, mixed_precision
 from placement.runtime.models import frontend
 from tests.runtime import small
@@ -145,7 +145,7 @@ def test_marked_operations_compute_in_f32():
 def deployed(tmp_path: Path) -> Path:
     model = frontend.prepare(residual())
     affinity = small.everywhere(model, BF16.name, first=F32.name, relu=F32.name)
-    artifact.save(artifact.Artifact(model, manifest.HETERO, (F32, BF16), affinity), tmp_path)
+    artifact.save(artifact.Artifact(model, artifact.HETERO, (F32, BF16), affinity), tmp_path)
     return tmp_path
 
 
@@ -156,13 +156,13 @@ def test_deployed_placement_computes_the_same(deployed):
     core = devices.open_core([F32, BF16])
     expected = hetero.compile_placement(core, model, affinity, [F32, BF16])(x)[0]
     with placement.load(deployed) as network:
-        assert network.form == manifest.MIXED
+        assert network.form == artifact.MIXED
         np.testing.assert_array_equal(network.infer([x])[0], expected)
 
 
 def test_deployed_file_holds_the_marks(deployed):
     core = ov.Core()
-    content = json.loads((deployed / manifest.FILE).read_text())
+    content = json.loads((deployed / artifact.MANIFEST).read_text())
     model = core.read_model(deployed / content["model"])
     assert mixed_precision.list_kept(model) == {"first", "relu"}
     assert content["device"] == BF16.name
@@ -176,7 +176,7 @@ def test_variants_for_other_shapes_agree(tmp_path):
     dynamic.reshape([ov.Dimension(1, 4), 16, 12, 12])
     model = frontend.prepare(residual())
     affinity = small.everywhere(model, BF16.name, first=F32.name, relu=F32.name)
-    made = artifact.Artifact(model, manifest.HETERO, (F32, BF16), affinity, dynamic=dynamic)
+    made = artifact.Artifact(model, artifact.HETERO, (F32, BF16), affinity, dynamic=dynamic)
     artifact.save(made, tmp_path)
     x = np.random.default_rng(3).standard_normal((3, 16, 12, 12)).astype(np.float32)
     with placement.load(tmp_path) as network:

@@ -21,17 +21,13 @@ def read_shown(text: bytes) -> dict[str, str | None]:
 
 
 def test_every_layer_shows_its_device():
-    model = small.convolutions(length=1)  # a ReLU has no <data>
-    shown = read_shown(netron.annotate(model, {"conv_0": "GPU.0", "relu_0": "CPU"}))
-    assert (shown["conv_0"], shown["relu_0"], shown["x"]) == ("GPU.0", "CPU", None)
-
-
-def test_any_name_is_shown():
     source = ops.parameter([2], np.float32, name="x")
     name = 'a\x01 "b"\n<c> &#7; \ufffe'
-    model = ov.Model([ops.result(ops.relu(source, name=name))], [source], "names")
-    shown = read_shown(netron.annotate(model, {name: "CPU"}))
+    value = ops.softmax(ops.relu(source, name=name), 0, name="softmax")  # a ReLU has no <data>
+    model = ov.Model([ops.result(value)], [source], "names")
+    shown = read_shown(netron.annotate(model, {name: "CPU", "softmax": "GPU.0"}))
     assert shown['a\\x01 "b"\n<c> &#7; \\ufffe'] == "CPU"
+    assert (shown["softmax"], shown["x"]) == ("GPU.0", None)
 
 
 def test_write_errors_delete_no_device(tmp_path, monkeypatch):
