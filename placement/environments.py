@@ -24,7 +24,7 @@ from placement import simulators
 from placement.errors import UserError
 from placement.graphs import batching, features
 from placement.instance import Instance
-from placement.policies.cost_features import ObjectiveName
+from placement.policies.inputs import ObjectiveName
 from placement.simulators import list_schedule
 from placement.types import Array
 

@@ -143,10 +143,7 @@ class LogProb(NamedTuple):
 
 
 class Policy(NamedTuple):
-    """Pure functions over a padded graph (`placement.graphs.batching`).
-
-    The graph's globals are None. For a policy that reads costs they are the problem's
-    `placement.policies.cost_features.CostView`, whose `policy_tables` belong to the policy.
+    """Pure functions over a padded graph, which `placement.policies.inputs` describes.
 
     `init(key, graph) -> params`.
     `sample(params, key, graph, num_samples) -> Sample` with a leading axis B on every field.

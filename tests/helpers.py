@@ -12,7 +12,7 @@ import numpy as np
 
 from placement.graphs import batching, dag, opgraph
 from placement.instance import Instance
-from placement.policies import base, distributions, placeto
+from placement.policies import distributions, inputs, placeto
 from placement.types import Array, CostModel, LogProb, OpGraph, Params, Policy, Sample
 
 _SOURCE_TYPES = ("Parameter", "Constant")
@@ -282,7 +282,7 @@ def batched(
     num_nodes: int | None = None,
     num_edges: int | None = None,
     costed: bool = False,
-    view: base.View = placeto.placeto_view,
+    view: inputs.View = placeto.placeto_view,
 ) -> jraph.GraphsTuple:
     """The graph as policies read it, with five random features an operation.
 
@@ -303,7 +303,7 @@ def batched(
 
 
 def with_costs(
-    graph: jraph.GraphsTuple, problem: Instance, view: base.View = placeto.placeto_view
+    graph: jraph.GraphsTuple, problem: Instance, view: inputs.View = placeto.placeto_view
 ) -> jraph.GraphsTuple:
     """The policy's graph of a problem as Placeto reads it, or with another view."""
     sizes = len(graph.nodes["mask"]), len(graph.senders)

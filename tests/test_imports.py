@@ -30,6 +30,7 @@ _ALLOWED = {
     "suite": _CORE | {"files", "simulators", "instance"},
     "learning": _CORE | {"simulators", "instance", "policies", "solvers"},
     "search": _CORE | {"simulators", "instance", "analysis", "solvers"},
+    "testing": _CORE | {"instance", "policies", "learning"},
     # Where the core meets packages, programs and files: `runtime.scotch`, the shipped policy.
     "methods": _CORE
     | {"files", "simulators", "instance", "policies", "solvers", "learning", "search", "runtime"},

@@ -6,7 +6,7 @@ are explicit leaves of the graph, because jraph's own padding masks are wrong on
     nodes    {'features': float32 [N, F], 'mask': bool [N], 'allowed': bool [N, D]}
     edges    {'mask': bool [E]}
 
-The globals are None, or a `placement.policies.cost_features.CostView` for policies that read costs.
+The globals are None, or a `placement.policies.inputs.CostView` for policies that read costs.
 
 Edges lead from producer to reader, sorted by producer, then reader. Two operations have one edge
 however many tensors pass between them. Padding edges join the last padding node to itself.

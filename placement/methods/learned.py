@@ -24,7 +24,8 @@ from placement.graphs import features
 from placement.instance import Instance
 from placement.learning import base, local_search, mesh, ppo, reinforce, trainer
 from placement.methods import checkpoints
-from placement.policies.base import PolicyInput, Recipe
+from placement.policies.base import Recipe
+from placement.policies.inputs import PolicyInput
 from placement.solvers import base as solvers_base
 from placement.solvers.limits import SearchLimits
 from placement.types import Array, Evaluate, Params, Policy, Solution, Status
@@ -163,7 +164,7 @@ def _read_installed(
     """Reads installed parameters, trained for the graph's objective, into the shapes of `init`'s.
 
     Returns those of `init` if none are installed for the objective. `graph.globals` are a
-    `cost_features.CostView`.
+    `inputs.CostView`.
     """
     name, objective = method.split(":")[0], graph.globals.objective.name
     if objective not in objectives:

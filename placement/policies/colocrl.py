@@ -3,29 +3,19 @@
     e_n  = relu(Dense(features of n, features of the first six operations that read n))
     d    = Placer(e_1, .., e_N)                               `placement.policies.seq2seq`
 
-The paper places groups that heuristics form. Operations that the framework co-locates form a group:
-`placement.graphs.coarsen` merges them for every method. An operation that has a single consumer
-joins it: `coarsen.merge_sole_consumers` merges these for this method, so a node of the policy's
-graph is a group. The paper's further rules, such as a group for each step of an LSTM layer, know
-the networks by name and are left out. The placer decides the nodes in their order, which is
-topological in coarse graphs. The encoder does not depend on the samples: one pass serves all of
-them.
+A node n of the policy's graph is a group: operations that the framework co-locates, and operations
+that join their single consumer (`coarsen.merge_sole_consumers`). The paper's further rules know the
+networks by name and are left out. The placer decides the nodes in their order, which is topological
+in coarse graphs. The encoder does not depend on the samples: one pass serves all of them.
 
-By default the logits favour the device of the node before (`stay`). A search then starts with runs
-of nodes that share a device. Without it, a search starts with independent devices, which cut most
-edges, and the quickest improvement is to use one device only.
+The tuned logits favour the device of the node before (`stay`). A search then starts with runs of
+nodes that share a device. With independent devices it would cut most edges, and the quickest
+improvement would be to use one device only.
 
-Departures:
-
-- Those of `placement.policies.seq2seq`.
-- An update learns from 16 samples. In the paper several controllers share their parameters, and an
-  update of each learns from K samples, which K workers measure at the same time.
-- Failures are left out after 1,000 updates, as in the Planner's code.
-- The embedding reads features of operations: their types, degrees, fractal dimensions, positions
-  and output shapes. In the paper it reads types, output shapes and the numbers of neighbours.
-- The encoder is bidirectional, as the Hierarchical Planner's.
-- A co-located group has the features of its first operation.
-- The paper's rules that know networks by name are left out, see above.
+Departures next to those of `seq2seq`: an update learns from 16 samples (in the paper from those of
+several controllers), failures are left out after 1,000 updates, as in the Planner's code, the
+encoder is bidirectional, and the embedding reads features of the neighbours instead of their
+numbers; a co-located group has those of its first operation.
 """
 
 from typing import cast
@@ -34,7 +24,7 @@ import chex
 import jax.numpy as jnp
 import jraph
 
-from placement.policies import base, seq2seq
+from placement.policies import base, readers, seq2seq
 from placement.types import Array, Params, Policy
 
 
@@ -77,5 +67,5 @@ RECIPE = base.Recipe(
         "tuned": base.Variant(seq2seq.TUNED, base.PPO | {"num_minibatches": 1}),
         "paper": base.Variant(seq2seq.PAPER, seq2seq.PAPER_LEARNER | {"num_samples": 16}),
     },
-    base.read_groups,
+    readers.read_sole_consumer_groups,
 )

@@ -1,8 +1,8 @@
-"""DOPPLER: two policies, one selects an operation and one places it, by Yao et al. (ICLR 2026).
+"""DOPPLER: two policies, one selects an operation and one places it (Yao et al., ICLR 2026).
 
 The paper is arXiv 2505.23131. An episode has a step for every operation. SEL selects one of the
 operations whose inputs are placed, PLC selects its device, and the complete placement is evaluated.
-Both policies have separate message-passing networks, each of which runs once for an episode:
+Both have separate message-passing networks, each of which runs once for an episode:
 
     x_v     features of operations: mean time, bottom level, top level, delays of its inputs and of
             its outputs (`Tables.op_features`)
@@ -11,46 +11,16 @@ Both policies have separate message-passing networks, each of which runs once fo
     SEL     v ~ softmax over ready v of MLP[ F x_v, e_v, b_v, t_v ]
     s_d     = sum of e over the operations placed on device d so far
     PLC     d ~ softmax over devices of MLP[ G y_d, F x_v, e_v, s_d ]
-    y_d     features of devices in the partial schedule: its load; the time of the operation's
-            inputs there, and their earliest start and latest finish; when the operation could start
+    y_d     features of devices in the partial schedule (`_device_features`)
 
-The expert is critical-path list scheduling: it selects the ready operation with the largest bottom
-level, and the device on which it would finish first. There are three stages of training:
-
-1. Imitation, in `init`: Adam raises the log-probability of the expert's choices in the states that
-   the policies themselves visit. It needs no evaluation.
-2. Simulation: REINFORCE on the simulator's latencies, by the learner.
-3. The same on measured latencies: a second search with `evaluate=measure` and `stages=simulation`,
-   which starts from the parameters that the first one has learned (`init_from`).
-
-`stages=simulation` leaves out the first stage. No parameter depends on the number of operations or
-devices. The time of imitation counts as compilation (`Solution.compile_s`), not as search.
-
-As in the released code (xinyuyao/Doppler) only the placement is evaluated. The order of selection
-is that of the decisions: the system of the paper runs whatever is ready, and the simulator here
-runs operations by their priority. `variant=paper` has the sizes, the reward and the learning rates
-of this code. Departures from the paper and this code:
-
-- Actions are drawn from the policies. Theirs are greedy, or uniform with a probability that falls
-  to zero: from 1 in the first stage, from 0.2 in the others.
-- SEL normalises its inputs over all operations, so that its logits do not change during an episode.
-  Theirs normalises them over the ready ones.
-- In the partial schedule an operation starts when its device is free and its inputs have arrived.
-  The released code reads another feature, the device's load, as its start.
-- Devices may differ: an operation has a time on each, and the expert takes the device of the
-  earliest finish. On equal devices this is theirs, of the earliest start.
-- Choices of the expert that are equally good share its log-probability; theirs add up. Losses are
-  means over steps and episodes.
-- Co-located operations are placed with the first of them that is selected. Devices that cannot run
-  an operation are masked.
-- Imitation takes 100 updates of four episodes; theirs takes 2,000 of one.
-- The reward is less the latency in units of the fastest single device's, and the baseline a moving
-  average with a decay of 0.9. Theirs is less the time, and the mean of all episodes so far.
-- The learning rate is constant; theirs falls linearly to zero.
-- Layers have the usual initial scale, the last ones a tenth of it. Theirs are orthogonal.
-
-The tuned variant has a quarter of the paper's width. Sixteen episodes are the baseline of each
-other, and the reward is the log latency.
+There are three stages of training. In `init` the policies imitate critical-path list scheduling
+without evaluations (`stages=simulation` leaves it out; its time counts as compilation). Then they
+learn from the simulator's latencies, then from measured ones, in a second search with `init_from`.
+Only the placement is evaluated, as in the released code (xinyuyao/Doppler): the simulator runs
+operations by its priority. `variant=paper` has the sizes, reward and rates of this code, but a
+constant learning rate and a moving average (decay 0.9) as baseline. The tuned variant has a quarter
+of its width; 16 episodes are the baseline of each other. Comments mark the departures from paper
+and code.
 """
 
 import functools
@@ -66,18 +36,15 @@ import numpy as np
 import optax
 
 from placement import arguments
+from placement.graphs.batching import pad
 from placement.instance import Instance
-from placement.policies import base, encoders
-from placement.policies.cost_features import (
-    CostView,
-    cost_view,
-    with_finite_costs,
-)
+from placement.policies import base, encoders, inputs
+from placement.policies.inputs import CostView, cost_view, with_finite_costs
 from placement.simulators import list_schedule, ranks
 from placement.types import Array, LogProb, Params, Policy, Sample
 
 _STAGES = ("imitation+simulation", "simulation")
-_IMITATION_UPDATES, _IMITATION_EPISODES = 100, 4
+_IMITATION_UPDATES, _IMITATION_EPISODES = 100, 4  # the authors' 2,000 updates have one episode
 _IMITATION_RATE = 1e-3
 _SLOPE = 0.1  # of leaky ReLU
 _RELATIVE_TIE = 1e-5  # numbers closer than that are equal for the expert
@@ -125,13 +92,7 @@ _Select = Callable[[Array, Array, Array], Array]
 
 
 def doppler_view(problem: Instance, num_nodes: int, num_edges: int) -> CostView[Tables]:
-    """Computes the padded costs of a problem and the policies' tables, on the host.
-
-    Args:
-      problem: the graph that the policies place, with its costs.
-      num_nodes: padded number of nodes of the policies' graph.
-      num_edges: its padded number of edges.
-    """
+    """Computes the padded costs of a problem and the policies' tables, on the host."""
     graph = problem.graph
     num_ops, num_pairs = graph.num_ops, len(problem.dependencies.senders)
     senders, receivers, _, pair = problem.dependencies
@@ -150,18 +111,15 @@ def doppler_view(problem: Instance, num_nodes: int, num_edges: int) -> CostView[
     is_reader = np.zeros((num_ops, num_ops), bool)
     is_reader[senders, receivers] = True
 
-    def pad(rows: np.ndarray, length: int) -> np.ndarray:
-        return np.pad(rows, [(0, length - len(rows))] + [(0, 0)] * (rows.ndim - 1))
-
     def pad_square(square: np.ndarray) -> np.ndarray:
         return np.pad(square, (0, num_nodes - num_ops))
 
     policy_tables = Tables(
         is_op=np.arange(num_nodes) < num_ops,
         leader=np.append(problem.leaders, np.arange(num_ops, num_nodes)).astype(np.int32),
-        op_features=pad(_normalise_columns(np.stack(columns, axis=1)), num_nodes),
-        edge_features=pad(_normalise_columns(pair_delay_s[:, None]), num_edges),
-        bottom_level=pad(bottom_level.astype(np.float32), num_nodes),
+        op_features=pad(_normalise_columns(np.stack(columns, axis=1)), num_nodes, 0),
+        edge_features=pad(_normalise_columns(pair_delay_s[:, None]), num_edges, 0),
+        bottom_level=pad(bottom_level.astype(np.float32), num_nodes, 0),
         bottom_path=pad_square(
             _longest_path_members(order[::-1], senders, receivers, pair_delay_s, bottom_level)
         ),
@@ -169,7 +127,7 @@ def doppler_view(problem: Instance, num_nodes: int, num_edges: int) -> CostView[
             _longest_path_members(order, receivers, senders, pair_delay_s, top_level)
         ),
         is_reader=pad_square(is_reader),
-        num_inputs=pad(np.bincount(receivers, minlength=num_ops).astype(np.int32), num_nodes),
+        num_inputs=pad(np.bincount(receivers, minlength=num_ops).astype(np.int32), num_nodes, 0),
     )
     return cost_view(problem, num_nodes, num_edges)._replace(policy_tables=policy_tables)
 
@@ -227,6 +185,7 @@ class _Network(nn.Module):
         self.sel_op, self.plc_op = nn.Dense(width), nn.Dense(width)
         self.plc_device = nn.Dense(width)
         self.sel_hidden, self.plc_hidden = nn.Dense(width // 2), nn.Dense(width // 2)
+        # A tenth of the usual scale; the authors' layers are orthogonal.
         small = nn.initializers.variance_scaling(0.01, "fan_in", "truncated_normal")
         # Only differences of logits matter, so the last layers have no bias.
         self.sel_out, self.plc_out = (nn.Dense(1, False, kernel_init=small) for _ in range(2))
@@ -335,7 +294,6 @@ def make(
 
     def score_samples(params: Params, graph: jraph.GraphsTuple, samples: Sample) -> LogProb:
         graph = with_finite_costs(graph)
-        parts = _apply_once(network, params, graph)
 
         def score(placement: Array, order: Array) -> _Episode:
             def repeat_op(step: Array, log_probs: Array, is_valid: Array) -> Array:
@@ -344,7 +302,7 @@ def make(
             def repeat_device(step: Array, log_probs: Array, is_valid: Array) -> Array:
                 return placement[order[step]]
 
-            return _run_episode(network, params, graph, parts, (repeat_op, repeat_device))
+            return _run_episode(network, params, graph, repeat_op, repeat_device)
 
         placement, order = jnp.asarray(samples.placement), jnp.asarray(samples.latent)
         episodes = jax.vmap(score)(placement[:, 0], order[:, 0])
@@ -362,7 +320,7 @@ def make(
 def _imitate(
     network: _Network, params: Params, key: chex.PRNGKey, graph: jraph.GraphsTuple
 ) -> Params:
-    """Trains the policies to choose as the expert does, on one graph."""
+    """Trains the policies to choose as the expert does, in the states that they visit."""
     optimiser = optax.adam(_IMITATION_RATE)
     num_ops = graph.globals.policy_tables.is_op.sum()
 
@@ -381,15 +339,6 @@ def _imitate(
     return jax.lax.scan(update, (params, optimiser.init(params)), keys)[0][0]
 
 
-_Parts = tuple[Array, Array, Array]  # SEL's logits [N], and PLC's embeddings [N, H]
-
-
-def _apply_once(network: _Network, params: Params, graph: jraph.GraphsTuple) -> _Parts:
-    """Applies the parts of the network that do not change during an episode."""
-    logits = network.apply(params, graph, method="select")
-    return (logits, *network.apply(params, graph, method="embed"))
-
-
 def _draw_episodes(
     network: _Network,
     params: Params,
@@ -397,8 +346,7 @@ def _draw_episodes(
     graph: jraph.GraphsTuple,
     num_samples: int,
 ) -> _Episode:
-    """Draws B episodes."""
-    parts = _apply_once(network, params, graph)
+    """Draws B episodes. The authors' code is greedy, or draws uniformly with a falling share."""
     num_steps = len(graph.nodes["mask"])
     keys = jax.vmap(lambda k: jax.random.split(k, num_samples))(jax.random.split(key, num_steps))
 
@@ -411,7 +359,7 @@ def _draw_episodes(
 
             return draw_choice
 
-        return _run_episode(network, params, graph, parts, (select(0), select(1)))
+        return _run_episode(network, params, graph, select(0), select(1))
 
     return jax.vmap(draw, in_axes=1)(keys)
 
@@ -420,27 +368,20 @@ def _run_episode(
     network: _Network,
     params: Params,
     graph: jraph.GraphsTuple,
-    parts: _Parts,
-    select: tuple[_Select, _Select],
+    select_op: _Select,
+    select_device: _Select,
 ) -> _Episode:
-    """Runs one episode.
-
-    PLC is recomputed in the backward pass, so that the gradient stores only the input of each step.
-
-    Args:
-      network: the two policies.
-      params: their parameters.
-      graph: its costs are finite.
-      parts: see `_apply_once`.
-      select: select the operation and the device.
-    """
+    """Runs one episode on a graph with finite costs."""
     costs: CostView[Tables] = graph.globals
-    t, (sel_logits, projection, embedding) = costs.policy_tables, parts
+    t = costs.policy_tables
+    # These do not change during an episode. SEL's inputs are normalised over all operations; theirs
+    # over the ready ones.
+    sel_logits = network.apply(params, graph, method="select")
+    projection, embedding = network.apply(params, graph, method="embed")
     num_ops, num_devices = costs.compute_s.shape
     allowed, devices = graph.nodes["allowed"], jnp.arange(num_devices)
-    select_op, select_device = select
 
-    @jax.checkpoint
+    @jax.checkpoint  # so that the gradient stores only the input of each step
     def place(*inputs: Array) -> Array:
         return cast(Array, network.apply(params, *inputs, method="place"))
 
@@ -451,6 +392,7 @@ def _run_episode(
         log_probs = jax.nn.log_softmax(jnp.where(is_valid, logits, -1e9))
         choice = select(step, log_probs, is_valid).astype(jnp.int32)
         entropy = -jnp.where(is_valid, jnp.exp(log_probs) * log_probs, 0.0).sum()
+        # Equally good choices share the expert's log-probability; in the authors' code they add up.
         expert = jnp.where(is_expert, log_probs, 0.0).sum() / jnp.maximum(is_expert.sum(), 1)
         return choice, jnp.stack([log_probs[choice], entropy, expert])
 
@@ -459,6 +401,8 @@ def _run_episode(
     ) -> tuple[_PartialSchedule, tuple[Array, Array]]:
         is_ready = t.is_op & (state.device < 0) & (state.num_missing == 0)
         is_active = is_ready.any()
+        # The expert selects the ready operation with the largest bottom level, and the device on
+        # which it would finish first. Theirs takes the earliest start: their devices are equal.
         level_s = jnp.where(is_ready, t.bottom_level, -1.0)
         is_expert = is_ready & (level_s >= level_s.max() * (1 - _RELATIVE_TIE))
         # In steps of padding there is no choice: each visits its own padding.
@@ -466,6 +410,7 @@ def _run_episode(
         op, op_terms = choose(step, select_op, sel_logits, is_valid, is_expert)
 
         features, start_s, finish_s = _device_features(costs, state, op)
+        # Co-located operations are placed with the first of them that is selected.
         class_device = state.class_device[t.leader[op]]
         is_valid = jnp.where(
             class_device < 0, allowed[op] | ~allowed[op].any(), devices == class_device
@@ -501,7 +446,12 @@ def _run_episode(
 def _device_features(
     costs: CostView[Tables], state: _PartialSchedule, op: Array
 ) -> tuple[Array, Array, Array]:
-    """Computes features of devices float32 [D, 5] for an operation, its starts and finishes [D]."""
+    """Computes features of devices float32 [D, 5] for an operation, its starts and finishes [D].
+
+    They are the device's load; the time of the operation's inputs there, and their earliest start
+    and latest finish; when the operation could start. An operation starts when its device is free
+    and its inputs have arrived. The released code reads the device's load as its start.
+    """
     num_devices, last = costs.compute_s.shape[1], len(costs.compute_s) - 1
     u = jnp.minimum(costs.senders, last)
     is_input = costs.receivers == op  # [E]
@@ -525,15 +475,9 @@ def _device_features(
 
 def read(
     problem: Instance, num_nodes: int | None = None, num_edges: int | None = None
-) -> base.PolicyInput:
-    """Reads a node for every operation, with its `doppler_view`.
-
-    Args:
-      problem: the problem to place.
-      num_nodes: padded number of nodes; None: that of a bucket.
-      num_edges: padded number of edges; None: that of a bucket.
-    """
-    return base.read_costs(problem, doppler_view, num_nodes, num_edges)
+) -> inputs.PolicyInput:
+    """Reads a node for every operation, with its `doppler_view`; sizes as of `inputs.read`."""
+    return inputs.read(problem, doppler_view, num_nodes, num_edges)
 
 
 _REINFORCE = {"algorithm": "reinforce", "entropy_weight": 0.0}

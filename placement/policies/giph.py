@@ -1,53 +1,30 @@
 """GiPH: a placement improved by relocations, after Hu et al. (MLSys 2023, arXiv 2305.14562).
 
-An episode starts from a placement. A step moves one operation to another device, whatever that
-costs, and the resulting placement is evaluated. The policy reads a graph of operations x devices,
-the paper's gpNet. Its node (i, d) stands for operation i on device d; the nodes of the current
-placement are its *pivots*. An edge from operation u to v becomes
+A step moves one operation to another device, whatever that costs, and the resulting placement is
+evaluated. The policy reads a graph of operations x devices, the paper's gpNet. Its node (i, d)
+stands for operation i on device d; the nodes of the current placement are its *pivots*. An edge
+from operation u to v becomes
 
     the edges  pivot of u -> (v, d)   for every device d
     the edges  (u, d) -> pivot of v   for every device d but u's own
 
 so that a node meets the neighbours of its operation where they are now:
 
-    x       = features of nodes (`node_features`) and edges (`edge_features`)
+    x       = features of nodes and edges (`_read_state`)
     y       <- MLP(x) + relu(G mean over senders of relu(F[y, x of the edge]))      along the edges
     z       the same against the edges, with separate F and G and the same MLP
-    move    ~ softmax over all nodes of MLP[y, z], except those that are masked
+    move    ~ softmax over all nodes of MLP[y, z], except pivots and the operation that moved last
 
-Pivots are masked, as moves that change nothing, and so are the nodes of the operation that the step
-before moved. No parameter depends on the number of operations or devices, so that a trained policy
-can place other graphs on other devices.
-
-The first step of an episode evaluates its start, without a choice. 2 N moves of N operations
-follow. Steps of padding come last and change nothing. The reward of a move is the decrease of the
-latency. Co-located operations move together, by the node of the first of them.
-
-`variant=paper` has the sizes, the reward, the discount and the episodes of the authors' released
-code (uidmice/placement-rl). Departures from the paper and this code:
-
-- Costs are not a product of an operation's size and a device's speed. An operation's size is its
-  mean time over the devices, and a device's rate is its total time over that of the mean device.
-- Messages take `rounds` rounds; theirs pass once through the graph in topological order. The two
-  are equal if no path has more edges than there are rounds.
-- Criticality is 1 less the slack in the current schedule, as a share of the latency; for an edge it
-  is the smaller one of its ends. Theirs is a number for each operation that drifts towards the
-  operations that were on the critical paths of earlier placements of that graph.
-- The start-time potential counts as in their code, but a source has it like other operations.
-- The masks hold in all moves. Their code stops to update them in the second half of an episode.
-- Devices that cannot run an operation are not nodes.
-- Rewards are in units of the fastest single device's latency. Theirs are in units of a lower bound
-  of the latency in the paper, and in units of time in the code.
-- The gradient is the mean over the steps, not the sum, and its norm is at most 1.
-- The last layer starts at a tenth of the usual scale.
-
-The paper trains on many graphs and device networks and then places others without learning. A
-search here learns on its own graph. The tuned variant departs further. A step relocates a group of
-consecutive operations, see `placement.policies.base.read_cost_groups`, and an episode starts on the
-fastest single device instead of a random placement. Four episodes are the baseline of each other.
+The first step of an episode evaluates its start, without a choice; 2 N moves of N operations
+follow. No parameter depends on N or D. Rewards are decreases of the latency, in units of the
+fastest single device's; the paper divides by a lower bound, its code (uidmice/placement-rl) by
+nothing. The paper trains on many graphs; a search here learns on its own. `variant=paper` has the
+sizes, discount and episodes of the code. The tuned variant moves groups of operations
+(`readers.read_cost_groups`) and starts on the fastest device; four episodes are the baseline of
+each other.
 """
 
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import chex
 import flax.linen as nn
@@ -58,14 +35,9 @@ import numpy as np
 
 from placement import arguments
 from placement.instance import Instance
-from placement.policies import base, encoders, schedules
-from placement.policies.cost_features import (
-    CostView,
-    cost_view,
-    find_fastest_device,
-    place_on_device,
-    with_finite_costs,
-)
+from placement.policies import base, encoders, readers, schedules
+from placement.policies.inputs import CostView, PolicyInput, cost_view, with_finite_costs
+from placement.policies.readers import find_fastest_device, place_on_device
 from placement.simulators.makespan import OpSchedule
 from placement.types import Array, LogProb, Params, Policy, Sample
 
@@ -112,10 +84,8 @@ class _Messages(NamedTuple):
 def giph_view(problem: Instance, num_nodes: int, num_edges: int) -> CostView[Tables]:
     """Computes the padded costs of a problem and the policy's tables, on the host.
 
-    Args:
-      problem: the graph that the policy places, with its costs.
-      num_nodes: padded number of nodes of the policy's graph.
-      num_edges: its padded number of edges.
+    In the paper a cost is the product of an operation's size and a device's speed. Here the size is
+    the mean time over the devices, and the rate is a device's total time over the mean device's.
     """
     graph, costs = problem.graph, problem.costs
     compute_s = np.asarray(costs.compute_s, np.float64)
@@ -143,101 +113,6 @@ def giph_view(problem: Instance, num_nodes: int, num_edges: int) -> CostView[Tab
         start_device=find_fastest_device(problem),
     )
     return cost_view(problem, num_nodes, num_edges)._replace(policy_tables=policy_tables)
-
-
-def node_features(
-    costs: CostView[Tables], placement: Array, schedule: OpSchedule, is_node: Array
-) -> Array:
-    """Computes the features of nodes, float32 [N, D, 5]; costs are finite.
-
-    They are the operation's size, the device's rate, the operation's time on the device, its
-    start-time potential and its criticality, each scaled to [-1, 1]. The start-time potential is
-    the time at which the operation's inputs would arrive at the device, less the operation's start
-    time; it is 0 for the current device.
-
-    Args:
-      costs: of N operations.
-      placement: int32 [N].
-      schedule: of the placement.
-      is_node: bool [N, D].
-    """
-    t, num_devices = costs.policy_tables, costs.compute_s.shape[1]
-    u, _ = _clipped_ends(costs)
-    arrival_s = schedule.finish_s[u][:, None] + _delay_from(costs, placement[u])  # [E, D]
-    arrival_s = jax.ops.segment_max(arrival_s, costs.receivers, len(placement) + 1)[:-1]
-    arrival_s = jnp.maximum(arrival_s, 0.0)  # -inf without inputs
-    is_pivot = placement[:, None] == jnp.arange(num_devices)
-    potential_s = jnp.where(is_pivot, 0.0, arrival_s - schedule.start_s[:, None])
-    columns = (
-        t.size_s[:, None],
-        t.rate,
-        jnp.asarray(costs.compute_s),
-        potential_s,
-        _criticality(schedule)[:, None],
-    )
-    features = jnp.stack([jnp.broadcast_to(c, is_node.shape) for c in columns], axis=-1)
-    return _scale(features, is_node)
-
-
-def edge_features(
-    costs: CostView[Tables], placement: Array, schedule: OpSchedule, is_node: Array
-) -> tuple[Array, Array]:
-    """Computes the features of the gpNet's edges, two times float32 [E, D, 5]; costs are finite.
-
-    They are the bytes, the latency of the link, the time of the transfer, the link's time for a
-    byte and the criticality, each scaled to [-1, 1].
-
-    Args:
-      costs: of E edges; the last one is padding.
-      placement: int32 [N].
-      schedule: of the placement.
-      is_node: bool [N, D].
-
-    Returns:
-      The features of the edges from the pivots of the senders, and to those of the receivers.
-    """
-    t = costs.policy_tables
-    u, v = _clipped_ends(costs)
-    is_edge = (jnp.asarray(costs.senders) < len(placement))[:, None]
-    criticality = _criticality(schedule)
-    criticality = jnp.minimum(criticality[u], criticality[v])[:, None]
-    shape = len(u), len(t.rate)
-    latency_s, s_per_byte = jnp.asarray(t.transfer_latency_s), jnp.asarray(t.transfer_s_per_byte)
-    delay_s = jnp.asarray(costs.delay_s)[jnp.arange(len(u)), :, placement[v]]
-    ends = (
-        (latency_s[placement[u]], _delay_from(costs, placement[u]), s_per_byte[placement[u]]),
-        (latency_s[:, placement[v]].T, delay_s, s_per_byte[:, placement[v]].T),
-    )
-    columns = [
-        jnp.stack(
-            [
-                jnp.broadcast_to(column, shape)
-                for column in (t.edge_bytes[:, None], *link_columns, criticality)
-            ],
-            axis=-1,
-        )
-        for link_columns in ends
-    ]
-    exists = is_edge & is_node[v], is_edge & is_node[u]
-    scaled = _scale(jnp.concatenate(columns), jnp.concatenate(exists))
-    return scaled[: len(u)], scaled[len(u) :]
-
-
-def _clipped_ends(costs: CostView[Tables]) -> tuple[Array, Array]:
-    """Returns the senders and receivers int32 [E]; those of padding are valid indices."""
-    last = len(costs.compute_s) - 1
-    return jnp.minimum(costs.senders, last), jnp.minimum(costs.receivers, last)
-
-
-def _delay_from(costs: CostView[Tables], device: Array) -> Array:
-    """Returns the delays of edges from their senders' devices int32 [E], float32 [E, D]."""
-    return jnp.asarray(costs.delay_s)[jnp.arange(len(device)), device]
-
-
-def _criticality(schedule: OpSchedule) -> Array:
-    """Computes 1 - slack / latency, float32 [N]: 1 on a critical path."""
-    latency_s = jnp.maximum(schedule.latency_s, jnp.finfo(jnp.float32).tiny)
-    return 1.0 - schedule.slack_s / latency_s
 
 
 def _scale(x: Array, exists: Array) -> Array:
@@ -284,7 +159,11 @@ class _Round(nn.Module):
 
 
 class _Direction(nn.Module):
-    """Messages in one direction: the nodes' features x [N, D, H] -> [N, D, H]."""
+    """Messages in one direction: the nodes' features x [N, D, H] -> [N, D, H].
+
+    Theirs pass once through the graph in topological order, which is equal if no path has more
+    edges than there are rounds.
+    """
 
     rounds: int
 
@@ -311,6 +190,7 @@ class _Network(nn.Module):
             _Direction(self.rounds, name="backward")(y, backward),
         )
         hidden = jax.nn.relu(nn.Dense(self.hidden_size)(jnp.concatenate(directions, axis=-1)))
+        # A tenth of the usual scale.
         small = nn.initializers.variance_scaling(0.01, "fan_in", "truncated_normal")
         # Only differences of logits matter, so the last layer has no bias.
         return cast(Array, nn.Dense(1, use_bias=False, kernel_init=small)(hidden)[..., 0])
@@ -359,6 +239,7 @@ def make(
         mask, allowed = jnp.asarray(graph.nodes["mask"]), jnp.asarray(graph.nodes["allowed"])
         ops, devices = jnp.arange(allowed.shape[0]), jnp.arange(allowed.shape[1])
         is_move = allowed & mask[:, None] & (placement[:, None] != devices)
+        # The authors' code stops to mask the last operation in the second half of an episode.
         is_other = is_move & (ops != last_op)[:, None]
         is_moving_step = (step > 0) & (step <= _MOVES_PER_OP * mask.sum())
         is_valid = (jnp.where(is_other.any(), is_other, is_move) & is_moving_step).reshape(-1)
@@ -370,6 +251,7 @@ def make(
     ) -> Sample:
         graph = with_finite_costs(graph)
         num_steps = _MOVES_PER_OP * len(graph.nodes["mask"])
+        num_devices = graph.globals.compute_s.shape[1]
         start_key, key = jax.random.split(key)
         keys = jax.vmap(lambda k: jax.random.split(k, num_samples))(
             jax.random.split(key, num_steps)
@@ -386,7 +268,10 @@ def make(
                 noise = jax.random.gumbel(key, graph.globals.compute_s.shape).reshape(-1)
                 best = jnp.argmax(jnp.where(is_valid, log_probs + noise, -jnp.inf))
                 move = jnp.where(is_valid.any(), best, -1).astype(jnp.int32)
-                next_placement, moved_op = _apply_move(graph, placement, move)
+                moved_op = jnp.where(move < 0, -1, move // num_devices).astype(jnp.int32)
+                is_moved = graph.globals.policy_tables.leader == moved_op  # with its followers
+                next_placement = jnp.where(is_moved, move % num_devices, placement)
+                next_placement = next_placement.astype(jnp.int32)
                 scores = _score(log_probs, is_valid, move)
                 action = action._replace(move=move)
                 return (next_placement, moved_op), Sample(next_placement, *scores, action)
@@ -394,7 +279,16 @@ def make(
             steps = jnp.arange(num_steps)
             return jax.lax.scan(take_step, (start, jnp.int32(-1)), (steps, keys))[1]
 
-        starts = _draw_starts(start_key, graph, num_samples, start)
+        if start == "fastest":
+            starts = jnp.tile(fastest_start(graph), (num_samples, 1))
+        else:  # a random device that can run the operation: the largest of random numbers
+            allowed, leader = graph.nodes["allowed"], graph.globals.policy_tables.leader
+
+            def draw(key: Array) -> Array:
+                noise = jnp.where(allowed, jax.random.uniform(key, allowed.shape), -1.0)
+                return jnp.argmax(noise, axis=1).astype(jnp.int32)[leader]
+
+            starts = jax.vmap(draw)(jax.random.split(start_key, num_samples))
         return jax.vmap(run_episode, in_axes=(0, 1))(starts, keys)
 
     def log_prob(params: Params, graph: jraph.GraphsTuple, samples: Sample) -> LogProb:
@@ -429,51 +323,77 @@ def fastest_start(graph: jraph.GraphsTuple) -> Array:
     return place_on_device(graph, t.start_device, t.leader)
 
 
-def _draw_starts(
-    key: chex.PRNGKey, graph: jraph.GraphsTuple, num_samples: int, start: str
-) -> Array:
-    """Draws the placements from which episodes start, int32 [B, N]."""
-    allowed = jnp.asarray(graph.nodes["allowed"])
-    if start == "fastest":
-        return jnp.tile(fastest_start(graph), (num_samples, 1))
-
-    def draw(key: Array) -> Array:
-        noise = jnp.where(allowed, jax.random.uniform(key, allowed.shape), -1.0)
-        return jnp.argmax(noise, axis=1).astype(jnp.int32)[graph.globals.policy_tables.leader]
-
-    return jax.vmap(draw)(jax.random.split(key, num_samples))
-
-
 def _read_state(
     graph: jraph.GraphsTuple, placement: Array, schedule: OpSchedule
 ) -> tuple[Array, _Messages, _Messages]:
-    """Computes the network's arguments for a placement int32 [N]; costs are finite."""
-    costs: CostView[Any] = graph.globals
-    is_node = jnp.asarray(graph.nodes["allowed"]) & costs.policy_tables.is_op[:, None]
-    from_pivots, to_pivots = edge_features(costs, placement, schedule, is_node)
-    u, v = _clipped_ends(costs)
-    is_edge = jnp.asarray(costs.senders) < len(placement)
+    """Computes the network's arguments for a placement int32 [N]; costs are finite.
+
+    Returns:
+      The features of nodes, float32 [N, D, 5], and the messages along the edges and against them.
+      Features are scaled to [-1, 1].
+    """
+    costs: CostView[Tables] = graph.globals
+    t, num_ops = costs.policy_tables, len(placement)
+    # Devices that cannot run an operation are not nodes. The ends of padding are valid indices.
+    is_node = jnp.asarray(graph.nodes["allowed"]) & t.is_op[:, None]
+    is_edge = jnp.asarray(costs.senders) < num_ops
+    u, v = jnp.minimum(costs.senders, num_ops - 1), jnp.minimum(costs.receivers, num_ops - 1)
+    edges, delay_s = jnp.arange(len(u)), jnp.asarray(costs.delay_s)
+    # The delays [E, D] from the sender where it is to each device, and from each device to the
+    # receiver where it is.
+    delay_from_pivot_s = delay_s[edges, placement[u]]
+    delay_to_pivot_s = delay_s[edges, :, placement[v]]
+    # 1 on a critical path. The authors' is a number for each operation that drifts towards the
+    # operations that were on the critical paths of earlier placements of the graph.
+    latency_s = jnp.maximum(schedule.latency_s, jnp.finfo(jnp.float32).tiny)
+    criticality = 1.0 - schedule.slack_s / latency_s  # [N]
+
+    # Nodes: the operation's size, the device's rate, the operation's time on the device, its
+    # start-time potential and its criticality. The potential is the time at which the operation's
+    # inputs would arrive at the device, less its start time; it is 0 for the current device.
+    arrival_s = schedule.finish_s[u][:, None] + delay_from_pivot_s
+    arrival_s = jax.ops.segment_max(arrival_s, costs.receivers, num_ops + 1)[:-1]
+    arrival_s = jnp.maximum(arrival_s, 0.0)  # -inf without inputs
+    is_pivot = placement[:, None] == jnp.arange(is_node.shape[1])
+    potential_s = jnp.where(is_pivot, 0.0, arrival_s - schedule.start_s[:, None])
+    op_criticality = criticality[:, None]
+    columns = t.size_s[:, None], t.rate, jnp.asarray(costs.compute_s), potential_s, op_criticality
+    x = jnp.stack([jnp.broadcast_to(c, is_node.shape) for c in columns], axis=-1)
+    x = _scale(x, is_node)
+
+    # Edges from pivots, and to pivots: the bytes, the latency of the link, the time of the
+    # transfer, the link's time for a byte, and the smaller criticality of the ends.
+    link_s, s_per_byte = jnp.asarray(t.transfer_latency_s), jnp.asarray(t.transfer_s_per_byte)
+    edge_criticality = jnp.minimum(criticality[u], criticality[v])[:, None]
+    ends = (
+        (link_s[placement[u]], delay_from_pivot_s, s_per_byte[placement[u]]),
+        (link_s[:, placement[v]].T, delay_to_pivot_s, s_per_byte[:, placement[v]].T),
+    )
+    features = [
+        jnp.stack(
+            [
+                jnp.broadcast_to(column, delay_from_pivot_s.shape)
+                for column in (t.edge_bytes[:, None], *link_columns, edge_criticality)
+            ],
+            axis=-1,
+        )
+        for link_columns in ends
+    ]
+    exists = is_edge[:, None] & is_node[v], is_edge[:, None] & is_node[u]
+    scaled = _scale(jnp.concatenate(features), jnp.concatenate(exists))
+    from_pivots, to_pivots = scaled[: len(u)], scaled[len(u) :]
 
     def messages(source: Array, target: Array, to_devices: Array, from_devices: Array) -> _Messages:
         def count(values: Array) -> Array:
             values = jnp.where(is_edge, values, 0).astype(jnp.float32)
-            return jax.ops.segment_sum(values, target, len(placement))
+            return jax.ops.segment_sum(values, target, num_ops)
 
         counts = count(jnp.ones_like(source)), count(is_node[source].sum(axis=1))
         features = to_devices, from_devices
         return _Messages(source, target, *features, is_edge, is_node, placement, *counts)
 
     forward = messages(u, v, from_pivots, to_pivots)
-    backward = messages(v, u, to_pivots, from_pivots)
-    return node_features(costs, placement, schedule, is_node), forward, backward
-
-
-def _apply_move(graph: jraph.GraphsTuple, placement: Array, move: Array) -> tuple[Array, Array]:
-    """Returns the placement after a move, and the operation that moved, or -1."""
-    num_devices = graph.globals.compute_s.shape[1]
-    op = jnp.where(move < 0, -1, move // num_devices).astype(jnp.int32)
-    is_moved = graph.globals.policy_tables.leader == op
-    return jnp.where(is_moved, move % num_devices, placement).astype(jnp.int32), op
+    return x, forward, messages(v, u, to_pivots, from_pivots)
 
 
 def _score(log_probs: Array, is_valid: Array, move: Array) -> tuple[Array, Array]:
@@ -482,14 +402,9 @@ def _score(log_probs: Array, is_valid: Array, move: Array) -> tuple[Array, Array
     return jnp.where(move < 0, 0.0, log_probs[move]), jnp.where(move < 0, 0.0, entropy)
 
 
-def read(problem: Instance, groups: int = 0) -> base.PolicyInput:
-    """Reads a node for every operation or group of operations, with its `giph_view`.
-
-    Args:
-      problem: N operations.
-      groups: see `base.read_cost_groups`.
-    """
-    return base.read_cost_groups(problem, giph_view, groups)
+def read(problem: Instance, groups: int = 0) -> PolicyInput:
+    """Reads a node for every operation or group, see `readers.read_cost_groups`."""
+    return readers.read_cost_groups(problem, giph_view, groups)
 
 
 _REINFORCE = {"algorithm": "reinforce", "reward": "improvement", "entropy_weight": 0.0}

@@ -7,17 +7,14 @@ al. (2024). At one level, on N nodes:
     groups       the connected components of the kept edges
 
 The groups are the nodes of the next level. An edge between two nodes becomes an edge between their
-groups. Levels repeat until no edge is left, or a given number of times. There are two parses:
+groups. Levels repeat until no edge is left, or a given number of times. `hsdag_published` parses
+so. `draw` samples a parse from fixed scores, so that groups are explored, and have a probability by
+which gradients reach the scores. Node u keeps edge e with probability
 
-- `placement.policies.hsdag_published` parses as the paper does. The scores of a level follow from
-  the embeddings that the level before pools, and the groups from the scores.
-- `draw` samples a parse from fixed scores, so that groups are explored, and have a probability by
-  which gradients reach the scores. Node u keeps edge e with probability
+    k * exp(s_e) / (sum over edges f at u of exp(s_f)),      k ~ U(0.3, 1), once for each level,
 
-      k * exp(s_e) / (sum over edges f at u of exp(s_f)),      k ~ U(0.3, 1), once for each level,
-
-  and no edge with probability 1 - k, so that sizes vary. The highest of the scores plus Gumbel
-  noise is such a draw. The log-probability of a parse is a sum over nodes and levels (`log_prob`).
+and no edge with probability 1 - k, so that sizes vary. The highest of the scores plus Gumbel noise
+is such a draw. The log-probability of a parse is a sum over nodes and levels (`log_prob`).
 
 Shapes are static. A group lives in the slot of one of its nodes, its *root*; the other slots are
 empty. The *end* of an edge is e at the edge's sender and E + e at its receiver; 2E stands for none.
@@ -53,6 +50,24 @@ def contract(edges: Edges, root: Array) -> Edges:
     """Returns the edges between groups, given the slot int32 [N] of each node's group."""
     u, v = root[edges.senders], root[edges.receivers]
     return Edges(u, v, edges.mask & (u != v))
+
+
+def order_edges(edges: Edges, node: Array) -> Edges:
+    """Moves the ends of E edges to nodes, by a map int32 [n]; orders them and merges equal ones.
+
+    Returns:
+      E edges between different nodes, in the order of their ends, the smaller end first. Both ends
+      are 0 where the mask is False.
+    """
+    num_edges, none = len(edges.mask), len(node)
+    u, v = node[edges.senders], node[edges.receivers]
+    is_edge = edges.mask & (u != v)
+    ends = jnp.where(is_edge, jnp.minimum(u, v), none), jnp.where(is_edge, jnp.maximum(u, v), none)
+    u, v = jax.lax.sort(ends, num_keys=2)
+    is_first = (u < none) & jnp.append(True, (u[1:] != u[:-1]) | (v[1:] != v[:-1]))
+    position = jnp.where(is_first, jnp.cumsum(is_first) - 1, num_edges)
+    u, v = (jnp.zeros(num_edges, jnp.int32).at[position].set(x, mode="drop") for x in (u, v))
+    return Edges(u, v, jnp.arange(num_edges) < is_first.sum())
 
 
 def find_highest_ends(scores: Array, edges: Edges, num_nodes: int) -> Array:

@@ -1,14 +1,11 @@
 """HSDAG as a search that moves groups, after Duan et al. (NeurIPS 2024, arXiv 2405.14185).
 
-The paper learns a representation of the graph, groups and devices together, by reinforcement: node
-features x (section 2.2), embeddings z, scores s of edges, groups from the scores by graph parsing
-(section 2.3), a device for each group, REINFORCE on the execution time (section 2.4). This policy
-has the same parts, but it improves a placement instead of drawing one. A state is a placement; an
+The paper learns features, groups and devices together by reinforcement; `hsdag_published` is its
+method. This policy has the same parts, but it improves a placement instead of drawing one: an
 action moves one group of operations to one device and leaves all others where they are.
 
     x_v     [N, F]      features of operation v: the paper's; its costs and its position in the
-                        graph; its start, length, slack and device in the schedule of the
-                        objective (`placement.policies.schedules`)
+                        graph; its start, length, slack and device in the schedule (`schedules`)
     z       [N, H]      graph network over x, along the edges and against them; messages see the
                         mean and the current delay of the edge, and whether it crosses devices
     edges   [E + N]     those of the graph, and from each operation to the next on its device
@@ -18,60 +15,15 @@ action moves one group of operations to one device and leaves all others where t
     groups  [K, N]      of a random operation, its group at a random level of a parse; half of them
                         leave out the members on other devices than that operation
     move    [K, D]      ~ softmax over groups g and devices d of MLP[ mean z of g, features of the
-                        group, of the move and of the device ]
+                        group, of the move and of the device ] (`moves`)
 
-A step has B samples. They share the parses and the groups. Their moves are drawn without
-replacement: sample b chooses among the moves that the samples before it did not take, so that the
-samples of a step are B different ones of the K D moves. The last samples (`uniform`) draw their
-moves uniformly. A policy that has learned to gain a little with small groups would no longer try
-large ones, which are the only way to leave a device on which many operations share weights. The
-choice of moves learns nothing from these samples. No parameter depends on the number of devices.
-
-The log-probability of a sample is log p(move | groups, earlier moves). The sum over the samples of
-a step is exactly the log-probability of the ordered draw without replacement. The credit is not
-exact: the learner gives a sample its own reward less the mean of all others. It leaves out that a
-taken move is lost to the later samples, whose mean also is part of the baseline. Importance weights
-of the unordered draw (Kool et al. 2020, arXiv 2002.06043) would avoid both.
-
-The parse that the moved group is from is a `SharedDraw` with the log-probability
-
-    (sum over the M kept edges below g of log p(edge | scores)) / sqrt(M)
-
-where the kept edges below g are those by which the parse joined the members of the moved group.
-The learner compares its samples with those of the other parses. This gradient is biased in four
-ways:
-
-- The root shortens it, so that a sum over hundreds of edges does not drown the choice of the move.
-- It leaves out the edges of other operations, which keep these out of the group.
-- A parse also decides which moves compete in the softmax, and which repeat those of other parses.
-- Uniform samples count, although the policy would draw other moves.
-
-On two chains of three operations, where only the move of a whole chain pays, the expected estimate
-has 0.8 of the length of the true gradient and its direction (`tests/policies/test_hsdag.py`), with
-less than half of the deviation of an estimate from all edges of all parses. Away from the initial
-parameters, and where parses share most of their groups, the estimate is less exact.
-
-Departures from the paper:
-
-- The policy improves a placement, one group at a time and of any level of the parse. The paper
-  draws a device for every group of the last level, and its next state does not depend on the
-  devices. GiPH (Hu et al. 2023, `placement.policies.giph`) improves a placement likewise, by moves
-  of single operations, which it makes even if they cost time.
-- Groups are sampled, so that they are explored as the devices are. In the paper each node keeps its
-  highest-scored edge.
-- The policy sees costs and the schedule (`placement.policies.moves`), and scores have the log delay
-  as a prior. The paper sees the graph only.
-- The graph network has directed messages with edge features, not graph convolutions.
-- The learner is `learning.local_search`: a reward for each step's gain, with other samples as
-  baseline. The paper sums the discounted rewards of an episode.
-
-Parameters that were pretrained on other graphs are installed for the objective `makespan`. Under
-other objectives a search starts from initial parameters.
-
-`placement.policies.hsdag_published` has the published method and the one that its authors released.
+The B samples of a step share the parses and the groups, and draw their moves without replacement:
+sample b chooses among the moves that the samples before it did not take. The learner is
+`learning.local_search`: a reward for each step's gain, with the other samples as baseline.
+Parameters pretrained on other graphs are installed for the objective `makespan`.
 """
 
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import chex
 import flax.linen as nn
@@ -80,19 +32,17 @@ import jax.numpy as jnp
 import jraph
 
 from placement import arguments
-from placement.graphs.features import DEFAULT_BLOCKS
-from placement.instance import Instance
 from placement.policies import (
     base,
-    cost_features,
     distributions,
     encoders,
     graph_parsing,
     hsdag_published,
+    inputs,
     moves,
     schedules,
 )
-from placement.policies.cost_features import CostFeatures, CostView
+from placement.policies.inputs import CostFeatures, CostView
 from placement.simulators.makespan import OpSchedule
 from placement.types import Array, LogProb, Params, Policy, Sample
 
@@ -123,9 +73,23 @@ class Action(NamedTuple):
 
 
 class SharedDraw(NamedTuple):
-    """The draw of the parse that a sample's group is from, for `learning.local_search`."""
+    """The draw of the parse that a sample's group is from, for `learning.local_search`.
 
-    log_prob: Array  # float32 [B, 1]: as far as the parse concerns the group
+    The log-probability is (sum over the M kept edges below g of log p(edge | scores)) / sqrt(M),
+    where the kept edges below g are those by which the parse joined the members of the moved group.
+    The learner compares a parse's samples with those of the other parses. The gradient is biased:
+
+    - The root shortens it, so that a sum over hundreds of edges does not drown the move's choice.
+    - It leaves out the edges of other operations, which keep these out of the group.
+    - A parse also decides which moves compete, and which repeat those of other parses.
+    - Uniform samples count, although the policy would draw other moves.
+
+    On two chains of three operations, where only the move of a whole chain pays, the expected
+    estimate has 0.8 of the length of the true gradient and its direction, with less than half of
+    the deviation of an estimate from all edges of all parses (`tests/policies/test_hsdag.py`).
+    """
+
+    log_prob: Array  # float32 [B, 1]
     number: Array  # int32 [B, 1]: samples with equal numbers share the parse
 
 
@@ -181,23 +145,49 @@ class _Network(nn.Module):
         edge = jnp.stack(
             [jnp.log1p(mean_delay), jnp.log1p(state.current_delay), crosses], axis=-1
         )  # [E, 3]
-        schedule_features = _schedule_features(costs, state)
-        x = [graph.nodes["features"], costs.policy_tables.op, schedule_features]
+        latency_s = jnp.maximum(schedule.latency_s, jnp.finfo(jnp.float32).tiny)
+        duration_s = schedule.finish_s - schedule.start_s
+        min_s = jnp.asarray(costs.compute_s).min(axis=1)
+        log_slowdown = jnp.log(jnp.maximum(duration_s, 1e-12) / jnp.maximum(min_s, 1e-12))
+        columns = (
+            schedule.start_s / latency_s,
+            duration_s / latency_s,
+            schedule.slack_s / latency_s,
+            state.load[state.placement],
+            jnp.clip(log_slowdown, 0.0, 5.0),
+        )
+        x = [graph.nodes["features"], costs.policy_tables.op, jnp.stack(columns, axis=-1)]
         z = self.embed(jnp.concatenate(x, axis=-1))
         for layer in self.layers:
             z = layer(graph, z, edge)
 
-        edges = _parse_edges(graph, placement, schedule)
-        num_nodes = len(placement)
+        # The edges of the parses: E of the graph, and N from each operation to the next one on its
+        # device. Sorted by device, then by start, the next operation is the next in this order.
+        num_nodes, mask = len(placement), jnp.asarray(graph.nodes["mask"])
+        start_s = jnp.where(mask, schedule.start_s, jnp.inf)
+        order = jnp.lexsort((start_s, placement)).astype(jnp.int32)
+        following = jnp.roll(order, -1)
+        is_next = (placement[order] == placement[following]) & mask[order] & mask[following]
+        is_next &= jnp.arange(num_nodes) < num_nodes - 1
+        graph_mask = jnp.asarray(graph.edges["mask"])
+        # A parse of the graph's edges only, one of all edges, and so on in turn: bool [P, E + N].
+        masks = [jnp.concatenate([graph_mask, m]) for m in (jnp.zeros_like(is_next), is_next)]
+        edges = graph_parsing.Edges(
+            jnp.concatenate([u, order]),
+            jnp.concatenate([v, following]),
+            jnp.stack(_PARSES_PER_KIND * masks),
+        )
+
+        # The scores. The log delay is their prior.
         is_delayed = graph.edges["mask"] & (mean_delay > 0)
         median = jnp.nanmedian(jnp.where(is_delayed, mean_delay, jnp.nan))
         median = jnp.where(jnp.isfinite(median), median, 1.0)
         prior = self.delay_weight * jnp.log(_DELAY_OFFSET + mean_delay / median)
         prior = jnp.concatenate([prior, jnp.broadcast_to(self.next_edge_score, num_nodes)])
-        is_next = (jnp.arange(len(prior)) >= len(u))[:, None]
+        is_next_edge = (jnp.arange(len(prior)) >= len(u))[:, None]
         products = z[edges.senders] * z[edges.receivers]  # [E + N, H]
         edge = jnp.pad(edge, ((0, num_nodes), (0, 0)))
-        inputs = jnp.concatenate([products, edge, is_next], axis=-1)
+        inputs = jnp.concatenate([products, edge, is_next_edge], axis=-1)
         scores = self.scorer(jax.nn.relu(self.edge_layer(inputs)))[:, 0]
         scores = self.score_factor * scores + prior
         return _Encoding(z, edges, scores, state)
@@ -215,48 +205,6 @@ class _Network(nn.Module):
         return self.choice(hidden)[..., 0].reshape(-1)
 
 
-def _schedule_features(costs: CostView[Any], state: moves.ScheduledPlacement) -> Array:
-    """Computes the features of operations in the schedule, float32 [N, 5]."""
-    schedule = state.schedule
-    latency_s = jnp.maximum(schedule.latency_s, jnp.finfo(jnp.float32).tiny)
-    duration_s = schedule.finish_s - schedule.start_s
-    min_s = jnp.asarray(costs.compute_s).min(axis=1)
-    log_slowdown = jnp.log(jnp.maximum(duration_s, 1e-12) / jnp.maximum(min_s, 1e-12))
-    columns = (
-        schedule.start_s / latency_s,
-        duration_s / latency_s,
-        schedule.slack_s / latency_s,
-        state.load[state.placement],
-        jnp.clip(log_slowdown, 0.0, 5.0),
-    )
-    return jnp.stack(columns, axis=-1)
-
-
-def _parse_edges(
-    graph: jraph.GraphsTuple, placement: Array, schedule: OpSchedule
-) -> graph_parsing.Edges:
-    """Returns E + N edges: the graph's, and from each operation to the next one on its device.
-
-    The masks bool [P, E + N] are those of the parses: of the graph's edges only, of all edges, and
-    so on in turn.
-    """
-    mask = jnp.asarray(graph.nodes["mask"])
-    # Sorted by device, then by start: the next operation on the device is the next in this order.
-    start_s = jnp.where(mask, schedule.start_s, jnp.inf)
-    order = jnp.lexsort((start_s, placement)).astype(jnp.int32)
-    following = jnp.roll(order, -1)
-    is_next = (placement[order] == placement[following]) & mask[order] & mask[following]
-    is_next &= jnp.arange(len(order)) < len(order) - 1
-    graph_mask = jnp.asarray(graph.edges["mask"])
-    masks = [jnp.concatenate([graph_mask, extra]) for extra in (jnp.zeros_like(is_next), is_next)]
-    masks *= _PARSES_PER_KIND
-    return graph_parsing.Edges(
-        jnp.concatenate([jnp.asarray(graph.senders), order]),
-        jnp.concatenate([jnp.asarray(graph.receivers), following]),
-        jnp.stack(masks),
-    )
-
-
 def make(
     *,
     num_devices: int,
@@ -267,7 +215,7 @@ def make(
     uniform: float = 0.125,
     scores: str = "learned",
 ) -> Policy:
-    """Makes the policy; the globals of its graphs are a `cost_features.cost_feature_view`.
+    """Makes the policy; the globals of its graphs are a `inputs.cost_feature_view`.
 
     Args:
       num_devices: D, which the graph also has; the parameters do not depend on it.
@@ -275,7 +223,9 @@ def make(
       num_layers: rounds of messages of the graph network.
       levels: L, of a parse.
       groups: K, but at least the number of samples.
-      uniform: the share of the samples whose move is drawn uniformly, rounded down.
+      uniform: the share of the samples whose move is drawn uniformly, rounded down. A policy that
+        has learned to gain a little with small groups would no longer try large ones, which are the
+        only way to leave a device on which many operations share weights.
       scores: 'learned', or the 'prior': by the delays alone, as an ablation.
 
     Raises:
@@ -287,7 +237,7 @@ def make(
     network = _Network(hidden_size, num_layers, float(scores == "learned"))
 
     def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> Params:
-        return network.init(key, cost_features.with_finite_costs(graph))
+        return network.init(key, inputs.with_finite_costs(graph))
 
     def encode(
         params: Params, graph: jraph.GraphsTuple, placement: Array, schedule: OpSchedule
@@ -308,7 +258,7 @@ def make(
         batch: int,
         placements: Array | None = None,
     ) -> Sample:
-        graph = cost_features.with_finite_costs(graph)
+        graph = inputs.with_finite_costs(graph)
         if placements is None:
             placement = jnp.argmax(graph.nodes["allowed"], axis=1).astype(jnp.int32)
         else:
@@ -376,7 +326,7 @@ def make(
         return Sample(new_placements[:, None], score.log_prob, score.entropy, latent)
 
     def log_prob(params: Params, graph: jraph.GraphsTuple, samples: Sample) -> LogProb:
-        graph = cost_features.with_finite_costs(graph)
+        graph = inputs.with_finite_costs(graph)
         action: Action = jax.tree.map(lambda x: x[:, 0], samples.latent)
         schedule = jax.tree.map(lambda x: x[0], action.schedule)
         encoding = encode(params, graph, action.placement[0], schedule)
@@ -408,7 +358,7 @@ def _find_groups(graph: jraph.GraphsTuple, action: Action) -> tuple[Array, Array
 def _score(
     encoding: _Encoding, logits: Array, action: Action, group: Array, is_valid: Array
 ) -> LogProb:
-    """Computes the log-probabilities of actions, see the module's docstring."""
+    """Computes the log-probabilities of actions; uniform samples teach the choice nothing."""
     moved_group = action.move // is_valid.shape[1]  # [B]
     parses = graph_parsing.Parse(action.root[0], action.kept_end[0])
     edge_log_prob = jax.vmap(
@@ -431,6 +381,9 @@ def _score(
     is_valid = is_valid.reshape(-1)
     logits = jnp.where(action.is_uniform[:, None], 0.0, logits)  # [B, K D]
     log_probs = distributions.masked_log_softmax(logits, is_valid & ~action.earlier_moves)
+    # The sum over the samples of a step is the log-probability of the ordered draw without
+    # replacement. The credit is not exact: a taken move is lost to the later samples (Kool et al.
+    # 2020, arXiv 2002.06043, has weights that avoid this).
     move_log_prob = jnp.take_along_axis(log_probs, action.move[:, None], axis=1)[:, 0]
     # An invalid move is not drawn: it stands for no move, once all valid ones are taken.
     move_log_prob = jnp.where(is_valid[action.move], move_log_prob, 0.0)
@@ -446,24 +399,6 @@ def _score(
     )
 
 
-def read(
-    problem: Instance,
-    features: tuple[str, ...] = DEFAULT_BLOCKS,
-    num_nodes: int | None = None,
-    num_edges: int | None = None,
-) -> base.PolicyInput:
-    """Reads a node for every operation, or for groups of a large graph, with costs.
-
-    Args:
-      problem: the problem to place.
-      features: as in `base.read_operations`.
-      num_nodes: padded number of nodes; None: that of a bucket.
-      num_edges: padded number of edges; None: that of a bucket.
-    """
-    view = cost_features.cost_feature_view
-    return base.read_operations(problem, features, view, num_nodes, num_edges)
-
-
 _LEARNER = {"algorithm": "walk", "entropy_weight": 0.0, "num_samples": 32, "learning_rate": 3e-3}
 RECIPE = base.Recipe(
     make,
@@ -472,5 +407,5 @@ RECIPE = base.Recipe(
         "untrained": base.Variant({}, _LEARNER),
         **hsdag_published.VARIANTS,
     },
-    read,
+    inputs.read_operations,
 )

@@ -16,49 +16,11 @@ One step of an episode, on node features x [N, F] (sections 2.3 and 2.4 of the p
     device  ~ softmax(MLP(h))                             one draw for each group
     x      += h of the node's group                       state update
 
-GCN_i are graph convolutions (Kipf and Welling 2017) on the undirected graph, with ReLU. Two groups
-have at most one edge. Of edges with equal scores the first in the order of their ends counts. All
-levels share the parameters. A group without edges has the mean 1 and the number 1. An episode has
-20 steps, and each yields a placement. The groups follow from the features and the dropout, not from
-the devices drawn.
-
-`variant=released` is the algorithm of the authors' code. The tests compare it with values that
-their program computed: groups, scores, embeddings, probabilities, the loss and its gradients
-(`tests/policies/golden_hsdag.json`). Its features are the mean of the members' types and the
-operation's number; `features=paper` gives the paper's. Five properties of the code count as faults
-here. `faults=0` corrects them all, and an option such as `faults=0,levels=32` brings one back:
-
-- A placement on a single device counts as 1e10 seconds, so the best placement may never be found.
-- Parsing repeats until nothing shrinks. A connected graph therefore ends as one group, and every
-  placement of it uses a single device. Corrected: one level (`levels`).
-- No gradient passes from one step to the next (`detached`).
-- The log-probabilities of all steps are multiplied by one number, the sum over k of 0.95^(T-1-k)
-  times reward k. A step is so credited with the rewards before it, and the last reward weighs most.
-  Corrected: the discounted rewards of the step and those after it (`returns`).
-- Rewards have no baseline. Corrected: a moving average (`baseline`).
-
-A sixth fault does not apply here: their code confuses two orders of operations, so that most
-operations get another's device. Here a placement is one array, from the draw to the evaluation. The
-fault of their recurrent baseline is not a part of this method.
-
-`variant=paper` has the paper's features. It parses one level, because the paper does not say how
-often parsing repeats. A group is weighed by the edges that were kept, not by all edges inside it
-(`pooling`). The gradient passes through the states. Departures from the paper:
-
-- An update has 8 episodes, each with the others as its baseline, and advantages have unit
-  deviation. The paper has one episode and no baseline.
-- The norm of the gradient is clipped at 1.
-- Dropout is left out, so that all episodes of an update have the same groups.
-- Where the paper leaves a layer open, it is that of the authors' code.
-
-Departures of both variants:
-
-- The loss is a mean over steps, and rewards are relative to the best single device. Adam's updates
-  do not depend on such factors.
-- Devices that cannot run a member of the group are masked.
-- The masks of the dropout are hashes of the positions of activations, because drawing random
-  numbers would take longer than the layers.
-- Counts among the paper's features are logarithms (`placement.graphs.features`).
+GCN_i are undirected graph convolutions (Kipf and Welling 2017) with ReLU. All levels share the
+parameters. An episode has 20 steps; each yields a placement. `variant=released` is the algorithm of
+the authors' code, `variant=paper` that of the text: see `VARIANTS`, which lists the code's faults
+and our departures. `tests/policies/golden_hsdag.json` holds values that the authors' program
+computed.
 """
 
 import math
@@ -73,7 +35,7 @@ import jax.numpy as jnp
 import jraph
 
 from placement import arguments
-from placement.policies import base, distributions, graph_parsing
+from placement.policies import base, distributions, graph_parsing, inputs
 from placement.policies.graph_parsing import Edges
 from placement.types import Array, LogProb, Params, Policy, Sample
 
@@ -197,7 +159,10 @@ class Network(nn.Module):
         return h, logits(jax.nn.relu(hidden(h)))
 
     def _activate(self, x: Array, seed: Array | None, number: int) -> Array:
-        """Applies ReLU and dropout [n, H]; the mask depends on the seed, the number and the row."""
+        """Applies ReLU and dropout [n, H]; the mask depends on the seed, the number and the row.
+
+        It is a hash of the position, because drawing random numbers would take longer than a layer.
+        """
         x = jax.nn.relu(x)
         if seed is None:
             return x
@@ -260,26 +225,13 @@ def parse_level(
     pooled = apply(r, group, method="pool")
     features = pooled * jnp.where(has_edges, total, 1.0)[:, None]
     return ParsedLevel(
-        z, scores, group, features, order_edges(edges, group), is_root.sum(dtype=jnp.int32)
+        z,
+        scores,
+        group,
+        features,
+        graph_parsing.order_edges(edges, group),
+        is_root.sum(dtype=jnp.int32),
     )
-
-
-def order_edges(edges: Edges, node: Array) -> Edges:
-    """Moves the ends of E edges to nodes, by a map int32 [n]; orders them and merges equal ones.
-
-    Returns:
-      E edges between different nodes, in the order of their ends, the smaller end first. Both ends
-      are 0 where the mask is False.
-    """
-    num_edges, none = len(edges.mask), len(node)
-    u, v = node[edges.senders], node[edges.receivers]
-    is_edge = edges.mask & (u != v)
-    ends = jnp.where(is_edge, jnp.minimum(u, v), none), jnp.where(is_edge, jnp.maximum(u, v), none)
-    u, v = jax.lax.sort(ends, num_keys=2)
-    is_first = (u < none) & jnp.append(True, (u[1:] != u[:-1]) | (v[1:] != v[:-1]))
-    position = jnp.where(is_first, jnp.cumsum(is_first) - 1, num_edges)
-    u, v = (jnp.zeros(num_edges, jnp.int32).at[position].set(x, mode="drop") for x in (u, v))
-    return Edges(u, v, jnp.arange(num_edges) < is_first.sum())
 
 
 def make(
@@ -322,15 +274,29 @@ def make(
         nodes = graph.nodes
         n = len(nodes["mask"])
         slot = jnp.arange(n, dtype=jnp.int32)
-        operations = _read_operations(graph)
+        # The operations are the nodes of the first level.
+        edges = Edges(*map(jnp.asarray, (graph.senders, graph.receivers, graph.edges["mask"])))
+        exists = jnp.asarray(nodes["mask"]).at[edges.senders].max(edges.mask)
+        exists = exists.at[edges.receivers].max(edges.mask)
+        num_nodes = jnp.where(exists, slot + 1, 0).max()
+        node = jnp.where(slot < num_nodes, slot, n)
+        edges = graph_parsing.order_edges(edges, slot)
 
         def step(x: Array, seed: Any) -> tuple[Array, _Steps]:
             encode_seed, decode_seed = _split(seed, 0), _split(seed, 1)
             y: Array = apply(x, encode_seed, method="encode")
-            parsed = _parse(
-                apply, operations._replace(features=y), levels, pooling == "inside", seed
-            )
-            h, logits = _decode(apply, parsed, decode_seed)
+            operations = _Level(y, edges, node, num_nodes, num_nodes > 1)
+            parsed = _parse(apply, operations, levels, pooling == "inside", seed)
+            # The groups are in the first rows. Few are usual, and their rows are decoded alone.
+            sizes = _level_sizes(n, 0)
+
+            def decode(size: tuple[int, int], y: Array, seed: Array | None) -> tuple[Array, Array]:
+                decoded = apply(y[: size[0]], seed, method="decode")
+                return jax.tree.map(lambda x: jnp.pad(x, ((0, n - size[0]), (0, 0))), decoded)
+
+            branches = [partial(decode, size) for size in (sizes[0], sizes[-1])]
+            is_small = (parsed.num_nodes <= sizes[-1][0]).astype(jnp.int32)
+            h, logits = jax.lax.switch(is_small, branches, parsed.features, decode_seed)
             allowed = jax.ops.segment_min(nodes["allowed"].astype(jnp.int32), parsed.node, n)
             log_probs = distributions.masked_log_softmax(logits, allowed > 0)
             first_op = jax.ops.segment_min(jnp.where(nodes["mask"], slot, n), parsed.node, n)
@@ -388,20 +354,6 @@ def _split(seed: Array | None, number: Any) -> Array | None:
     return None if seed is None else _hash(_hash(seed) + jnp.uint32(number))
 
 
-def _read_operations(graph: jraph.GraphsTuple) -> _Level:
-    """Returns the operations as nodes of the first level, without features."""
-    mask = jnp.asarray(graph.nodes["mask"])
-    n = len(mask)
-    slot = jnp.arange(n, dtype=jnp.int32)
-    edges = Edges(*map(jnp.asarray, (graph.senders, graph.receivers, graph.edges["mask"])))
-    exists = mask.at[edges.senders].max(edges.mask)
-    exists = exists.at[edges.receivers].max(edges.mask)
-    num_nodes = jnp.where(exists, slot + 1, 0).max()
-    node = jnp.where(slot < num_nodes, slot, n)
-    no_features = jnp.zeros((n, 0))
-    return _Level(no_features, order_edges(edges, slot), node, num_nodes, num_nodes > 1)
-
-
 def _parse(
     apply: Apply,
     level: _Level,
@@ -435,26 +387,14 @@ def _parse(
     branches = [jax.checkpoint(partial(run, size)) for size in sizes]
 
     def next_level(level: _Level, number: Array) -> tuple[_Level, None]:
-        smallest = _find_size(sizes, level.num_nodes, level.edges.mask.sum())
+        # The smallest size that holds the graph.
+        graph_size = jnp.stack([level.num_nodes, level.edges.mask.sum()])
+        smallest = (graph_size <= jnp.array(sizes)).all(axis=1).sum() - 1
         branch = jnp.where(level.is_open, smallest, len(sizes))
         level_seed = _split(seed, 2 + number)
         return jax.lax.switch(branch, [*branches, lambda level, _: level], level, level_seed), None
 
     return jax.lax.scan(next_level, level, jnp.arange(max_levels))[0]
-
-
-def _decode(apply: Apply, level: _Level, seed: Array | None) -> tuple[Array, Array]:
-    """Computes h float32 [N, F] and logits float32 [N, D] of the groups in the first rows."""
-    n = len(level.node)
-    sizes = _level_sizes(n, 0)
-
-    def run(size: tuple[int, int], y: Array, seed: Array | None) -> tuple[Array, Array]:
-        decoded = apply(y[: size[0]], seed, method="decode")
-        return jax.tree.map(lambda x: jnp.pad(x, ((0, n - size[0]), (0, 0))), decoded)
-
-    branches = [partial(run, size) for size in (sizes[0], sizes[-1])]
-    is_small = level.num_nodes <= sizes[-1][0]
-    return jax.lax.switch(is_small.astype(jnp.int32), branches, level.features, seed)
 
 
 def _level_sizes(num_nodes: int, num_edges: int) -> list[tuple[int, int]]:
@@ -467,17 +407,31 @@ def _level_sizes(num_nodes: int, num_edges: int) -> list[tuple[int, int]]:
     return [(math.ceil(node * num_nodes), math.ceil(edge * num_edges)) for node, edge in shares]
 
 
-def _find_size(sizes: list[tuple[int, int]], num_nodes: Array, num_edges: Array) -> Array:
-    """Returns the index of the smallest size that holds a graph."""
-    size = jnp.stack([num_nodes, num_edges])
-    return (size <= jnp.array(sizes)).all(axis=1).sum() - 1
-
-
+# `released` has five properties that count as faults here. `faults=0` corrects them all, and an
+# option such as `faults=0,levels=32` brings one back: - A placement on a single device counts as
+# 1e10 seconds, so the best placement may never be found. - Parsing repeats until nothing shrinks. A
+# connected graph therefore ends as one group, and every
+#   placement of it uses a single device. Corrected: one level (`levels`).
+# - No gradient passes from one step to the next (`detached`).
+# - The log-probabilities of all steps are multiplied by one number, the sum over k of 0.95^(T-1-k)
+#   times reward k: the last reward weighs most. Corrected: discounted rewards to go (`returns`).
+# - Rewards have no baseline. Corrected: a moving average (`baseline`). A sixth fault does not
+# apply: their code confuses two orders of operations, so that most operations get another's device.
+# Here a placement is one array, from the draw to the evaluation.
+#
+# `paper` parses one level, because the paper does not say how often parsing repeats, and weighs a
+# group by the edges that were kept. An update has 8 episodes, each with the others as its baseline,
+# and advantages have unit deviation; the paper has one episode and no baseline. The norm of the
+# gradient is clipped at 1. Without dropout, all episodes of an update have the same groups.
+#
+# Departures of both: the loss is a mean over steps, and rewards are relative to the best single
+# device, of which Adam's updates do not depend. Devices that cannot run a member of a group are
+# masked. Counts among the features are logarithms (`placement.graphs.features`).
 _UPDATE = {"algorithm": "reinforce", "reward": "inverse", "entropy_weight": 0.0}
 _RELEASED_UPDATE = _UPDATE | {"num_samples": 1, "max_grad_norm": float("inf")}
 _RELEASED = {"dropout": 0.2, "pooling": "inside", "features": "member_types+number"}
 _FAULTS = {"levels": _ALL_LEVELS, "detached": True}
-_variant = partial(base.Variant, make=make, read=base.read_operations)
+_variant = partial(base.Variant, make=make, read=inputs.read_operations)
 VARIANTS = {
     "paper": _variant({}, _UPDATE | {"num_samples": 8}),
     "released": _variant(

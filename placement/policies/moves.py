@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import jraph
 
-from placement.policies.cost_features import CostView
+from placement.policies.inputs import CostView
 from placement.simulators.makespan import OpSchedule
 from placement.types import Array
 
@@ -91,7 +91,16 @@ def move_features(
     duration_s = schedule.finish_s - schedule.start_s  # [N]
     duration = group @ duration_s[:, None] / unit_s
     share_there = group @ op_device / count  # [K, D]
-    crossing, outgoing, traffic = _traffic(graph, state, group, op_device)
+
+    # In units, [K, 1]: current delays of all edges of members, and mean delays of the edges that
+    # leave the group; [K, D]: the latter by the device at their other end.
+    u, v = jnp.asarray(graph.senders), jnp.asarray(graph.receivers)
+    inside = group.T  # [N, K]: rows are gathered faster than columns
+    inside_u, inside_v = inside[u], inside[v]
+    traffic = (inside_u * (1 - inside_v)).T @ (state.mean_delay[:, None] * op_device[v])
+    traffic += (inside_v * (1 - inside_u)).T @ (state.mean_delay[:, None] * op_device[u])
+    crossing = jnp.maximum(inside_u, inside_v).T @ state.current_delay[:, None]
+    outgoing = traffic.sum(axis=1, keepdims=True)
 
     def latency_share(per_op_s: Array, reduce: Any, empty_s: Array) -> Array:
         """Reduces times [N] over the members of each group, in shares of the latency."""
@@ -117,13 +126,21 @@ def move_features(
     extra_compute = compute - duration
     # After the move only the traffic with the device does not cross.
     extra_crossing = outgoing - traffic - crossing
+
+    # Load by other operations between the group's first start and last finish: what the device
+    # computes then, less the group's part of it. Roughly, as the window may cut an operation: each
+    # counts in the bin of its middle.
     window = jnp.maximum(last_finish - first_start, 1.0 / _NUM_BINS)
-    # Load by other operations: what the device computes in the window, less the group's part of it.
-    # Roughly, as the window may cut an operation.
-    busy = (
-        _busy_share(state, op_device, first_start, last_finish)
-        - share_there * duration * unit_share
+    middle = 0.5 * (schedule.start_s + schedule.finish_s) / latency_s
+    op_bin = jnp.clip(middle * _NUM_BINS, 0, _NUM_BINS - 1).astype(jnp.int32)
+    op_load = (duration_s / latency_s)[:, None] * op_device
+    bins = jnp.zeros((_NUM_BINS, num_devices)).at[op_bin].add(op_load)
+    cumulative = jnp.pad(jnp.cumsum(bins, axis=0), ((1, 0), (0, 0)))  # before each bin
+    begin, end = (
+        jnp.clip(time[:, 0] * _NUM_BINS, 0, _NUM_BINS).astype(jnp.int32)
+        for time in (first_start, last_finish)
     )
+    busy = cumulative[end] - cumulative[begin] - share_there * duration * unit_share
     compute_share = compute * unit_share
     move_columns = [
         jnp.log1p(compute),
@@ -140,44 +157,6 @@ def move_features(
         (busy + compute_share - window) / (window + compute_share + 1e-6),
     ]
     return jnp.concatenate(group_columns, axis=1), jnp.stack(move_columns, axis=-1)
-
-
-def _traffic(
-    graph: jraph.GraphsTuple, state: ScheduledPlacement, group: Array, op_device: Array
-) -> tuple[Array, Array, Array]:
-    """Sums the delays of the groups' edges, in units.
-
-    Returns:
-      [K, 1]: current delays of all edges of members; [K, 1]: mean delays of the edges that leave
-      the group; [K, D]: the same by the device at their other end.
-    """
-    u, v = jnp.asarray(graph.senders), jnp.asarray(graph.receivers)
-    inside = group.T  # [N, K]: rows are gathered faster than columns
-    inside_u, inside_v = inside[u], inside[v]
-    traffic = (inside_u * (1 - inside_v)).T @ (state.mean_delay[:, None] * op_device[v])
-    traffic += (inside_v * (1 - inside_u)).T @ (state.mean_delay[:, None] * op_device[u])
-    crossing = jnp.maximum(inside_u, inside_v).T @ state.current_delay[:, None]
-    return crossing, traffic.sum(axis=1, keepdims=True), traffic
-
-
-def _busy_share(
-    state: ScheduledPlacement, op_device: Array, first_start: Array, last_finish: Array
-) -> Array:
-    """Computes how long devices compute between two times [K, 1], in shares of the latency, [K, D].
-
-    An operation counts in the bin of its middle.
-    """
-    schedule, latency_s = state.schedule, _latency_s(state.schedule)
-    duration = (schedule.finish_s - schedule.start_s) / latency_s
-    middle = 0.5 * (schedule.start_s + schedule.finish_s) / latency_s
-    op_bin = jnp.clip(middle * _NUM_BINS, 0, _NUM_BINS - 1).astype(jnp.int32)
-    bins = jnp.zeros((_NUM_BINS, op_device.shape[1])).at[op_bin].add(duration[:, None] * op_device)
-    cumulative = jnp.pad(jnp.cumsum(bins, axis=0), ((1, 0), (0, 0)))  # before each bin
-    begin, end = (
-        jnp.clip(time[:, 0] * _NUM_BINS, 0, _NUM_BINS).astype(jnp.int32)
-        for time in (first_start, last_finish)
-    )
-    return cumulative[end] - cumulative[begin]
 
 
 def _latency_s(schedule: OpSchedule) -> Array:

@@ -4,7 +4,7 @@ An episode starts from a fixed placement and visits every operation once, in a f
 sees the current placement, draws a device for the operation that it visits, and yields the
 resulting placement, which is evaluated and rewarded (in the paper by the decrease of the runtime):
 
-    x       = MLP(features under the current placement)
+    x       = MLP(features under the current placement)                        `step_features`
     y       <- x + relu(G mean over u -> v of relu(F y_u))      forward, `rounds` times from y = x
     z       <- x + relu(G' mean over v -> w of relu(F' z_w))    backward, with separate weights
     e       = [y, z]
@@ -12,55 +12,14 @@ resulting placement, which is evaluated and rewarded (in the paper by the decrea
     device  ~ softmax(MLP[e of the current operation,
                           pool of its ancestors, of its descendants, of those parallel to it])
 
-The features are costs, output sizes, and start times in the list schedule of
-`placement.simulators.makespan`, whatever the problem's objective. The policy therefore reads costs:
-`graph.globals` must be `view(problem, ...)`. It does not read `graph.nodes["features"]`. Operations
-have no names or types for it, so a trained policy can place graphs that it has not seen.
-
-Operations are visited in the simulator's order of priority. Co-located operations move together,
-when the first of them is due in that order. Steps of padding come last and change nothing.
-
-`variant=paper` has the eight rounds of messages of the authors' settings, the rewards of their
-released code (aravic/generalizable-device-placement), which are not discounted, and an entropy
-weight that falls linearly from 1 to 0. Departures from the paper and this code:
-
-- A step re-places an operation; theirs re-places a group of operations of TensorFlow's graph.
-- Devices differ, so an operation has a cost on each of them.
-- Relative start times are divided by the latest start time. They divide by the largest of the
-  relative start times, which is 0 for the last operation.
-- An operation's state has 8 numbers in each direction; theirs has 5 + D.
-- Messages are means without biases; sums over eight rounds grow with the eighth power of the
-  fan-in.
-- Pools are means (an option of theirs), and the placer reads them directly. F, G and the placer are
-  as shallow as with their option `--small-nn`.
-- The order is by priority, not an arbitrary topological one.
-- An episode starts on the fastest single device. Theirs starts on the first device or at a random
-  placement. The placements that an episode evaluates are then near good ones.
-- Devices that cannot run an operation are masked. The last layer starts at a tenth of the usual
-  scale.
-- Rewards are in units of the fastest single device's latency, theirs in seconds.
-- A placement that exceeds a memory is penalised by the share of the excess, see
-  `placement.simulators.Outcome.penalised_s`. They add 2 seconds for each gigabyte above a cap, and
-  count no placement as slower than 10 seconds.
-- The entropy weight falls to zero in 40 updates, about as many as a run of configs/placeto.py has.
-  Their code leaves its start and length to the user.
-- The baseline of a step is a moving average with a decay of 0.9; theirs is the mean of the last ten
-  episodes.
-- An update learns from one episode. They add up the gradients of four to eight workers, which run
-  an episode each.
-- The gradient is the mean over the steps and its norm is at most 1. Theirs is the sum, and its norm
-  at most 1.25.
-- The learning rate is 1e-3; theirs falls linearly from there to 1e-4.
-- No episode is greedy; theirs is in every 999th, which is not learned from.
-
-The tuned variant departs further. A step re-places a group of operations instead of one operation;
-the members of a group share a device. The policy then reads the graph of the groups (`read`) in
-place of the graph of the operations. The graph of co-located classes may have cycles, so with
-co-location the policy keeps the graph of the operations. Every step costs an evaluation: with an
-operation for each step, some thousand evaluations are a handful of episodes, from which little can
-be learned. With `stay`, the logits favour the current device, so that episodes begin as small
-changes. Returns are discounted, the entropy weight is constant, and four episodes are the baseline
-of each other.
+Operations have no names or types for the policy, so a trained one can place other graphs.
+`variant=paper` has the rounds of the authors' settings and the undiscounted rewards of their code
+(aravic/generalizable-device-placement). An update learns from one episode; they add up the
+gradients of four to eight workers. The mean gradient is clipped at 1, their sum at 1.25; the
+learning rate is constant, theirs falls linearly; a step's baseline decays by 0.9, theirs is the
+mean of ten episodes. In the tuned variant a step re-places a group of operations, because every
+step costs an evaluation; the logits favour the current device (`stay`), and four episodes are the
+baseline of each other. Comments mark the other departures.
 """
 
 from collections.abc import Callable
@@ -75,13 +34,9 @@ import numpy as np
 
 from placement.graphs import dag
 from placement.instance import Instance
-from placement.policies import base, distributions, encoders
-from placement.policies.cost_features import (
-    CostView,
-    cost_view,
-    find_fastest_device,
-    place_on_device,
-)
+from placement.policies import base, distributions, encoders, readers
+from placement.policies.inputs import CostView, PolicyInput, cost_view
+from placement.policies.readers import find_fastest_device, place_on_device
 from placement.simulators import makespan
 from placement.types import Array, LogProb, Params, Policy, Sample
 
@@ -100,15 +55,11 @@ class Tables(NamedTuple):
 
 
 def placeto_view(problem: Instance, num_nodes: int, num_edges: int) -> CostView[Tables]:
-    """Computes the padded costs of a problem and the policy's tables, on the host.
-
-    Args:
-      problem: the graph that the policy places, with its costs.
-      num_nodes: padded number of nodes of the policy's graph.
-      num_edges: its padded number of edges.
-    """
+    """Computes the padded costs of a problem and the policy's tables, on the host."""
     graph, num_ops = problem.graph, problem.graph.num_ops
     num_padding = num_nodes - num_ops
+    # By priority; in the paper in any topological order. Co-located operations move together, when
+    # the first of them is due. Steps of padding come last and change nothing.
     leaders = np.array(list(dict.fromkeys(problem.leaders[problem.priority_order].tolist())))
     order = np.append(leaders, np.arange(num_ops, num_nodes)).astype(np.int32)
     visit = np.empty(num_nodes, np.int32)
@@ -147,7 +98,11 @@ def placeto_view(problem: Instance, num_nodes: int, num_edges: int) -> CostView[
 
 
 def initial_placement(graph: jraph.GraphsTuple) -> Array:
-    """Returns the start of episodes, int32 [N]: the start device, or the first allowed one."""
+    """Returns the start of episodes, int32 [N]: the start device, or the first allowed one.
+
+    The paper's episodes start on the first device or at a random placement. From the fastest single
+    device, the placements that an episode evaluates are near good ones.
+    """
     t: Tables = graph.globals.policy_tables
     return place_on_device(graph, t.start_device, jnp.asarray(t.order)[t.visit])
 
@@ -183,6 +138,7 @@ def step_features(t: Tables, placement: Array, start_s: Array, step: Array | int
     num_devices = t.constant_features.shape[1] - 1
     latest_s = jnp.where(jnp.isfinite(start_s), start_s, 0.0).max(axis=0)
     start_s = jnp.minimum(start_s, latest_s)
+    # The authors divide by the largest difference, which is 0 for the last operation.
     relative = (start_s - start_s[t.order[step]]) / jnp.where(latest_s > 0, latest_s, 1.0)
     flags = jnp.stack([t.visit == step, t.visit < step], axis=-1)
     node_features = jnp.concatenate([t.constant_features, flags.astype(jnp.float32)], axis=-1)
@@ -215,12 +171,17 @@ class _Round(nn.Module):
         num_nodes = links.weight.shape[0]
         message = jax.nn.relu(nn.Dense(self.hidden_size, use_bias=False)(y)).reshape(num_nodes, -1)
         total = jraph.segment_sum(message[links.senders], links.receivers, num_nodes)
+        # Theirs are sums, which grow with the eighth power of the fan-in over eight rounds.
         mean = (total * links.weight).reshape(y.shape)
         return x + jax.nn.relu(nn.Dense(self.hidden_size, use_bias=False)(mean)), None
 
 
 class _Messages(nn.Module):
-    """`rounds` rounds in one direction, with the same weights: [N B, H] -> [N B, H]."""
+    """`rounds` rounds in one direction, with the same weights: [N B, H] -> [N B, H].
+
+    A state has 8 numbers by default; theirs has 5 + D. F and G are as shallow as with their option
+    `--small-nn`.
+    """
 
     hidden_size: int
     rounds: int
@@ -274,6 +235,7 @@ class _Network(nn.Module):
         pools = _Pools(self.hidden_size)(embedding, relation)
         inputs = jnp.concatenate([current_embedding, pools], axis=-1)
         hidden = jax.nn.relu(nn.Dense(inputs.shape[-1])(inputs))
+        # A tenth of the usual scale.
         small = nn.initializers.variance_scaling(0.01, "fan_in", "truncated_normal")
         logits = cast(Array, nn.Dense(self.num_devices, kernel_init=small)(hidden))
         return logits + self.stay * current_device
@@ -331,14 +293,11 @@ def _run_episodes(
     batch: int,
     choose: Callable[[Array, Array], Array],
 ) -> Sample:
-    """Runs B episodes; `choose(step, log-probabilities [B, D])` returns the devices, int [B].
-
-    The network is recomputed in the backward pass, so that the gradient stores only the input of
-    each step.
-    """
+    """Runs B episodes; `choose(step, log-probabilities [B, D])` returns the devices, int [B]."""
     graph = jax.tree.map(jnp.asarray, graph)
     costs: CostView[Tables] = graph.globals
     t, links = costs.policy_tables, _both_links(graph)
+    # Recomputed in the backward pass, so that the gradient stores only the input of each step.
     apply_network = jax.checkpoint(network.apply, prevent_cse=False)
     is_deciding = _deciding_steps(graph)
 
@@ -383,14 +342,9 @@ def _both_links(graph: jraph.GraphsTuple) -> tuple[_Links, _Links]:
     return links(graph.senders, graph.receivers), links(graph.receivers, graph.senders)
 
 
-def read(problem: Instance, groups: int = 0) -> base.PolicyInput:
-    """Reads a node for every operation or group of operations, with its `placeto_view`.
-
-    Args:
-      problem: N operations.
-      groups: see `base.read_cost_groups`.
-    """
-    return base.read_cost_groups(problem, placeto_view, groups)
+def read(problem: Instance, groups: int = 0) -> PolicyInput:
+    """Reads a node for every operation or group, see `readers.read_cost_groups`."""
+    return readers.read_cost_groups(problem, placeto_view, groups)
 
 
 _REINFORCE = {"algorithm": "reinforce", "reward": "improvement"}
@@ -405,6 +359,7 @@ _PAPER_LEARNER = {
     "baseline": "moving_average",
     "discount": 1.0,
     "entropy_weight": 1.0,
+    # About as many updates as a run of configs/placeto.py has; the authors' users choose it.
     "entropy_decay_updates": 40,
 }
 RECIPE = base.Recipe(

@@ -10,35 +10,16 @@ order of priority. Operation v goes to device d with a probability that is the s
     c_d = MLP of the device's properties: its speed by class of operation, its memory, its links
     x'  = x / (1 + x)
 
-x_i(v, d) describes v on d in the partial schedule. It is relative to the least over d and in units
-of the graph's median operation, so that all features have the same scale:
+x_i(v, d) describes v on d in the partial schedule, see `_list_schedule`: relative to the least over
+d, and in units of the graph's median operation. With x_0 alone, the earliest finish, it is HEFT's
+rule (Topcuoglu et al. 2002). Three of them look at the placement of the step before, so that a step
+improves it: a list scheduler puts an operation near its inputs, not near its readers.
 
-    x_0  the earliest finish of v on d; alone it is HEFT's rule (Topcuoglu et al. 2002)
-    x_1  the least time from there to the end, PEFT's optimistic cost (Arabnejad and Barbosa 2014)
-    x_2  the sum of the delays of v's inputs to d
-    x_3  the time that v computes on d
-    x_4  the time that d would be idle, waiting for the inputs
-    x_5  the longest delay from d to v's readers, where the placement before had them
-    x_6  the sum of these delays
-    x_7  1 if the placement before had v on another device
-
-The last three make a step an improvement of the placement before it. A list scheduler only looks
-back: it puts an operation near its inputs, not near its readers. The first step of an episode has
-no placement before it; there the three are zero.
-
-The numbers z are the *style* of a placement: how far it looks ahead, how expensive transfers are,
-how greedy it is. Styles differ between samples, so that the best of many samples is much better
-than their mean. A sample keeps its styles as `latent`, float32 [T, 8]. Its log-probability is that
-of the placement given the style. Learned are w', a and the MLP, which starts at zero. The spreads
-of the styles, w'' and b, are constants set by hand. Training would narrow them to what suits the
-training families, and other families would lose the variety that the best of many samples needs.
-
-No parameter depends on the number of devices, and operations have no names or types, so a policy
-that was trained on some graphs and devices places others. `graph.globals` must be
-`cost_features.cost_feature_view(problem, ...)`.
-
-A device without memory for v is not a candidate, unless no device has memory for it. Every
-co-located operation draws a device; in the evaluated placement all follow the first of them.
+The numbers z are the *style* of a placement: how far it looks ahead, how greedy it is. Styles
+differ between samples, so that the best of many samples is much better than their mean. They are
+the sample's `latent`, float32 [T, 8]; its log-probability is that of the placement given the style.
+Learned are w', a and the MLP, which starts at zero. No parameter depends on the number of devices,
+and operations have no names or types, so that a trained policy places other graphs.
 """
 
 from collections.abc import Callable
@@ -51,14 +32,16 @@ import jax.numpy as jnp
 import jraph
 
 from placement.instance import Instance
-from placement.policies import base, cost_features, encoders
-from placement.policies.cost_features import CostFeatures, CostView
+from placement.policies import base, encoders, inputs
+from placement.policies.inputs import CostFeatures, CostView
 from placement.simulators import list_schedule, tensors
 from placement.types import Array, LogProb, Params, Policy, Sample
 
 NUM_FEATURES = 8
 # The means w' and spreads w'' of the weights of x_1 to x_7, and a and b of log tau.
 _WEIGHTS = (0.4, 0.6, 0.5, 0.0, 0.4, 0.2, 0.6)
+# The spreads are set by hand. Training would narrow them to what suits the training families, and
+# other families would lose the variety that the best of many samples needs.
 _SPREADS = (0.4, 1.0, 0.6, 0.3, 0.5, 0.4, 0.8)
 _LOG_TAU, _LOG_TAU_SPREAD, _MIN_LOG_TAU = -2.0, 1.5, -7.0
 
@@ -133,7 +116,7 @@ _Visit = Callable[[Any, Array, Array, Array, Array], tuple[Array, Any]]
 
 
 def make(*, num_devices: int, hidden_size: int = 16, episode_steps: int = 3) -> Policy:
-    """Makes the policy; the globals of its graphs are a `cost_features.cost_feature_view`.
+    """Makes the policy; the globals of its graphs are a `inputs.cost_feature_view`.
 
     Args:
       num_devices: D, which the graph also has; the parameters do not depend on it.
@@ -154,12 +137,36 @@ def make(*, num_devices: int, hidden_size: int = 16, episode_steps: int = 3) -> 
         placements: Array | None = None,
     ) -> Sample:
         graph = _to_jax(graph)
+        encoded = network.apply(params, graph, method="encode")
+        decides = jnp.append(graph.nodes["mask"], jnp.zeros(2, bool))  # with scratch rows
 
         def step(previous: Array, key: chex.PRNGKey) -> tuple[Array, Sample]:
             z_key, key = jax.random.split(key)
             z = jax.random.normal(z_key, (num_samples, NUM_FEATURES))
-            samples = _sample(network, params, key, graph, previous, z)
-            return samples.placement[:, 0], samples
+            style = network.apply(params, z, method="style")
+            uniform = jax.random.uniform(key, (len(decides), num_samples))
+
+            def visit(
+                totals: tuple[Array, Array], op: Array, output: Array, x: Array, candidate: Array
+            ) -> tuple[Array, tuple[Array, Array]]:
+                logits = network.apply(params, x, encoded[op], style, method="logits")
+                log_probs = _log_softmax(cast(Array, logits), candidate, axis=0)  # [D, B]
+                # The device is where the cumulated probabilities exceed the uniform number. The
+                # factor keeps rounding from choosing a device beyond the last candidate.
+                cumulated = jnp.cumsum(jnp.exp(log_probs), axis=0)
+                threshold = uniform[op] * cumulated[-1] * (1 - 1e-6)
+                device = (cumulated <= threshold).sum(axis=0, dtype=jnp.int32)
+                log_prob = jnp.take_along_axis(log_probs, device[None], axis=0)[0]
+                terms = jnp.stack([log_prob, _entropy(log_probs, axis=0)])
+                terms = jnp.where(decides[output], terms, 0.0)
+                return device, (totals[0] + terms[0], totals[1] + terms[1])
+
+            zeros = jnp.zeros(num_samples)
+            placement, (log_prob, entropy) = _list_schedule(
+                graph, jnp.asarray(previous).T, num_samples, visit, (zeros, zeros)
+            )
+            terms = placement.T, log_prob, entropy, z
+            return placement.T, Sample(*(x[:, None] for x in terms))
 
         if placements is not None:
             return step(placements, key)[1]
@@ -169,74 +176,32 @@ def make(*, num_devices: int, hidden_size: int = 16, episode_steps: int = 3) -> 
         return jax.tree.map(lambda leaf: jnp.swapaxes(leaf[:, :, 0], 0, 1), steps)
 
     def log_prob(params: Params, graph: jraph.GraphsTuple, samples: Sample) -> LogProb:
-        return _log_prob(network, params, _to_jax(graph), samples)
+        """Scores all steps of all episodes at once, side by side: their placements are known."""
+        graph = _to_jax(graph)
+        batch, steps, num_nodes = samples.placement.shape
+        placement = jnp.asarray(samples.placement).reshape(batch * steps, num_nodes)  # [B T, N]
+        previous = jnp.roll(placement, 1, axis=0)
+        is_first = jnp.arange(batch * steps) % steps == 0
+        features = _collect_features(graph, placement.T, previous.T, is_first)
+        # The features do not depend on the parameters, so no gradient passes through the schedule.
+        x, candidate = jax.lax.stop_gradient(features)  # [N, F, D, B T], [N, D, B T]
+        encoded = network.apply(params, graph, method="encode")
+        z = jnp.asarray(samples.latent).reshape(batch * steps, -1)
+        style = network.apply(params, z, method="style")
+        logits = cast(Array, network.apply(params, x, encoded, style, method="logits"))
+        log_probs = _log_softmax(logits, candidate, axis=1)
+        device = placement.T[:, None]
+        device_log_prob = jnp.take_along_axis(log_probs, device, axis=1)[:, 0]
+        # Every co-located operation draws a device; the evaluation has all on the first one's.
+        decides = jnp.asarray(graph.nodes["mask"])[:, None]
+        log_prob, entropy = (
+            jnp.where(decides, terms, 0.0).sum(axis=0).reshape(batch, steps)
+            for terms in (device_log_prob, _entropy(log_probs, axis=1))
+        )
+        choices = jnp.full((batch, steps), decides.sum().astype(jnp.float32))
+        return LogProb(log_prob, entropy, choices)
 
     return Policy(init, sample, log_prob)
-
-
-def _sample(
-    network: _Network,
-    params: Params,
-    key: chex.PRNGKey,
-    graph: jraph.GraphsTuple,
-    previous: Array,
-    z: Array,
-) -> Sample:
-    """Draws a step of B episodes in the styles z [B, NUM_FEATURES]."""
-    encoded = network.apply(params, graph, method="encode")
-    style = network.apply(params, z, method="style")
-    decides = jnp.append(jnp.asarray(graph.nodes["mask"]), jnp.zeros(2, bool))  # with scratch rows
-    uniform = jax.random.uniform(key, (len(decides), len(z)))
-
-    def visit(
-        totals: tuple[Array, Array], op: Array, output: Array, x: Array, candidate: Array
-    ) -> tuple[Array, tuple[Array, Array]]:
-        logits = cast(Array, network.apply(params, x, encoded[op], style, method="logits"))
-        log_probs = _log_softmax(logits, candidate, axis=0)  # [D, B]
-        # The device is where the cumulated probabilities exceed the uniform number. The factor
-        # keeps rounding from choosing a device beyond the last candidate.
-        cumulated = jnp.cumsum(jnp.exp(log_probs), axis=0)
-        threshold = uniform[op] * cumulated[-1] * (1 - 1e-6)
-        device = (cumulated <= threshold).sum(axis=0, dtype=jnp.int32)
-        log_prob = jnp.take_along_axis(log_probs, device[None], axis=0)[0]
-        terms = jnp.stack([log_prob, _entropy(log_probs, axis=0)])
-        terms = jnp.where(decides[output], terms, 0.0)
-        return device, (totals[0] + terms[0], totals[1] + terms[1])
-
-    zeros = jnp.zeros(len(z))
-    placement, (log_prob, entropy) = _list_schedule(
-        graph, jnp.asarray(previous).T, len(z), visit, (zeros, zeros)
-    )
-    return Sample(placement.T[:, None], log_prob[:, None], entropy[:, None], z[:, None])
-
-
-def _log_prob(
-    network: _Network, params: Params, graph: jraph.GraphsTuple, samples: Sample
-) -> LogProb:
-    """Scores all steps of all episodes at once, side by side: their placements are known.
-
-    The features do not depend on the parameters, so no gradient passes through the schedule.
-    """
-    batch, steps, num_nodes = samples.placement.shape
-    placement = jnp.asarray(samples.placement).reshape(batch * steps, num_nodes)  # [B T, N]
-    previous = jnp.roll(placement, 1, axis=0)
-    is_first = jnp.arange(batch * steps) % steps == 0
-    features = _collect_features(graph, placement.T, previous.T, is_first)
-    x, candidate = jax.lax.stop_gradient(features)  # [N, F, D, B T], [N, D, B T]
-    encoded = network.apply(params, graph, method="encode")
-    z = jnp.asarray(samples.latent).reshape(batch * steps, -1)
-    style = network.apply(params, z, method="style")
-    logits = cast(Array, network.apply(params, x, encoded, style, method="logits"))
-    log_probs = _log_softmax(logits, candidate, axis=1)
-    decides = jnp.asarray(graph.nodes["mask"])[:, None]
-    device = placement.T[:, None]
-    log_prob = jnp.take_along_axis(log_probs, device, axis=1)[:, 0]
-    entropy = _entropy(log_probs, axis=1)
-    log_prob, entropy = (
-        jnp.where(decides, terms, 0.0).sum(axis=0) for terms in (log_prob, entropy)
-    )
-    choices = jnp.full((batch, steps), decides.sum().astype(jnp.float32))
-    return LogProb(log_prob.reshape(batch, steps), entropy.reshape(batch, steps), choices)
 
 
 def _collect_features(
@@ -279,8 +244,19 @@ def _list_schedule(
 ) -> tuple[Array, Any]:
     """Places all operations in the order of priority, B times side by side.
 
+    The features of v on d are
+        x_0  the earliest finish of v on d
+        x_1  the least time from there to the end, PEFT's optimistic cost (Arabnejad, Barbosa 2014)
+        x_2  the sum of the delays of v's inputs to d
+        x_3  the time that v computes on d
+        x_4  the time that d would be idle, waiting for the inputs
+        x_5  the longest delay from d to v's readers, where the placement before had them
+        x_6  the sum of these delays
+        x_7  1 if the placement before had v on another device
+    The last three are zero without a placement before.
+
     Args:
-      graph: with a `cost_features.cost_feature_view`.
+      graph: with a `inputs.cost_feature_view`.
       previous: int32 [N, B], the previous placement; -1: none.
       batch: B.
       visit: see `_Visit`.
@@ -299,7 +275,16 @@ def _list_schedule(
         compute_s=compute_s / t.unit_s, delay_s=simulator.delay_s / t.unit_s
     )
     devices = jnp.arange(num_devices)[:, None]
-    reader_features = _reader_features(costs, previous)
+    # x_5 to x_7, [N, D, B] each.
+    delay = costs.delay_s / t.unit_s  # [E, D, D]
+    previous_rows = jnp.concatenate([previous, jnp.zeros((1, batch), previous.dtype)])
+    reader_device = previous_rows[costs.receivers][:, None]  # [E, 1, B]
+    edge_delay = tensors.select([delay[:, :, d, None] for d in range(num_devices)], reader_device)
+    total = jraph.segment_sum(edge_delay, costs.senders, num_nodes + 1)[:num_nodes]
+    longest = jraph.segment_max(edge_delay, costs.senders, num_nodes + 1)[:num_nodes]
+    longest = jnp.maximum(longest, 0.0)  # -inf without readers
+    moved = (previous[:, None] != devices).astype(jnp.float32)
+    previous_features = [jnp.where(previous[0] < 0, 0.0, x) for x in (longest, total, moved)]
     write_row = jax.lax.dynamic_update_index_in_dim
 
     def step(i: Array, state: tuple[_PartialSchedule, Any]) -> tuple[_PartialSchedule, Any]:
@@ -314,6 +299,7 @@ def _list_schedule(
             s.first, partial.transfer, 0.0, input_delays, jnp.add
         )
         _, end = list_schedule.run_op(arrival, partial.free, compute[:, None])
+        # A device without memory for v is not a candidate, unless no device has memory for it.
         fits = partial.used_memory + t.memory[s.op] <= t.capacity[:, None]
         candidate = allowed[s.op][:, None] & (fits | ~fits.any(axis=0))
         columns = (
@@ -322,7 +308,7 @@ def _list_schedule(
             transfer,
             compute[:, None],
             jnp.maximum(arrival - partial.free, 0.0),
-            *(feature[s.op] for feature in reader_features),
+            *(feature[s.op] for feature in previous_features),
         )
         x = jnp.stack([jnp.broadcast_to(column, end.shape) for column in columns])  # [F, D, B]
         minimum = jnp.where(candidate, x, jnp.inf).min(axis=1, keepdims=True)
@@ -345,20 +331,6 @@ def _list_schedule(
     return result.device[:num_nodes], carry
 
 
-def _reader_features(costs: CostView[CostFeatures], previous: Array) -> tuple[Array, ...]:
-    """Computes x_5 to x_7, [N, D, B] each, from the previous placement, int32 [N, B]."""
-    num_nodes, num_devices = costs.compute_s.shape
-    delay = costs.delay_s / costs.policy_tables.unit_s  # [E, D, D]
-    rows = jnp.concatenate([previous, jnp.zeros((1, previous.shape[1]), previous.dtype)])
-    reader_device = rows[costs.receivers][:, None]  # [E, 1, B]
-    edge_delay = tensors.select([delay[:, :, d, None] for d in range(num_devices)], reader_device)
-    total = jraph.segment_sum(edge_delay, costs.senders, num_nodes + 1)[:num_nodes]
-    longest = jraph.segment_max(edge_delay, costs.senders, num_nodes + 1)[:num_nodes]
-    longest = jnp.maximum(longest, 0.0)  # -inf without readers
-    moved = (previous[:, None] != jnp.arange(num_devices)[:, None]).astype(jnp.float32)
-    return tuple(jnp.where(previous[0] < 0, 0.0, x) for x in (longest, total, moved))
-
-
 def _log_softmax(logits: Array, candidate: Array, *, axis: int) -> Array:
     """Normalises logits over the candidates; the other devices get a probability of zero."""
     return jax.nn.log_softmax(jnp.where(candidate, logits, -1e9), axis=axis)
@@ -373,19 +345,10 @@ def _to_jax(graph: jraph.GraphsTuple) -> jraph.GraphsTuple:
 
 
 def read(
-    problem: Instance,
-    num_nodes: int | None = None,
-    num_edges: int | None = None,
-) -> base.PolicyInput:
-    """Reads a node for every operation, with costs.
-
-    Args:
-      problem: the problem to place.
-      num_nodes: padded number of nodes; None: that of a bucket.
-      num_edges: padded number of edges; None: that of a bucket.
-    """
-    view = cost_features.cost_feature_view
-    return base.read_costs(problem, view, num_nodes, num_edges)
+    problem: Instance, num_nodes: int | None = None, num_edges: int | None = None
+) -> inputs.PolicyInput:
+    """Reads a node for every operation, without features; sizes as of `inputs.read`."""
+    return inputs.read(problem, inputs.cost_feature_view, num_nodes, num_edges)
 
 
 _BEST_OF_MANY = {

@@ -20,7 +20,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from placement.policies.cost_features import CostView
+from placement.policies.inputs import CostView
 from placement.simulators import makespan
 from placement.simulators.makespan import OpSchedule
 from placement.types import Array

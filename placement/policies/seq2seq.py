@@ -8,45 +8,19 @@ slots. For slot t, let e_t be the embedding of its item and d_t its device:
     s_t     = LSTM(d_{t-1}; s_{t-1}), s_0 the encoder's last      decoder
     a_t     = softmax over k of v . tanh(W m_t + U m_k)           attention by content
     c_t     = sum over k of a_tk U m_k
-    logits  = V [s_t, c_t, m_t]
-    d_t     ~ softmax(5 tanh(logits))                             over the allowed devices
+    logits  = 5 tanh(V [s_t, c_t, m_t]) + stay d_{t-1}
+    d_t     ~ softmax(logits)                                     over the allowed devices
 
 Slots that are not `present` hold padding, an empty group, or an operation that follows another one.
-The LSTMs step over them without a change of state, the attention masks them, and no device is drawn
-for them. Therefore no number depends on the padding. An item that no device may run is encoded and
-attended to, but no device is drawn for it.
+The LSTMs step over them, the attention masks them, and no device is drawn for them, so that no
+number depends on the padding.
 
-The paper variants take the remaining constants of the network and of the training (`PAPER` and
-`PAPER_LEARNER`) from the Planner's released code, tensorflow/python/grappler/
-hierarchical_controller.py; the paper on ColocRL gives few. Departures:
-
-- The factor of tanh is 5, as in the Planner's paper; the code has 1.
-- No temperature divides the logits, as in the code; the paper divides them by 10. The last layer
-  starts at a tenth of the usual scale, so that a search starts near the uniform policy.
-- The code adds noise to the logits during the first 750 updates. A stored sample could not be
-  scored again with that noise. The paper variants have neither noise nor an entropy bonus.
-- The code draws devices in the first 500 updates and then repeats those of the last draw. Here
-  every update draws devices.
-- The learning rate is 1e-3, the paper's and the code's 0.1. On inception_v3, the Planner at 0.1 and
-  ColocRL at 0.01 saturated within a dozen updates, on placements worse than the first ones. The
-  rate decays as in the code; the paper's is fixed.
-- Latencies are in units of the fastest single device, theirs in seconds. The failing signal is 100
-  of these units instead of 100 seconds.
-- The weights start as those of Flax's layers do. In the code they start as in Glorot and Bengio
-  (2010), and a gate of an LSTM has no bias except the forget gate's, which starts at 1.
-- The device that the decoder reads is one of D + 1 unit vectors (one stands for "no device yet").
-  Their embeddings are the rows of the decoder's input matrix.
-- Devices that cannot run an item are masked.
-
-The tuned variants depart further:
-
-- With `aligned`, the attention asks with m_t, the encoding of the item to decide, and the logits
-  read m_t. The papers' attention asks with s_t. The decoder then first has to learn which item is
-  next. In addition s_t differs between samples, so every sample costs G^2; with m_t the attention
-  is computed once for all samples of a sequence.
-- `stay` is added to the logit of d_{t-1}. A search then starts near runs of items that share a
-  device.
-- They are smaller and learn by PPO.
+In the papers the attention asks with s_t, and V does not read m_t (`aligned=False`). Then the
+decoder first has to learn which item is next, and every sample costs G^2; with m_t the attention is
+computed once for all samples. The paper variants take the constants (`PAPER`, `PAPER_LEARNER`) from
+the Planner's released code, tensorflow/python/grappler/hierarchical_controller.py, except where
+comments say so. They have no noise on the logits, which the code adds in the first 750 updates, and
+every update draws devices; the code repeats those of the last draw after 500.
 """
 
 import dataclasses
@@ -67,6 +41,10 @@ from placement.types import Array, LogProb, Params, Policy, Sample
 _NUM_READERS = 6  # outgoing edges that an operation's embedding shows, as in the paper of 2018
 TUNED = {"hidden_size": 64, "stay": 3.0}
 PAPER = {"hidden_size": 512, "aligned": False}
+# The learning rate is 1e-3, the paper's and the code's 0.1: at 0.1 the Planner, and at 0.01
+# ColocRL, saturated within a dozen updates of inception_v3, on placements worse than the first
+# ones. Units of latency are the fastest single device's, theirs seconds; the failing signal is 100
+# of either.
 PAPER_LEARNER = {
     "algorithm": "reinforce",
     "learning_rate_decay": 0.95,
@@ -76,7 +54,9 @@ PAPER_LEARNER = {
     "entropy_weight": 0.0,
 }
 
-_TANH_FACTOR = 5.0  # the bound of the logits
+# The bound of the logits, as in the Planner's paper, which also divides by a temperature of 10; the
+# code has neither.
+_TANH_FACTOR = 5.0
 _ATTENTION_BLOCK = 2**22  # numbers in a block of rows that the attention computes at a time
 
 _LSTMState = tuple[Array, Array]  # cell and hidden states
@@ -206,6 +186,7 @@ class _Step(nn.Module):
     ) -> tuple[tuple[_LSTMState, Array], tuple[Array, Array]]:
         (lstm, previous), (context, allowed, bias), settings = carry, slot, self.settings
         decides = jnp.any(allowed)
+        # D + 1 unit vectors, one for "no device yet": their embeddings are the LSTM's input matrix.
         previous_one_hot = jax.nn.one_hot(previous, settings.num_devices + 1)
         cell = _Cell(settings.hidden_size, name="lstm")
         lstm, output = cell(lstm, (previous_one_hot, decides))  # output: s_t [K, H]
@@ -213,6 +194,7 @@ class _Step(nn.Module):
             context = jnp.broadcast_to(context, (len(output), len(context)))
         else:
             context = _attention()(output, keys, present)
+        # A tenth of the usual scale, so that a search starts near the uniform policy.
         small = nn.initializers.variance_scaling(0.01, "fan_in", "truncated_normal")
         head = nn.Dense(settings.num_devices, use_bias=False, kernel_init=small, name="head")
         logits = _TANH_FACTOR * jnp.tanh(head(jnp.concatenate([output, context], axis=-1)))

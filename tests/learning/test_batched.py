@@ -8,6 +8,7 @@ import pytest
 from placement.instance import Instance
 from placement.learning import base, batched, local_search
 from placement.policies import hsdag, scheduler
+from placement.policies.inputs import read_operations
 from tests import helpers
 
 SAMPLES = 16
@@ -89,7 +90,7 @@ def test_local_searches_train_one_policy(monkeypatch):
     policy = hsdag.make(num_devices=2, hidden_size=8, num_layers=1, levels=3, groups=16)
     settings = base.Settings(num_samples=num_samples, entropy_weight=0.0)
     learner = local_search.make_learner(policy, settings)
-    graphs = [hsdag.read(problem, num_nodes=20, num_edges=30).graph for problem in PROBLEMS]
+    graphs = [read_operations(problem, num_nodes=20, num_edges=30).graph for problem in PROBLEMS]
     prepared = [batched.prepare(*pair) for pair in zip(graphs, PROBLEMS, strict=True)]
     stack = batched.stack(prepared)
     state = learner.init(jax.random.key(0), graphs[0])

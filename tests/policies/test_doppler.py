@@ -8,7 +8,7 @@ import pytest
 
 from placement.instance import Instance
 from placement.learning import base
-from placement.policies import cost_features, doppler
+from placement.policies import doppler, inputs
 from placement.types import OpGraph, Params, Sample
 from tests import helpers
 from tests.simulators import reference
@@ -25,7 +25,7 @@ def _problem(graph: OpGraph) -> Instance:
 
 
 def _read(problem: Instance) -> jraph.GraphsTuple:
-    return cost_features.with_finite_costs(doppler.read(problem).graph)
+    return inputs.with_finite_costs(doppler.read(problem).graph)
 
 
 def _draw(problem: Instance, params: Params, num_samples: int = 64) -> doppler._Episode:
@@ -87,7 +87,7 @@ def test_expert_prefers_longer_path():
     np.testing.assert_allclose(episodes.expert_log_prob, log_probs[1] - 4 * np.log(2), atol=0.1)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_imitation_makes_samples_faster():
     """The mean latency of samples, on a random graph of two devices."""
     problem, _ = reference.random_problem(np.random.default_rng(5), "makespan", (14, 20, 20, 2))

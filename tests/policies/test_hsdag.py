@@ -10,6 +10,7 @@ import pytest
 from placement.instance import Instance
 from placement.learning import base, local_search
 from placement.policies import graph_parsing, hsdag
+from placement.policies.inputs import read_operations
 from placement.simulators import makespan
 from placement.types import Sample
 from tests import helpers
@@ -33,7 +34,7 @@ _log_prob = jax.jit(POLICY.log_prob)
 @functools.cache
 def _params():
     """Far from the initial ones, which depend on no size of a graph."""
-    init = base.initial_params(POLICY.init, jax.random.key(0), hsdag.read(_problem(0)).graph)
+    init = base.initial_params(POLICY.init, jax.random.key(0), read_operations(_problem(0)).graph)
     leaves, tree = jax.tree.flatten(init)
     rng = np.random.default_rng(1)
     moved = [leaf + 0.2 * rng.normal(size=leaf.shape).astype(np.float32) for leaf in leaves]
@@ -42,7 +43,7 @@ def _params():
 
 def _ask(problem: Instance, before: np.ndarray, seed: int = 0):
     """Samples from a placement int [N], and what is said of them again."""
-    params, graph = _params(), hsdag.read(problem, **PADDED).graph
+    params, graph = _params(), read_operations(problem, **PADDED).graph
     padded = np.zeros((NUM_SAMPLES, len(graph.nodes["mask"])), np.int32)
     padded[:, : len(before)] = before
     drawn = _sample(params, jax.random.key(seed), graph, NUM_SAMPLES, padded)
@@ -58,7 +59,7 @@ def _moved(drawn: Sample, num_ops: int) -> np.ndarray:
 
 
 def test_samples_move_one_group():
-    for seed in range(6):
+    for seed in range(3):
         problem = _problem(seed)
         num_ops = problem.graph.num_ops
         before = np.random.default_rng(seed).integers(0, 3, num_ops)
@@ -113,16 +114,7 @@ def test_unit_of_time_is_irrelevant():
     np.testing.assert_allclose(same.log_prob, drawn.log_prob, rtol=1e-3, atol=1e-4)
 
 
-def test_graph_without_edges():
-    graph = helpers.build("apart", 5, [])
-    problem = helpers.as_problem(graph, helpers.unit_costs(graph, 3), "makespan")
-    _, _, drawn, again = _ask(problem, np.zeros(5, np.int32))
-    assert np.isfinite(drawn.log_prob).all()
-    assert np.isfinite(again.log_prob).all()
-    assert {0, 1, 5} <= set(_moved(drawn, 5).sum(axis=1))
-
-
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_parse_credit_follows_gradient():
     """Two chains on one device, and moving a whole chain to the other is the only gain.
 
@@ -137,7 +129,7 @@ def test_parse_credit_follows_gradient():
     )
     problem = helpers.as_problem(graph, costs, "makespan")
     policy = hsdag.make(num_devices=2, hidden_size=4, num_layers=1, levels=3, groups=16, uniform=0)
-    inputs = jax.tree.map(jnp.asarray, hsdag.read(problem, num_nodes=8, num_edges=8).graph)
+    inputs = jax.tree.map(jnp.asarray, read_operations(problem, num_nodes=8, num_edges=8).graph)
     params = base.initial_params(policy.init, jax.random.key(0), inputs)["params"]
     weights = {name: params[name] for name in ("delay_weight", "next_weight")}
     placement, network = jnp.zeros((8, 8), jnp.int32), hsdag._Network(4, 1)

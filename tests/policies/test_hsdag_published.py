@@ -20,7 +20,7 @@ import pytest
 
 from placement.graphs import batching
 from placement.learning import advantages
-from placement.policies import hsdag_published
+from placement.policies import graph_parsing, hsdag_published
 from placement.policies.graph_parsing import Edges
 from placement.types import Params, Policy, Sample
 
@@ -140,7 +140,7 @@ def _order_edges(case: dict[str, Any]) -> Edges:
     ends = np.zeros((2, LEVEL_EDGES), np.int32)
     ends[:, : len(case["edges"])] = np.array(case["edges"]).T
     edges = Edges(*ends, np.arange(LEVEL_EDGES) < len(case["edges"]))
-    return jax.device_get(hsdag_published.order_edges(edges, jnp.arange(LEVEL_NODES)))
+    return jax.device_get(graph_parsing.order_edges(edges, jnp.arange(LEVEL_NODES)))
 
 
 def _check_level(
@@ -220,6 +220,7 @@ def test_paper_pools_kept_edges():
         np.testing.assert_allclose(parsed.features[group], expected, rtol=1e-5)
 
 
+@pytest.mark.nightly
 def test_gradient_passes_through_states():
     """Against finite differences, in a random direction."""
     case = CASES[0]

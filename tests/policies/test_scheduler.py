@@ -60,19 +60,6 @@ def test_order_of_devices_is_irrelevant():
     np.testing.assert_allclose(one.log_prob, two.log_prob, rtol=1e-3, atol=1e-3)
 
 
-def test_scale_of_time_is_irrelevant():
-    problem = _problem(helpers.fork_join(4, 2))
-    costs = problem.costs
-    slower = costs._replace(
-        compute_s=1e-6 * np.asarray(costs.compute_s),
-        transfer_latency_s=1e-6 * np.asarray(costs.transfer_latency_s),
-        transfer_s_per_byte=1e-6 * np.asarray(costs.transfer_s_per_byte),
-    )
-    drawn, _ = _ask(_moved(), jax.random.key(5), _read(problem))
-    again = _log_prob(_moved(), _read(problem._replace(costs=slower)), drawn)
-    np.testing.assert_allclose(again.log_prob, drawn.log_prob, rtol=1e-3, atol=1e-3)
-
-
 def test_features_by_hand():
     """What op1 of the diamond sees when op0 and op2, before it in priority, are on device 0."""
     graph = jax.tree.map(jnp.asarray, _read(_problem()))

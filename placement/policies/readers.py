@@ -1,0 +1,98 @@
+"""Readers of the policies that place groups or classes of operations, or take a step for each node.
+
+The other policies read operations, see `placement.policies.inputs`.
+"""
+
+import jax
+import jax.numpy as jnp
+import jraph
+import numpy as np
+
+from placement.graphs import coarsen
+from placement.graphs.batching import to_graphs_tuple
+from placement.graphs.features import DEFAULT_BLOCKS, node_features
+from placement.instance import Instance
+from placement.policies import groups, inputs
+from placement.policies.inputs import PolicyInput
+from placement.types import Array
+
+
+def read_classes(problem: Instance, features: tuple[str, ...] = DEFAULT_BLOCKS) -> PolicyInput:
+    """Reads a node for every class of co-located operations, with the features of its first one.
+
+    The graph of the classes may have cycles, so it is for policies that follow no paths and read no
+    costs. Without co-location the nodes are those of `inputs.read_operations`.
+    """
+    if not problem.is_colocated:
+        return inputs.read_operations(problem, features)
+    graph, classes = problem.graph, problem.classes
+    senders, receivers = classes.ids[graph.senders], classes.ids[graph.receivers]
+    between_classes = senders != receivers
+    padded = to_graphs_tuple(
+        senders[between_classes],
+        receivers[between_classes],
+        node_features(graph, features)[classes.first_ops],
+        classes.allowed,
+    )
+    return PolicyInput(jax.device_put(padded), classes.ids)
+
+
+def read_sole_consumer_groups(
+    problem: Instance, features: tuple[str, ...] = DEFAULT_BLOCKS
+) -> PolicyInput:
+    """Reads a node for every group of ColocRL's heuristic, see `coarsen.merge_sole_consumers`.
+
+    With co-location, the heuristic works on the graph of the classes' first operations: a class
+    joins another one if its first operation serves only that of the other. In a training graph
+    these are the operations of the forward pass.
+    """
+    if problem.is_colocated:
+        edges = groups.edges_between_first_ops(problem)
+        num_classes = len(problem.classes.first_ops)
+        trees = coarsen.label_sole_consumer_trees(num_classes, edges.senders, edges.receivers)
+        return read_classes(groups.colocate(problem, trees), features)
+    coarsening = coarsen.merge_sole_consumers(problem.graph)
+    merged, assignment = groups.merge(problem, coarsening)
+    return inputs.read(merged, None, features=features)._replace(assignment=assignment)
+
+
+def read_cost_groups(problem: Instance, view: inputs.View, num_groups: int) -> PolicyInput:
+    """Reads a node without features for every operation or group of operations.
+
+    The graph is padded by one node, not to a bucket: policies that read it take steps for every
+    node, and those of padding would be evaluated and change nothing.
+
+    Args:
+      problem: N operations.
+      view: makes the globals of the graph, from the costs of the operations or groups.
+      num_groups: the largest number of groups; 0: no groups. With co-location classes are grouped.
+    """
+    assignment = None
+    if 0 < num_groups < len(problem.classes.first_ops):
+        if problem.is_colocated:
+            problem = groups.colocate_intervals(problem, num_groups)
+        else:
+            problem, assignment = groups.merge_intervals(problem, num_groups)
+    result = inputs.read(problem, view, num_nodes=problem.graph.num_ops + 1)
+    return result if assignment is None else result._replace(assignment=assignment)
+
+
+def find_fastest_device(problem: Instance) -> np.ndarray:
+    """Finds the fastest of the devices that can run the most operations, int32 []."""
+    compute_s = np.asarray(problem.costs.compute_s, np.float64)
+    is_supported = np.isfinite(compute_s)
+    total_s = np.where(is_supported, compute_s, 0.0).sum(axis=0)
+    return np.lexsort((total_s, -is_supported.sum(axis=0)))[0].astype(np.int32)
+
+
+def place_on_device(graph: jraph.GraphsTuple, device: Array, leader: Array) -> Array:
+    """Places every class on a device, or on the first one that supports its leader, int32 [N].
+
+    Args:
+      graph: N nodes.
+      device: int32 [].
+      leader: int32 [N], the operation whose device each operation takes.
+    """
+    allowed = jnp.asarray(graph.nodes["allowed"])
+    device = jnp.where(allowed[:, device], device, jnp.argmax(allowed, axis=1))
+    return device.astype(jnp.int32)[leader]

@@ -1,0 +1,206 @@
+"""The inputs of policies: nodes, groups, costs and schedules."""
+
+import dataclasses
+import itertools
+
+import jax
+import numpy as np
+import pytest
+
+from placement import simulators
+from placement.errors import UserError
+from placement.graphs import features
+from placement.methods import learned
+from placement.policies import inputs, placeto, readers, schedules
+from placement.simulators import makespan
+from tests import helpers
+from tests.simulators import reference
+
+_simulate = jax.jit(simulators.OBJECTIVES["makespan"].simulate)
+_latency = jax.jit(lambda costs, placement: makespan.latency(costs.simulator, placement))
+_schedule = jax.jit(schedules.compute_schedule)
+
+
+def test_large_graphs_are_grouped(monkeypatch):
+    monkeypatch.setattr(inputs, "LARGEST", 19)
+    monkeypatch.setattr(inputs, "NUM_GROUPS", 4)
+    problem = helpers.random_problem()
+    compute_s = np.array(problem.costs.compute_s)
+    compute_s[::3, 1] = np.inf
+    problem = problem._replace(costs=problem.costs._replace(compute_s=compute_s))
+    graph, assignment = inputs.read_operations(problem)
+    num_groups = int(graph.nodes["mask"].sum())
+    assert sorted(set(assignment.tolist())) == list(range(num_groups))
+    assert len(assignment) == 20 > num_groups
+    allowed = np.asarray(graph.nodes["allowed"])[assignment]
+    np.testing.assert_array_equal(allowed, np.isfinite(compute_s))
+    # Co-located operations are never in different groups: such problems are read whole.
+    graph, _ = inputs.read_operations(helpers.random_problem(colocated=0.5))
+    assert len(graph.nodes["mask"]) > 20
+
+
+@pytest.mark.parametrize("read", [inputs.read_operations, placeto.read])
+def test_first_of_colocated_decides(read):
+    problem = helpers.random_problem(colocated=0.5)
+    graph, assignment = read(problem)
+    leaders = np.unique(assignment)
+    np.testing.assert_array_equal(np.flatnonzero(graph.nodes["mask"]), leaders)
+    assert len(leaders) < problem.graph.num_ops
+    allowed = np.asarray(graph.nodes["allowed"])[: problem.graph.num_ops]
+    np.testing.assert_array_equal(allowed, problem.allowed)
+
+
+def test_classes_become_nodes():
+    problem = helpers.random_problem(colocated=0.5)
+    read_graph, assignment = readers.read_classes(problem)
+    first, graph = problem.leaders, problem.graph
+    leaders, number = np.unique(first, return_inverse=True)
+    np.testing.assert_array_equal(assignment, number)
+    assert read_graph.nodes["mask"].sum() == len(leaders) < graph.num_ops
+    allowed = np.asarray(read_graph.nodes["allowed"])[assignment]
+    np.testing.assert_array_equal(allowed, problem.allowed)
+    leader_features = np.asarray(read_graph.nodes["features"])[: len(leaders)]
+    np.testing.assert_array_equal(leader_features, features.node_features(graph)[leaders])
+    edges = set(zip(number[graph.senders].tolist(), number[graph.receivers].tolist(), strict=True))
+    is_edge = read_graph.edges["mask"]
+    ends = read_graph.senders[is_edge].tolist(), read_graph.receivers[is_edge].tolist()
+    assert list(zip(*ends, strict=True)) == sorted((u, v) for u, v in edges if u != v)
+
+
+def test_classes_join_sole_consumers():
+    """Of 0 -> 1 -> 2 -> 3 <- 4 <- 0, and what follows them, 5 -> 6 -> 4."""
+    edges = [(0, 1), (1, 2), (2, 3), (0, 4), (4, 3), (5, 6), (6, 4)]
+    graph = helpers.build("followed", 7, edges)
+    graph = dataclasses.replace(graph, colocation=np.array([0, 1, 2, 3, 4, 1, 2]))
+    problem = helpers.as_problem(graph, helpers.unit_costs(graph), "makespan")
+    read, assignment = readers.read_sole_consumer_groups(problem)
+    assert assignment.tolist() == [0, 1, 1, 1, 1, 1, 1]
+    assert read.nodes["mask"].sum() == 2
+
+
+def test_groups_add_up_costs():
+    problem = helpers.random_problem()
+    graph, assignment = placeto.read(problem, groups=5)
+    num_groups = assignment.max() + 1
+    assert 1 < num_groups <= 5
+    assert len(graph.nodes["mask"]) == num_groups + 1
+    summed = [np.bincount(assignment, column) for column in problem.costs.compute_s.T]
+    np.testing.assert_allclose(graph.globals.compute_s[:num_groups].T, summed, rtol=1e-6)
+
+
+def test_groups_of_classes():
+    problem = helpers.random_problem(colocated=0.5)
+    graph, assignment = placeto.read(problem, groups=4)
+    leaders = np.unique(assignment)
+    np.testing.assert_array_equal(np.flatnonzero(graph.nodes["mask"]), leaders)
+    assert 1 < len(leaders) <= 4
+    order = graph.globals.policy_tables.order.tolist()
+    assert (sorted(order[:-1]), order[-1]) == (leaders.tolist(), problem.graph.num_ops)
+    np.testing.assert_array_equal(assignment, assignment[problem.leaders])
+
+
+@pytest.mark.parametrize("size", [(11, 21), (16, 25)])
+def test_costs_give_the_latency(size):
+    problems = reference.random_problems("makespan", (10, 20, 14, 3))
+    for problem, placements in itertools.islice(problems, 6):
+        padded = np.pad(placements.T, ((0, size[0] - 10), (0, 0)))
+        latency_s = _latency(inputs.cost_view(problem, *size), padded)
+        expected = _simulate(problem.tables, placements)
+        np.testing.assert_array_equal(latency_s, expected.latency_s)
+
+
+def test_costs_of_the_diamond():
+    graph = helpers.diamond()
+    costs = helpers.unit_costs(graph)
+    unsupported = np.array([[1, 2], [1, 2], [np.inf, 2], [1, 2]], np.float32)
+    problem = helpers.as_problem(graph, costs._replace(compute_s=unsupported), "serial")
+    view = inputs.cost_view(problem, 6, 5)
+    np.testing.assert_array_equal(view.compute_s, [*unsupported, [0, 0], [0, 0]])
+    assert view.senders.tolist() == [0, 0, 1, 2, 6]
+    assert view.receivers.tolist() == [1, 2, 3, 3, 6]
+    assert view.delay_s[:, 0, 1].tolist() == [110, 110, 130, 140, 0]
+    assert view.delay_s[:, 0, 0].tolist() == [0] * 5
+    assert view.num_steps == 4
+    # op2's longer way makes it due before op1; nothing is written to a row of an operation beyond.
+    assert view.steps.op[:4].tolist() == [0, 2, 1, 3]
+    assert view.steps.output.tolist() == [0, 2, 1, 3, 7, 7, 7, 7]
+
+
+def test_parallel_edges_are_merged():
+    """Both carry the tensor of 10 bytes from op0 to op1; one costs a fusion too."""
+    graph = helpers.build("parallel", 2, [(0, 1), (0, 1)])
+    costs = helpers.unit_costs(graph, fusion_loss_s=np.array([0, 50], np.float32))
+    view = inputs.cost_view(helpers.as_problem(graph, costs, "makespan"), 3, 2)
+    assert view.senders.tolist() == [0, 3]
+    assert view.delay_s[:, 0, 1].tolist() == [160, 0]
+
+
+@pytest.mark.parametrize("objective", ["serial", "makespan", "max_load", "subgraph"])
+def test_schedule_of_a_chain(objective):
+    """Every tensor has one reader, so that crossing edges are crossing tensors."""
+    rng, graph = np.random.default_rng(0), helpers.chain(9)
+    costs = helpers.unit_costs(
+        graph,
+        3,
+        accelerator=np.array([-1, 0, 1], np.int32),
+        compute_s=rng.uniform(1, 2, (9, 3)).astype(np.float32),
+        transfer_latency_s=0.25 * (1 - np.eye(3, dtype=np.float32)),
+        transfer_s_per_byte=np.zeros((3, 3), np.float32),
+    )
+    problem = helpers.as_problem(graph, costs, objective)
+    view = inputs.read_operations(problem).graph.globals
+    placements = rng.integers(0, 3, (6, 9)).astype(np.int32)
+    placements[0] = [0] * 7 + [1, 2]
+    for placement, latency_s in zip(placements, problem.evaluate(placements), strict=True):
+        schedule = _schedule(view, np.pad(placement, (0, len(view.compute_s) - 9)))
+        duration_s = (schedule.finish_s - schedule.start_s)[:9]
+        compute_s = np.asarray(problem.costs.compute_s)[np.arange(9), placement]
+        np.testing.assert_allclose(duration_s, compute_s, rtol=1e-5)
+        if objective != "subgraph":
+            assert schedule.latency_s == pytest.approx(float(latency_s), rel=1e-6)
+        if objective == "serial":
+            np.testing.assert_allclose(schedule.slack_s[:9], 0.0, atol=1e-5)
+            assert (np.diff(schedule.start_s[:9]) > 0).all()
+    if objective == "max_load":
+        compute_s = np.asarray(view.compute_s)
+        # The host pays for no transfers; the first accelerator receives and sends a tensor.
+        load_s = [compute_s[:7, 0].sum(), 0.5 + compute_s[7, 1], 0.25 + compute_s[8, 2]]
+        schedule = _schedule(view, np.pad(placements[0], (0, len(view.compute_s) - 9)))
+        slack_s = max(load_s) - np.repeat(load_s, [7, 1, 1])
+        np.testing.assert_allclose(schedule.slack_s[:9], slack_s, atol=1e-5)
+
+
+# Constants of the papers, or of the authors' programs, some of which are defaults of the learner.
+_HSDAG = {"hidden_size": 128, "episode_steps": 20, "reward": "inverse", "discount": 0.95}
+_DECODER = {"hidden_size": 512, "aligned": False, "learning_rate_decay": 0.95, "reward": "sqrt"}
+_DECODER |= {"baseline": "moving_average", "failed": "constant", "learning_rate": 1e-3}
+CONSTANTS = {
+    "hsdag:variant=paper": _HSDAG | {"levels": 1, "num_samples": 8},
+    "hsdag:variant=released": _HSDAG | {"levels": 32, "dropout": 0.2, "returns": "episode"},
+    "hsdag:variant=released,faults=0": _HSDAG | {"levels": 1, "returns": "to_go"},
+    "hierarchical:variant=paper": _DECODER | {"num_samples": 1, "slices": 0.0},
+    "colocrl:variant=paper": _DECODER | {"num_samples": 16, "stay": 0.0},
+    "placeto:variant=paper": {"discount": 1.0, "entropy_weight": 1.0, "rounds": 8},
+    "giph:variant=paper": {"discount": 0.97, "learning_rate": 0.01, "embedding_size": 10},
+    "doppler:variant=paper": {"hidden_size": 128, "learning_rate": 1e-4, "rounds": 6},
+}
+
+
+@pytest.mark.parametrize("method", CONSTANTS)
+def test_constants_of_papers(method):
+    assert learned.hyper_parameters(method).items() >= CONSTANTS[method].items()
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        ("hierarchical:grouping=fixed", "unknown grouping 'fixed'; valid: learned, random"),
+        ("colocrl:hidden_size=7", "hidden_size=7 cannot be halved"),
+        ("giph:start=slowest", "unknown start 'slowest'; valid: fastest, random"),
+        ("doppler:stages=real", r"unknown stages 'real'; valid: imitation\+simulation"),
+    ],
+)
+def test_impossible_options_are_refused(method, message):
+    with pytest.raises(UserError, match=message) as error:
+        learned.make(method, 2, False)
+    assert "\n" not in str(error.value)
