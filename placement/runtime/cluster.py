@@ -2,21 +2,19 @@
 
 A host is a node of the cluster that has CPUs. Measurements are compared only between hosts that
 describe their hardware in the same way (`choose`). A `Pool` gives jobs to hosts, and repeats the
-jobs of a lost host on another one. A `ClusterMeasurer` is a pool that measures one model.
+jobs of a lost host on another one.
 """
 
 import contextlib
 import dataclasses
-import json
 import logging
+import math
 import operator
 import os
 import socket
-import tempfile
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import openvino as ov
@@ -53,14 +51,12 @@ class Choice(NamedTuple):
 def survey(describe: Callable[[], Mapping[str, Any]]) -> Choice:
     """Calls `describe` on every host for its hardware and chooses among them as `choose` does.
 
-    Raises:
-      UserError: Ray is not installed, no cluster runs, or no node can work.
+    A UserError says that Ray is not installed, no cluster runs, or no node can work.
     """
     ray = _connect()
-    nodes = [n for n in ray.nodes() if n["Alive"] and n["Resources"].get("CPU", 0) > 0]
     answers = {}
-    for node in nodes:
-        options = exclusive_options(node["NodeID"]) | {"num_cpus": 0, "max_retries": 0}
+    for node in (n for n in ray.nodes() if n["Alive"] and n["Resources"].get("CPU", 0) > 0):
+        options = _place_on(node["NodeID"]) | {"num_cpus": 0, "max_retries": 0}
         answers[ray.remote(describe).options(**options).remote()] = node
     if answers:
         ray.wait(list(answers), num_returns=len(answers), timeout=_START_S)
@@ -79,54 +75,42 @@ def survey(describe: Callable[[], Mapping[str, Any]]) -> Choice:
 
 
 def choose(hosts: Sequence[Host], driver_node: str) -> Choice:
-    """Chooses the hosts that are like the driver's own, else the largest group of like hosts.
-
-    Among groups of the same size, the one with the first name wins. The driver's node need not be
-    among the hosts, of which there is at least one.
-    """
+    """Chooses the hosts that are like the driver's own, else the largest, first group of likes."""
     ordered = sorted(hosts, key=lambda host: (host.node != driver_node, host.name))
-    descriptions = [json.dumps(host.hardware, sort_keys=True) for host in ordered]
-    ((selected, _),) = Counter(descriptions).most_common(1)
+    described = [host.hardware for host in ordered]
+    hardware = max(described, key=described.count)
     if ordered[0].node == driver_node:
-        selected = descriptions[0]
-    chosen = [h for h, text in zip(ordered, descriptions, strict=True) if text == selected]
+        hardware = described[0]
     left_out = []
-    for host in (host for host in ordered if host not in chosen):
-        pairs = {k: (host.hardware.get(k), v) for k, v in chosen[0].hardware.items()}
+    for host in (host for host in ordered if host.hardware != hardware):
+        pairs = {key: (host.hardware.get(key), value) for key, value in hardware.items()}
         differences = [f"{k} {other}, not {v}" for k, (other, v) in pairs.items() if other != v]
         left_out.append(f"{host.name}: {'; '.join(differences)}")
-    return Choice(tuple(chosen), tuple(left_out))
+    return Choice(tuple(h for h in ordered if h.hardware == hardware), tuple(left_out))
 
 
 def _connect() -> Any:
-    """Returns the module ray, connected to the cluster; Ray prints nothing to the terminal.
-
-    Raises:
-      UserError: Ray is not installed, or no cluster runs.
-    """
+    """Returns the module ray, connected to the cluster; a UserError says that there is none."""
     # Ray then does not collapse repeated lines of the hosts, which is itself a message.
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "^")
     ray = import_extra("ray", "distributed")
     if ray.is_initialized():
         return ray
     address = os.environ.get("RAY_ADDRESS") or "auto"
+    host, _, port = address.rpartition(":")
     try:
-        host, _, port = address.rpartition(":")
         if host and port.isdecimal() and "/" not in address:
-            # Without a cluster at the address, `ray.init` would try for minutes and then exit. This
-            # raises an OSError at once.
+            # Raises an OSError at once; `ray.init` would try for minutes and then exit.
             socket.create_connection((host, int(port)), _CONNECT_S).close()
         ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
     except (OSError, RuntimeError) as error:
         location = "here" if address == "auto" else f"at RAY_ADDRESS={address}"
-        raise UserError(
-            f"no Ray cluster runs {location}; start one with: ray start --head, or set "
-            "measure_on='here'"
-        ) from error
+        advice = "start one with: ray start --head, or set measure_on='here'"
+        raise UserError(f"no Ray cluster runs {location}; {advice}") from error
     return ray
 
 
-def exclusive_options(node: str) -> dict[str, Any]:
+def _place_on(node: str) -> dict[str, Any]:
     """Returns Ray's options for a process that takes all CPUs of a node, so that it runs alone."""
     ray = _connect()
     (num_cpus,) = [n["Resources"].get("CPU", 0) for n in ray.nodes() if n["NodeID"] == node]
@@ -144,25 +128,18 @@ class Job(NamedTuple):
 class Pool:
     """One process on each of some hosts, for jobs; a context manager that ends them.
 
-    A process takes all CPUs of its host, so that Ray gives the host no other work meanwhile.
-
-    Ray's own retries (`max_restarts`, `max_task_retries`) are not used. They silently repeat a job
-    on the host that lost it, and wait for ever for a node that has left.
+    A process takes all CPUs of its host, so that Ray gives the host no other work meanwhile. Ray's
+    own retries silently repeat a job on the host that lost it, and wait for ever for a node that
+    has left. So they are not used.
     """
 
     def __init__(
         self,
-        hosts: Sequence[Host],
-        open_context: Callable[[], contextlib.AbstractContextManager[Any]],
-        say: Callable[[str], None],
+        hosts: Sequence[Host],  # the first ones are preferred
+        open_context: Callable[[], contextlib.AbstractContextManager[Any]],  # on each host
+        say: Callable[[str], None],  # receives a line about every loss
     ):
-        """Prepares the pool; the process of a host starts with its first job.
-
-        Args:
-          hosts: the first ones are preferred.
-          open_context: opens the object, on each host, that the jobs work with.
-          say: receives a line about every loss.
-        """
+        """Prepares the pool; the process of a host starts with its first job."""
         self.hosts = list(hosts)  # that can still get jobs
         self.answers: Counter[str] = Counter()  # jobs done, by the name of the host
         self.losses: Counter[str] = Counter()  # lost processes, by the name of the host
@@ -183,32 +160,48 @@ class Pool:
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Any]]:
         """Does all jobs, each on one host, and yields (number, answer) as each one ends.
 
-        Raises:
-          ChildProcessError: no host is left.
-          Exception: a job's own, except OSError, which counts as a loss of the host's process.
+        An OSError of a job counts as a loss of the host's process; any other exception is raised. A
+        ChildProcessError says that no host is left.
         """
-        waiting = deque(enumerate(jobs))
+        ray, waiting, last_loss = self._ray, deque(enumerate(jobs)), ""
         running: dict[Any, tuple[Host, int, Job]] = {}  # by the reference to the answer
-        last_loss = ""
         try:
             while running or waiting:
                 if not self.hosts:
                     raise ChildProcessError(f"no host is left{last_loss}")
                 busy = [host for host, *_ in running.values()]
                 idle = [host for host in self.hosts if host not in busy]
+                # A host that has lost a process gets work last.
                 idle = sorted(idle, key=lambda host: self.losses[host.name])[: len(waiting)]
-                self._start_processes(idle)
+                new = [host for host in idle if host.node not in self._actors]
+                for host in new:
+                    actor = ray.remote(_Actor).options(**_place_on(host.node))
+                    self._actors[host.node] = actor.remote(self._open_context)
+                starts = {self._actors[h.node].__ray_ready__.remote(): h.name for h in new}
+                if starts:
+                    _, late = ray.wait(list(starts), num_returns=len(starts), timeout=_BUSY_S)
+                    for name in map(starts.__getitem__, late):
+                        self._say(f"host {name} has not started: it may be busy with other work")
                 for host in idle:
                     number, job = waiting.popleft()
                     reference = self._actors[host.node].call.remote(job.function)
                     running[reference] = host, number, job
-                ended, _ = self._ray.wait(list(running))
+                ended, _ = ray.wait(list(running))
                 for reference in ended:
                     host, number, job = running.pop(reference)
                     try:
-                        answer = self._ray.get(reference)
-                    except self._ray.exceptions.RayError as error:
-                        line = f"host {host.name}: {self._handle_loss(host, error)}"
+                        answer = ray.get(reference)
+                    except ray.exceptions.RayError as error:
+                        cause = getattr(error, "cause", None)  # of a job's own error
+                        if cause is not None and not isinstance(cause, OSError):
+                            raise cause from error
+                        self._kill(host)
+                        self.losses[host.name] += 1
+                        is_alive = host.node in (n["NodeID"] for n in ray.nodes() if n["Alive"])
+                        if not is_alive or self.losses[host.name] == _MAX_LOSSES:
+                            self.hosts.remove(host)
+                        cause = cause or "its process has ended"
+                        line = f"host {host.name}: {cause if is_alive else 'has left the cluster'}"
                         self._say(f"{line}; {job.description} is lost and done again")
                         last_loss = f"; the last was {line}"
                         waiting.appendleft((number, job))
@@ -219,32 +212,6 @@ class Pool:
             for host, *_ in running.values():  # after Ctrl-C, or an error of a job
                 self._kill(host)
 
-    def _start_processes(self, hosts: Sequence[Host]) -> None:
-        """Starts processes on hosts that have none, and names hosts that are slow to start."""
-        starting = {}
-        for host in (host for host in hosts if host.node not in self._actors):
-            actor = self._ray.remote(_Actor).options(**exclusive_options(host.node))
-            self._actors[host.node] = actor.remote(self._open_context)
-            starting[self._actors[host.node].__ray_ready__.remote()] = host.name
-        if starting:
-            _, late = self._ray.wait(list(starting), num_returns=len(starting), timeout=_BUSY_S)
-            for name in map(starting.__getitem__, late):
-                self._say(f"host {name} has not started: it may be busy with other work")
-
-    def _handle_loss(self, host: Host, error: Exception) -> str:
-        """Counts a loss and returns its cause; raises an error of the job itself."""
-        cause = "its process has ended"
-        if isinstance(error, self._ray.exceptions.RayTaskError):
-            if not isinstance(error.cause, OSError):
-                raise error.cause from error
-            cause = str(error.cause)
-        self._kill(host)
-        self.losses[host.name] += 1
-        is_alive = any(node["NodeID"] == host.node and node["Alive"] for node in self._ray.nodes())
-        if not is_alive or self.losses[host.name] == _MAX_LOSSES:
-            self.hosts.remove(host)
-        return cause if is_alive else "has left the cluster"
-
     def _kill(self, host: Host) -> None:
         if (actor := self._actors.pop(host.node, None)) is not None:
             self._ray.kill(actor)
@@ -253,16 +220,14 @@ class Pool:
 def call(host: Host, function: Callable[..., Any], *args: Any) -> Any:
     """Runs a function on a host once it is free, and returns its result; raises as `Pool.run`."""
     with Pool([host], contextlib.nullcontext, lambda _: None) as pool:
-        ((_, result),) = pool.run([Job("a call", lambda _: function(*args))])
-    return result
+        return next(pool.run([Job("a call", lambda _: function(*args))]))[1]
 
 
 class _Actor:
-    """The process on a host: holds the object that jobs work with, and does the jobs."""
+    """The process on a host; it opens the object of its jobs in the first, whose error it is."""
 
     def __init__(self, open_context: Callable[[], Any]):
         self._stack = contextlib.ExitStack()
-        # Opened with the first job, so that an error in it is the job's.
         self._open = cache(lambda: self._stack.enter_context(open_context()))
 
     def call(self, function: Callable[[Any], Any]) -> Any:
@@ -275,9 +240,8 @@ class _Actor:
 class ClusterMeasurer(Pool):
     """The `measurer.Measurer` of several hosts; a context manager that frees them.
 
-    Each host has a `LocalMeasurer`. A search's placements (`measure_chunks`) are divided among the
-    hosts, and each host measures its share next to the baseline: every ratio compares two latencies
-    of the same rounds on one host. Everything else (`ask`) is measured on one host.
+    A search's placements are divided among the hosts. Each host measures its share together with
+    the baseline, so that every ratio compares two latencies of the same rounds on one host.
     """
 
     def __init__(
@@ -288,26 +252,16 @@ class ClusterMeasurer(Pool):
         inputs: Inputs | None,
         say: Callable[[str], None],
     ):
-        """Sends the model to the first host, which also makes the measurements of a single host.
-
-        The others get it with their first job. See `LocalMeasurer` for the arguments.
-
-        Raises:
-          UserError: the hosts cannot run the model, or its inputs are impossible.
-          ChildProcessError: no host is left.
-        """
+        """Sends the model to the first host; the others get it with their first job."""
         self.devices = tuple(devices)
-        with tempfile.TemporaryDirectory() as folder:
-            serialization.write_model(model, Path(folder))
-            xml = (Path(folder) / serialization.XML).read_bytes()
-            weights = (Path(folder) / serialization.WEIGHTS).read_bytes()
+        content = serialization.to_bytes(model)
 
         def open_measurer() -> LocalMeasurer:
-            return LocalMeasurer(ov.Core().read_model(xml, weights), devices, inputs=inputs)
+            return LocalMeasurer(ov.Core().read_model(*content), devices, inputs=inputs)
 
         super().__init__(hosts, open_measurer, say)
+        names = operator.attrgetter("fingerprint", "computed_ops")
         try:
-            names = operator.attrgetter("fingerprint", "computed_ops")
             self.fingerprint, self.computed_ops = self._run_one(names)
         except BaseException:
             self.__exit__()
@@ -320,19 +274,17 @@ class ClusterMeasurer(Pool):
     def measure_chunks(self, request: Measure) -> Iterator[dict[int, Measurement | Failure]]:
         """Measures a share on each host and yields it when it is done; see `Measurer`."""
         indices = list(range(1, len(request.candidates)))
-        size = -(-len(indices) // max(1, len(self.hosts)))  # rounded up
-        size = max(1, min(size, MAX_CHUNK_SIZE))
+        size = max(1, min(math.ceil(len(indices) / max(1, len(self.hosts))), MAX_CHUNK_SIZE))
         shares = [indices[i : i + size] for i in range(0, len(indices), size)] or [[]]
         jobs = []
         for share in shares:
             fraction = max(1, len(share)) / max(1, len(indices))
+            candidates = [request.candidates[i] for i in (0, *share)]
+            time_s, compile_s = (s * fraction for s in (request.time_limit_s, request.compile_s))
             part = dataclasses.replace(
-                request,
-                candidates=[request.candidates[i] for i in (0, *share)],
-                time_limit_s=request.time_limit_s * fraction,
-                compile_s=request.compile_s * fraction,
+                request, candidates=candidates, time_limit_s=time_s, compile_s=compile_s
             )
-            description = f"the measurement of {len(part.candidates)} placements"
+            description = f"the measurement of {len(candidates)} placements"
             jobs.append(Job(description, operator.methodcaller("ask", part)))
         for number, outcomes in self.run(jobs):
             yield dict(zip((0, *shares[number]), outcomes, strict=True))
@@ -345,5 +297,4 @@ class ClusterMeasurer(Pool):
             return {}
 
     def _run_one(self, function: Callable[[LocalMeasurer], Any]) -> Any:
-        ((_, answer),) = self.run([Job("the measurement of costs", function)])
-        return answer
+        return next(self.run([Job("the measurement of costs", function)]))[1]

@@ -136,26 +136,20 @@ def test_jobs_survive_killed_processes(running, messages, tmp_path):
     ]
 
 
-def test_failing_jobs_end_the_run(running, messages):
-    def fail(_: None) -> None:
-        raise OSError("the disk is full")
+def test_errors_of_jobs(running, messages):
+    def raise_error(error: Exception, _: None) -> None:
+        raise error
 
-    with (
-        open_pool(running, messages, "a", "b") as pool,
-        pytest.raises(ChildProcessError, match=r"no host is left; .* the disk is full"),
-    ):
-        list(pool.run([Job("the job", fail)]))
-    assert len(messages) == 6
+    def run(pool: Pool, error: Exception) -> None:
+        list(pool.run([Job("the job", functools.partial(raise_error, error))]))
 
-
-def test_mistakes_of_jobs_are_raised(running, messages):
-    def refuse(_: None) -> None:
-        raise UserError("no such thing")
-
-    with open_pool(running, messages, "a") as pool:
+    with open_pool(running, messages, "a", "b") as pool:
         with pytest.raises(UserError, match=r"^no such thing$"):
-            list(pool.run([Job("the job", refuse)]))
+            run(pool, UserError("no such thing"))
         assert (pool.losses.total(), messages) == (0, [])
+        with pytest.raises(ChildProcessError, match=r"no host is left; .* the disk is full"):
+            run(pool, OSError("the disk is full"))
+    assert len(messages) == 6
 
 
 def is_measuring(node: Any) -> bool:
@@ -196,11 +190,9 @@ def test_dying_hosts_lose_no_measurement(running, messages, tmp_path):
         assert measurer.losses.total() == 1
         assert set(measurer.answers) == {"a"}
         assert measured.num_measurements == 8
-    (line,) = messages
-    assert (
-        line
-        == "host b: has left the cluster; the measurement of 5 placements is lost and done again"
-    )
+    assert messages == [
+        "host b: has left the cluster; the measurement of 5 placements is lost and done again"
+    ]
     records = [json.loads(line) for line in path.read_text().splitlines()]
     assert len({record["key"] for record in records}) == len(records) == 9
     with LocalMeasurer(model, devices.resolve(host_devices)) as local:

@@ -36,7 +36,11 @@ def colocated_groups(model: ov.Model) -> list[frozenset[int]]:
     for i, op in enumerate(ops):
         for source, port in zip(sources[i], op.inputs(), strict=True):
             readers[source].append(i)
-            if _has_unknown_positive_size(port) and op.get_type_name() != "Result":
+            shape = port.get_partial_shape()
+            # A static shape needs no look at its sizes, which would take long.
+            sizes = list(shape) if shape.is_dynamic and shape.rank.is_static else []
+            is_unsized = any(dim.is_dynamic and dim.get_min_length() > 0 for dim in sizes)
+            if is_unsized and op.get_type_name() != "Result":
                 unsized_pairs.append(frozenset((i, source)))
         if op.get_type_name() in _STATE_TYPES:
             variable_ops.setdefault(op.get_attributes()["variable_id"], []).append(i)
@@ -50,13 +54,6 @@ def colocated_groups(model: ov.Model) -> list[frozenset[int]]:
         if convex == merged:
             return merged
         merged = convex
-
-
-def _has_unknown_positive_size(port: ov.Input) -> bool:
-    shape = port.get_partial_shape()
-    if shape.is_static or shape.rank.is_dynamic:
-        return False
-    return any(dim.is_dynamic and dim.get_min_length() > 0 for dim in shape)
 
 
 def merge_overlapping(sets: Iterable[frozenset[int]]) -> list[frozenset[int]]:

@@ -40,9 +40,6 @@ def convert(source: Any, *, subject: str, remedy: str, **options: Any) -> ov.Mod
       subject: the source's name in error messages.
       remedy: advice for the user if the source cannot be converted.
       options: further arguments of `ov.convert_model`.
-
-    Raises:
-      UserError: the source cannot be traced or converted.
     """
     # The converter silences the root logger, and leaves it silenced after an error.
     root = logging.getLogger()
@@ -83,11 +80,7 @@ def make_tracing_error(subject: str, error: BaseException) -> UserError:
 
 
 def set_inputs(model: ov.Model, inputs: Sequence[InputSpec], *, subject: str) -> None:
-    """Gives the model's inputs names and shapes, in order.
-
-    Raises:
-      UserError: the model cannot have these shapes.
-    """
+    """Names and reshapes the model's inputs, in order; a UserError says that it refuses a shape."""
     for port, spec in zip(model.inputs, inputs, strict=True):
         port.get_node().set_friendly_name(spec.name)
         port.set_names({spec.name})

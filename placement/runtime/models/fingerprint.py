@@ -36,7 +36,17 @@ def compute_fingerprint(model: ov.Model) -> dict[str, Any]:
         is_weight = element_type in (ov.Type.f16, ov.Type.f32, ov.Type.f64)
         values = ""
         if is_weight:
-            weights[name], values = _summarise(op.data)
+            # The mean magnitude, where infinities and NaN count 0, and a digest of these.
+            mean, kinds_digest, flat = 0.0, hashlib.sha256(), op.data.reshape(-1)
+            for start in range(0, flat.size, _CHUNK_ELEMENTS):
+                chunk = flat[start : start + _CHUNK_ELEMENTS]
+                is_finite = np.isfinite(chunk)
+                kinds = np.where(is_finite, 0, np.nan_to_num(chunk, nan=2, posinf=1, neginf=-1))
+                kinds_digest.update(kinds.tobytes())
+                # Dividing before summing: the largest floats, which masks contain, would overflow.
+                magnitudes = np.abs(chunk[is_finite])
+                mean += np.divide(magnitudes, flat.size, dtype=np.float64).sum()
+            weights[name], values = float(mean), kinds_digest.hexdigest()
         elif element_type is not None and element_type != ov.Type.string:
             values = hashlib.sha256(np.ascontiguousarray(op.data).data).hexdigest()
         outputs = Counter(
@@ -91,19 +101,6 @@ def quote_names(names: Iterable[str]) -> str:
     quoted = [repr(name) for name in names]
     suffix = f" and {len(quoted) - _MAX_LISTED} more" if len(quoted) > _MAX_LISTED else ""
     return ", ".join(quoted[:_MAX_LISTED]) + suffix
-
-
-def _summarise(array: np.ndarray) -> tuple[float, str]:
-    """Returns the mean magnitude, where infinities and NaN count as 0, and a digest of these."""
-    mean, digest, flat = 0.0, hashlib.sha256(), array.reshape(-1)
-    for start in range(0, flat.size, _CHUNK_ELEMENTS):
-        chunk = flat[start : start + _CHUNK_ELEMENTS]
-        is_finite = np.isfinite(chunk)
-        kinds = np.where(is_finite, 0, np.nan_to_num(chunk, nan=2, posinf=1, neginf=-1))
-        digest.update(kinds.tobytes())
-        # Dividing before summing: the largest floats, which masks contain, would overflow.
-        mean += np.divide(np.abs(chunk[is_finite]), array.size, dtype=np.float64).sum()
-    return float(mean), digest.hexdigest()
 
 
 def _digest_json(content: Any) -> str:

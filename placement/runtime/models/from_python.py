@@ -1,14 +1,39 @@
-"""Models made in Python with PyTorch, JAX or OpenVINO."""
+"""Models made in Python with PyTorch, JAX or OpenVINO.
 
+A PyTorch module is traced (`torch.jit.trace`). This names operations after its submodules and keeps
+recurrent layers whole; a branch that depends on values is taken as the example inputs decide. Torch
+is never imported for a model of another kind: a user without torch has no torch model.
+
+OpenVINO's experimental front end for JAX translates a flat list of primitives. So a function is
+traced, its calls are inlined, and everything that depends on no input is computed. The front end
+ignores unknown parameters, such as the dilation of a convolution, so the model must compute the
+same on the example inputs.
+"""
+
+import contextlib
+import copy
 import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
+import numpy as np
 import openvino as ov
+from jax.extend import core
+from openvino import opset15 as ops
+from openvino.frontend import ConversionExtension
 
 from placement.errors import UserError
-from placement.runtime.models import extract, from_jax, from_torch, frontend
+from placement.runtime.models import conversion, extract, frontend, outputs
+from placement.runtime.models.conversion import InputSpec
 from placement.types import OpGraph
+
+_TORCH_REMEDY = "write it with operations that convert, or export it to ONNX and place that file"
+_JAX_REMEDY = "write it with operations that convert (docs/PYTHON.md), or place the part that does"
+_CALLS = ("jit", "remat2", "custom_jvp_call", "custom_vjp_call")  # primitives that are a call
 
 
 class Converted(NamedTuple):
@@ -66,10 +91,16 @@ def graph_from(
     """
     if isinstance(model, ov.Model):
         converted = model
-    elif from_torch.accepts(model):
-        converted = from_torch.convert(model, example_inputs)
+    elif (torch := sys.modules.get("torch")) and isinstance(model, torch.nn.Module):
+        converted = from_module(model, example_inputs)
+    elif torch and isinstance(model, torch.export.ExportedProgram):
+        if example_inputs is not None:
+            raise UserError(
+                "an exported program contains its own examples; set input_shapes for other shapes"
+            )
+        converted = from_program(model)
     elif callable(model):
-        converted = from_jax.convert(model, example_inputs)
+        converted = from_jax(model, example_inputs)
     else:
         raise UserError(
             f"an object of type {type(model).__name__} is not a model; pass an openvino.Model, a "
@@ -79,3 +110,148 @@ def graph_from(
     prepared = frontend.prepare(converted, input_shapes)
     name = getattr(model, "__name__", type(model).__name__)
     return Converted(prepared, extract.op_graph(prepared, name=name).graph)
+
+
+def from_module(model: Any, example_inputs: Any | None) -> ov.Model:
+    """Converts a `torch.nn.Module` in evaluation mode, without gradients; it is not changed.
+
+    Raises:
+      UserError: the module cannot be converted, or the example inputs do not fit it.
+    """
+    import torch
+
+    if isinstance(model, torch.jit.ScriptModule):  # OpenVINO miscounts its inputs
+        raise UserError(
+            f"{type(model).__name__} is a scripted or traced module; pass the torch.nn.Module that "
+            "it was made from, or export it to ONNX and place that file"
+        )
+    subject = f"PyTorch module {type(model).__name__}"
+    flat = conversion.flatten_function(model.forward, example_inputs, subject)
+    # The module is lent to the converter with another `forward`. The converter puts it into
+    # evaluation mode and leaves it there. Afterwards everything is restored.
+    own_forward = {key: value for key, value in vars(model).items() if key == "forward"}
+    training_modes = [(module, module.training) for module in model.modules()]
+    model.forward = flat.function
+    try:
+        with torch.no_grad():
+            converted = conversion.convert(
+                model,
+                subject=subject,
+                remedy=_TORCH_REMEDY,
+                example_input=tuple(flat.arrays),
+                share_weights=False,
+            )
+    finally:
+        del model.forward
+        vars(model).update(own_forward)
+        for module, is_training in training_modes:
+            module.training = is_training
+    conversion.set_inputs(converted, flat.inputs, subject=subject)
+    return converted
+
+
+def from_program(program: Any) -> ov.Model:
+    """Converts a `torch.export.ExportedProgram`, with the shapes of its examples.
+
+    Without examples its dynamic dimensions stay dynamic.
+    """
+    from torch.export.graph_signature import InputKind, TensorArgument
+
+    def list_tensors(name: str, value: Any) -> Iterator[tuple[str, list[int]]]:
+        """Yields the names and shapes of tensors in an argument of a program, in its order."""
+        if isinstance(value, dict):
+            for key, entry in value.items():
+                yield from list_tensors(f"{name}_{key}", entry)
+        elif isinstance(value, (tuple, list)):
+            for index, entry in enumerate(value):
+                yield from list_tensors(f"{name}_{index}", entry)
+        elif hasattr(value, "shape"):
+            yield name, list(value.shape)
+
+    subject = "the exported program"
+    values = {node.name: node.meta["val"] for node in program.graph.find_nodes(op="placeholder")}
+    # Positional tensors belong to the inputs in order, the others by name.
+    args, kwargs = program.example_inputs or ((), {})
+    positional = [shape for value in args for _, shape in list_tensors("", value)]
+    named = dict(tensor for key, value in kwargs.items() for tensor in list_tensors(key, value))
+    inputs: list[InputSpec | None] = []
+    for spec in program.graph_signature.input_specs:
+        if spec.kind is not InputKind.USER_INPUT:
+            continue
+        if not isinstance(spec.arg, TensorArgument):
+            inputs.append(None)
+            continue
+        name = spec.arg.name
+        shape = [size if isinstance(size, int) else -1 for size in values[name].shape]
+        if name in named:
+            shape = named[name]
+        elif positional:
+            shape = positional.pop(0)
+        inputs.append(InputSpec(name, tuple(shape)))
+    # Without the copy the model would share its weights with the program, and change in training.
+    converted = conversion.convert(copy.deepcopy(program), subject=subject, remedy=_TORCH_REMEDY)
+    parameters = converted.get_parameters()
+    # The front end drops the first input if nothing reads it. Numbers, flags and None, which are
+    # part of the program, become inputs that nothing reads.
+    inputs = inputs[len(inputs) - len(parameters) :]
+    for input_spec, parameter in zip(inputs, parameters, strict=True):
+        if input_spec is None:
+            converted.remove_parameter(parameter)
+    conversion.set_inputs(converted, [spec for spec in inputs if spec is not None], subject=subject)
+    return converted
+
+
+def from_jax(function: Callable[..., Any], example_inputs: Any) -> ov.Model:
+    """Converts a function of arrays to a model with the shapes and types of its example inputs.
+
+    Raises:
+      UserError: the function cannot be traced or converted, or the model computes something else.
+    """
+    subject = f"JAX function {getattr(function, '__name__', type(function).__name__)}"
+    flat = conversion.flatten_function(function, example_inputs, subject)
+    try:
+        program = jax.make_jaxpr(flat.function)(*flat.arrays)
+    except Exception as error:  # the function's own code runs, which may raise anything
+        raise conversion.make_tracing_error(subject, error) from error
+    inlined = jax.make_jaxpr(partial(_inline, program.jaxpr, program.consts))(*flat.arrays)
+    # OpenVINO 2026.4 adds an axis to the result of `select_n`.
+    select = ConversionExtension(
+        "select_n", lambda n: [ops.select(*map(n.get_input, (0, 2, 1))).output(0)]
+    )
+    model = conversion.convert(inlined, subject=subject, remedy=_JAX_REMEDY, extension=[select])
+    conversion.set_inputs(model, flat.inputs, subject=subject)
+    for port in (port for op in model.get_ops() for port in op.outputs()):
+        # The front end also names tensors by addresses in this process.
+        port.set_names({name for name in port.get_names() if not name.isdecimal()})
+
+    arrays = [np.array(x, a.dtype) for x, a in zip(flat.arrays, program.in_avals, strict=True)]
+    expected = [np.asarray(array) for array in jax.jit(core.jaxpr_as_fun(program))(*arrays)]
+    compiled = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    computed = list(compiled(arrays).to_tuple())
+    if list(map(np.shape, computed)) == list(map(np.shape, expected)):
+        has_f16 = any(array.dtype == np.float16 for array in (*arrays, *expected))
+        if outputs.compare(expected, computed).error <= (0.1 if has_f16 else 1e-3):
+            return model
+    raise UserError(f"OpenVINO converts {subject} to a model with other outputs; {_JAX_REMEDY}")
+
+
+def _inline(jaxpr: core.Jaxpr, consts: Sequence[Any], *arrays: Any) -> list[Any]:
+    """Returns the outputs of a jaxpr, with calls inlined and what is not traced computed."""
+    values = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *arrays], strict=True))
+
+    def read(atom: Any) -> Any:
+        return atom.val if isinstance(atom, core.Literal) else values[atom]
+
+    for eqn in jaxpr.eqns:
+        inputs, name = list(map(read, eqn.invars)), eqn.primitive.name
+        if name in _CALLS:
+            called = eqn.params["jaxpr" if "jaxpr" in eqn.params else "call_jaxpr"]
+            inner, inner_consts = getattr(called, "jaxpr", called), getattr(called, "consts", ())
+            results = _inline(inner, inner_consts, *inputs)
+        else:
+            is_traced = any(isinstance(value, jax.core.Tracer) for value in inputs)
+            with contextlib.nullcontext() if is_traced else jax.ensure_compile_time_eval():
+                results = eqn.primitive.bind(*inputs, **eqn.params)
+            results = results if eqn.primitive.multiple_results else [results]
+        values.update(zip(eqn.outvars, results, strict=True))
+    return list(map(read, jaxpr.outvars))

@@ -1,7 +1,6 @@
 """Reading and preparing of models: static inputs, folded constants, unique names.
 
-This module also draws random inputs to run a model with. Mistakes in the file or in the requested
-shapes are reported as a `UserError` of one line.
+This module also draws random inputs to run a model with.
 """
 
 import json
@@ -49,10 +48,8 @@ _SHAPES_SCHEMA = {str: [int]}  # of `input_shapes` in JSON: the sizes by any nam
 _MAX_ELEMENTS = 2**40  # of an input: terabytes
 _MAX_STEPS = 9  # of a Range whose end is an input
 
-_Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
-
 # Kinds of random floats: standardised features, images, and values on both sides of 0.
-FLOATS: Mapping[str, _Draw] = {
+FLOATS: Mapping[str, Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]] = {
     "normal": lambda generator, shape: generator.standard_normal(shape),
     "uniform in [0, 1)": lambda generator, shape: generator.random(shape),
     "uniform in [-1, 1)": lambda generator, shape: generator.uniform(-1.0, 1.0, shape),
@@ -69,9 +66,8 @@ def load(path: str) -> ov.Model:
         a TensorFlow SavedModel.
 
     Raises:
-      UserError: the file does not exist, has an unknown suffix or no .bin; the folder holds no
-        SavedModel; OpenVINO cannot read the model; an operation lacks an input that it needs; or a
-        name is not UTF-8.
+      UserError: there is no such model; OpenVINO cannot read it; an operation lacks an input that
+        it needs; or a name is not UTF-8.
     """
     file, valid = Path(path), ", ".join(_FORMATS)
     if file.name == _SAVED_MODEL and file.is_file():
@@ -105,10 +101,19 @@ def load(path: str) -> ov.Model:
             f"model {path!r} has names that are not UTF-8 ({error.reason}); export it with others"
         ) from error
     except RuntimeError as error:
+        text, advice = str(error), f"use the suffix of its format ({valid}) or export it again"
+        if external := re.search(r"externally stored data in file \(([^,]*), ", text):
+            external_file = file.parent / external[1]
+            is_cut = external_file.is_file()
+            problem = "has not all of its weights" if is_cut else "with its weights is missing"
+            advice = f"the file {str(external_file)!r} {problem}: copy it again"
+        elif re.search(r"rank\b.*\b(known|static)", text):
+            advice = "export it again with the number of dimensions of every input"
+        elif "OpConversionFailure" in text:
+            advice = "export it again with operations that OpenVINO knows, or convert it to .xml"
         reason = find_reason(error, "its content is damaged or of another format")
         raise UserError(
-            f"model {path!r} cannot be read as {file_format}: {reason}; "
-            f"{_advise_on_reading(str(error), file)}"
+            f"model {path!r} cannot be read as {file_format}: {reason}; {advice}"
         ) from error
     for op in all_ops(model):
         # A NullNode stands for an ONNX input without a name, for which the file has no tensor.
@@ -124,22 +129,6 @@ def load(path: str) -> ov.Model:
     while suffix == ".xml" and _unnamed_ops(model):
         model = model.clone()
     return model
-
-
-def _advise_on_reading(error: str, file: Path) -> str:
-    """Returns the user's next step after an error of OpenVINO's readers."""
-    external = re.search(r"externally stored data in file \(([^,]*), ", error)
-    if external is not None:
-        weights = file.parent / external[1]
-        problem = (
-            "has not all of its weights" if weights.is_file() else "with its weights is missing"
-        )
-        return f"the file {str(weights)!r} {problem}: copy it again"
-    if re.search(r"rank\b.*\b(known|static)", error):
-        return "export it again with the number of dimensions of every input"
-    if "OpConversionFailure" in error:
-        return "export it again with operations that OpenVINO knows, or convert it to .xml"
-    return f"use the suffix of its format ({', '.join(_FORMATS)}) or export it again"
 
 
 def _unnamed_ops(model: ov.Model) -> set[str]:
@@ -203,7 +192,31 @@ def prepare(model: ov.Model, input_shapes: str = "") -> ov.Model:
         # OpenVINO computes the target of a Reshape before a MatMul with new operations.
         prepared = name_operations(prepared)
 
-    _fold_constants(prepared)
+    # Fold constants, except the unpacking of stored weights. The mark 'decompression' of such a
+    # weight does not protect it from folding. An explicit mark does, and is removed again so that
+    # plug-ins see the model as it was.
+    unpacking_ops = []
+    for op in all_ops(prepared):
+        if op.get_type_name() != "Convert":
+            continue
+        stored_type, used_type = op.get_input_element_type(0), op.get_output_element_type(0)
+        is_constant = op.input_value(0).get_node().get_type_name() == "Constant"
+        if is_constant and used_type.is_real() and stored_type.bitwidth < used_type.bitwidth:
+            op.set_rt_info(True, NO_FOLDING)
+            unpacking_ops.append(op)
+    manager = passes.Manager()
+    manager.register_pass(passes.ConstantFolding())
+    try:
+        manager.run_passes(prepared)
+    except (RuntimeError, ValueError) as error:  # OpenVINO's std::domain_error is a ValueError
+        raise_if_exhausted(error)
+        raise UserError(
+            "the model's constants cannot be computed: "
+            f"{find_reason(error, 'OpenVINO refuses them')}; "
+            "correct that operation and export the model again"
+        ) from error
+    for op in unpacking_ops:
+        del op.get_rt_info()[NO_FOLDING]
 
     # Append _1, _2, ... to every repeat of a name, in order.
     ops = prepared.get_ordered_ops()
@@ -218,36 +231,6 @@ def prepare(model: ov.Model, input_shapes: str = "") -> ov.Model:
         used_names.add(name)
         op.set_friendly_name(name)
     return prepared
-
-
-def _fold_constants(model: ov.Model) -> None:
-    """Replaces operations on constants by Constants, except the unpacking of stored weights.
-
-    The mark 'decompression' that a plug-in puts on a compressed weight does not protect it from
-    folding. An explicit mark does, and is removed again so that plug-ins see the model as it was.
-    """
-    unpacking_ops = []
-    for op in all_ops(model):
-        if op.get_type_name() != "Convert":
-            continue
-        stored_type, used_type = op.get_input_element_type(0), op.get_output_element_type(0)
-        is_constant = op.input_value(0).get_node().get_type_name() == "Constant"
-        if is_constant and used_type.is_real() and stored_type.bitwidth < used_type.bitwidth:
-            op.set_rt_info(True, NO_FOLDING)
-            unpacking_ops.append(op)
-    manager = passes.Manager()
-    manager.register_pass(passes.ConstantFolding())
-    try:
-        manager.run_passes(model)
-    except (RuntimeError, ValueError) as error:  # OpenVINO's std::domain_error is a ValueError
-        raise_if_exhausted(error)
-        raise UserError(
-            "the model's constants cannot be computed: "
-            f"{find_reason(error, 'OpenVINO refuses them')}; "
-            "correct that operation and export the model again"
-        ) from error
-    for op in unpacking_ops:
-        del op.get_rt_info()[NO_FOLDING]
 
 
 def input_names(parameter: ov.Node) -> list[str]:
@@ -265,16 +248,7 @@ def describe_inputs(parameters: Iterable[ov.Node]) -> str:
 
 
 def find_input(key: str, name: str, parameters: list[ov.Node]) -> int:
-    """Returns the index of the input called `name`.
-
-    Args:
-      key: the setting that mentions the input, for the message.
-      name: any of the input's names.
-      parameters: the inputs of the model.
-
-    Raises:
-      UserError: the input does not exist.
-    """
+    """Returns the index of the input that has this name; a UserError mentions the setting `key`."""
     matches = [i for i, parameter in enumerate(parameters) if name in input_names(parameter)]
     if not matches:
         raise UserError(
@@ -287,7 +261,7 @@ def find_input(key: str, name: str, parameters: list[ov.Node]) -> int:
 def format_shapes(shapes: Mapping[str, Sequence[int]]) -> str:
     """Returns shapes by name as `prepare` takes them, such as 'images:1,3,224,224;ids:1,128'.
 
-    It is a JSON object instead if a name contains a separator, or a shape is that of a scalar.
+    It is a JSON object instead if a name contains a separator or an input is a scalar.
     """
     sizes_by_name = {name: list(map(operator.index, sizes)) for name, sizes in shapes.items()}
     if all(_is_plain(name) and sizes for name, sizes in sizes_by_name.items()):
@@ -398,37 +372,40 @@ def example_inputs(model: ov.Model, seed: int, floats: str = "normal") -> list[n
     """
     kinds = list(FLOATS)
     generator = np.random.default_rng([seed, kinds.index(floats)] if floats != kinds[0] else seed)
-    return [_draw_input(port, generator, FLOATS[floats]) for port in model.inputs]
-
-
-def _draw_input(port: ov.Output, generator: np.random.Generator, draw_floats: _Draw) -> np.ndarray:
-    shape, element_type = tuple(port.get_shape()), port.get_element_type()
-    if element_type == ov.Type.string:
-        return generator.choice(_WORDS, size=shape)
-    dtype = element_type.to_dtype()
-    if ov.Type(dtype) != element_type:
-        raise UserError(
-            f"input {input_names(port.get_node())[0]!r} has type {element_type.get_type_name()}, "
-            "which NumPy lacks; export the model with float32 or integer inputs"
-        )
-    # Collect the ranges that the readers accept. Operations that keep values, such as reshapes, are
-    # followed to their own readers; not recursively, because they can form chains of thousands.
-    ranges, pending = [], [port]
-    while pending:
-        for reader in pending.pop().get_target_inputs():
-            op, index = reader.get_node(), reader.get_index()
-            accepted = _accepted_range(op, index)
-            if accepted is not None:
-                ranges.append(accepted)
-            elif op.get_type_name() in _VALUE_KEEPING_TYPES and index == 0:
-                pending.append(op.output(0))
-    smallest = min(ranges, key=len, default=None)
-    if smallest is None and element_type.is_real():
-        return draw_floats(generator, shape).astype(dtype)
-    if smallest is None:
-        is_8_bit = dtype in (np.int8, np.uint8)
-        smallest = range(np.iinfo(dtype).min, np.iinfo(dtype).max + 1) if is_8_bit else range(2)
-    return generator.integers(smallest.start, smallest.stop, size=shape).astype(dtype)
+    arrays = []
+    for port in model.inputs:
+        shape, element_type = tuple(port.get_shape()), port.get_element_type()
+        if element_type == ov.Type.string:
+            arrays.append(generator.choice(_WORDS, size=shape))
+            continue
+        dtype = element_type.to_dtype()
+        if ov.Type(dtype) != element_type:
+            raise UserError(
+                f"input {input_names(port.get_node())[0]!r} has type "
+                f"{element_type.get_type_name()}, which NumPy lacks; export the model with float32 "
+                "or integer inputs"
+            )
+        # Collect the ranges that the readers accept. Operations that keep values, such as reshapes,
+        # are followed to their own readers; not recursively, as they can form chains of thousands.
+        ranges, pending = [], [port]
+        while pending:
+            for reader in pending.pop().get_target_inputs():
+                op, index = reader.get_node(), reader.get_index()
+                accepted = _accepted_range(op, index)
+                if accepted is not None:
+                    ranges.append(accepted)
+                elif op.get_type_name() in _VALUE_KEEPING_TYPES and index == 0:
+                    pending.append(op.output(0))
+        smallest = min(ranges, key=len, default=None)
+        if smallest is None and element_type.is_real():
+            arrays.append(FLOATS[floats](generator, shape).astype(dtype))
+            continue
+        if smallest is None:
+            is_8_bit = dtype in (np.int8, np.uint8)
+            smallest = range(np.iinfo(dtype).min, np.iinfo(dtype).max + 1) if is_8_bit else range(2)
+        drawn = generator.integers(smallest.start, smallest.stop, size=shape)
+        arrays.append(drawn.astype(dtype))
+    return arrays
 
 
 def _accepted_range(op: ov.Node, index: int) -> range | None:

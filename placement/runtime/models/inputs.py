@@ -56,7 +56,19 @@ def load_inputs(
       UserError: `values` is malformed or names no input; the file cannot be read or does not fit
         the model; or an input has a type that NumPy lacks.
     """
-    value_texts = _parse_values(values, model)
+    parameters = model.get_parameters()
+    value_texts: dict[int, str] = {}  # index of an input -> the text of its value
+    for entry in values.split(";") if values.strip() else ():
+        name, colon, text = entry.strip().rpartition(":")
+        if not colon and len(parameters) > 1:
+            raise ValueError(
+                f"input_values has the malformed entry {entry.strip()!r}; write NAME:VALUE,... or "
+                f"NAME:LOW..HIGH with ';' between inputs; the model's are "
+                f"{frontend.describe_inputs(parameters)}; a file suits every name: "
+                "inputs='FILE.npz'"
+            )
+        index = frontend.find_input("input_values", name.strip(), parameters) if colon else 0
+        value_texts[index] = text.strip()
     samples = [frontend.example_inputs(model, seed, kind) for kind in frontend.FLOATS]
     description = f"{len(samples)} draws of seed {seed}: floats {', '.join(frontend.FLOATS)}"
     if file:
@@ -65,7 +77,7 @@ def load_inputs(
     generator = np.random.default_rng(seed)
     for arrays in samples:
         for i, text in value_texts.items():
-            name = frontend.input_names(model.get_parameters()[i])[0]
+            name = frontend.input_names(parameters[i])[0]
             arrays[i] = _make_array(arrays[i], name, text, generator)
     if value_texts:
         description += f"; input_values {values.strip()}"
@@ -92,72 +104,61 @@ def convert(value: Any, element_type: ov.Type, subject: str) -> np.ndarray:
     Raises:
       UserError: the value is not an array without a mask, or does not fit the type.
     """
-    with parsing(subject):
-        return _convert(value, element_type)
-
-
-def _convert(value: Any, element_type: ov.Type) -> np.ndarray:
     is_string = element_type == ov.Type.string
     dtype = np.dtype(str if is_string else element_type.to_dtype())
     valid = "strings" if is_string else dtype.name
-    if isinstance(value, np.ma.MaskedArray):
-        raise ValueError(f"is a masked array; pass an array of {valid} without a mask")
-    try:
-        array = np.asarray(value)
-    except Exception as error:  # code of the value's class runs, which may raise anything
-        reason = find_reason(error, type(error).__name__)
-        raise ValueError(f"is not an array ({reason}); pass an array of {valid}") from error
-    if not array.size and not isinstance(value, np.ndarray):  # an empty list is float64
-        array = array.astype(dtype)
-    if is_string:
-        return _convert_strings(array)
-    if array.dtype.kind in "iu" and dtype.kind in "iu":
-        limits = np.iinfo(dtype)
-        for number in (int(array.min()), int(array.max())) if array.size else ():
-            if not limits.min <= number <= limits.max:
+    with parsing(subject):
+        if isinstance(value, np.ma.MaskedArray):
+            raise ValueError(f"is a masked array; pass an array of {valid} without a mask")
+        try:
+            array = np.asarray(value)
+        except Exception as error:  # code of the value's class runs, which may raise anything
+            reason = find_reason(error, type(error).__name__)
+            raise ValueError(f"is not an array ({reason}); pass an array of {valid}") from error
+        if not array.size and not isinstance(value, np.ndarray):  # an empty list is float64
+            array = array.astype(dtype)
+
+        if is_string:  # as an array of str or bytes: OpenVINO crashes on other kinds of text
+            if array.dtype.kind not in "US" or not array.dtype.isnative:
+                items = array.ravel().tolist()
+                kinds = [kind for kind in (str, bytes) if all(isinstance(x, kind) for x in items)]
+                if not kinds:
+                    raise ValueError(f"is {array.dtype}; pass an array of strings")
+                array = np.array(items, kinds[0]).reshape(array.shape)
+            try:
+                if array.dtype.kind == "U":
+                    np.char.encode(array, "utf-8")
+            except UnicodeEncodeError as error:
                 raise ValueError(
-                    f"contains {number}; pass {valid}, from {limits.min} to {limits.max}"
-                )
-    elif not np.can_cast(array.dtype, dtype, "same_kind"):
-        raise ValueError(f"is {array.dtype}; pass an array of {valid}")
-    try:
-        with np.errstate(over="raise"):
-            # Not `ascontiguousarray`, which would give a scalar an axis.
-            return np.asarray(array, dtype=dtype, order="C")
-    except FloatingPointError as error:
-        limit = np.finfo(dtype).max
-        raise ValueError(f"has numbers beyond {limit}, the largest {valid}") from error
+                    f"contains {error.object!r}, which UTF-8 cannot encode; pass valid text"
+                ) from error
+            return np.asarray(array, order="C")
 
-
-def _convert_strings(array: np.ndarray) -> np.ndarray:
-    """Returns text as an array of str or bytes; OpenVINO crashes on other kinds of text."""
-    if array.dtype.kind not in "US" or not array.dtype.isnative:
-        items = array.ravel().tolist()
-        kinds = [kind for kind in (str, bytes) if all(isinstance(item, kind) for item in items)]
-        if not kinds:
-            raise ValueError(f"is {array.dtype}; pass an array of strings")
-        array = np.array(items, kinds[0]).reshape(array.shape)
-    try:
-        if array.dtype.kind == "U":
-            np.char.encode(array, "utf-8")
-    except UnicodeEncodeError as error:
-        raise ValueError(
-            f"contains {error.object!r}, which UTF-8 cannot encode; pass valid text"
-        ) from error
-    return np.asarray(array, order="C")
+        if array.dtype.kind in "iu" and dtype.kind in "iu":
+            limits = np.iinfo(dtype)
+            for number in (int(array.min()), int(array.max())) if array.size else ():
+                if not limits.min <= number <= limits.max:
+                    raise ValueError(
+                        f"contains {number}; pass {valid}, from {limits.min} to {limits.max}"
+                    )
+        elif not np.can_cast(array.dtype, dtype, "same_kind"):
+            raise ValueError(f"is {array.dtype}; pass an array of {valid}")
+        try:
+            with np.errstate(over="raise"):
+                # Not `ascontiguousarray`, which would give a scalar an axis.
+                return np.asarray(array, dtype=dtype, order="C")
+        except FloatingPointError as error:
+            limit = np.finfo(dtype).max
+            raise ValueError(f"has numbers beyond {limit}, the largest {valid}") from error
 
 
 def _read_samples(
     file: str, model: ov.Model, examples: list[np.ndarray], values: Collection[int]
 ) -> list[list[np.ndarray]]:
-    """Reads the samples in a file.
+    """Reads the samples in an .npz file.
 
-    Args:
-      file: the path of the .npz file.
-      model: the model whose inputs they are.
-      examples: an array of the right shape and type for each input; these also stand for the inputs
-        that the file lacks.
-      values: indices of the inputs that the file may lack.
+    The examples have the right shapes and types. They stand for inputs that the file lacks, which
+    only those with the indices `values` may be.
     """
     try:
         with np.load(file) as arrays:
@@ -198,24 +199,6 @@ def _read_samples(
         [stored[i][k] if i in stored else example for i, example in enumerate(examples)]
         for k in range(num_samples)
     ]
-
-
-def _parse_values(text: str, model: ov.Model) -> dict[int, str]:
-    """Parses 'rate:16000;lengths:5,3' to {index of the input: text of its value}."""
-    parameters = model.get_parameters()
-    value_texts: dict[int, str] = {}
-    for entry in text.split(";") if text.strip() else ():
-        name, colon, value = entry.strip().rpartition(":")
-        if not colon and len(parameters) > 1:
-            raise ValueError(
-                f"input_values has the malformed entry {entry.strip()!r}; write NAME:VALUE,... or "
-                f"NAME:LOW..HIGH with ';' between inputs; the model's are "
-                f"{frontend.describe_inputs(parameters)}; a file suits every name: "
-                "inputs='FILE.npz'"
-            )
-        index = frontend.find_input("input_values", name.strip(), parameters) if colon else 0
-        value_texts[index] = value.strip()
-    return value_texts
 
 
 def _make_array(

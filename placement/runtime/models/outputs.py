@@ -64,13 +64,25 @@ def compare(reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> C
       reference: one array for each output of the model.
       outputs: the same from another device.
     """
-    errors, num_nans = [], 0
-    for a, b in zip(reference, outputs, strict=True):
-        errors.append(_output_error(a, b))
-        if a.dtype.kind == "f":
-            num_nans += int((np.isnan(a) & np.isnan(b)).sum())
-    num_values = sum(a.size for a in reference)
-    return Comparison(max(errors, default=0.0), num_nans / max(num_values, 1))
+    errors, num_nans = [0.0], 0
+    for expected, output in zip(reference, outputs, strict=True):
+        if expected.shape != output.shape:
+            errors.append(np.inf)
+        elif expected.dtype.kind != "f":
+            errors.append(float(np.mean(expected != output)) if expected.size else 0.0)
+        else:
+            a, b = expected.astype(np.float64), output.astype(np.float64)
+            both_nan = np.isnan(a) & np.isnan(b)
+            num_nans += int(both_nan.sum())
+            differ = ~((a == b) | both_nan)
+            if not np.all(np.isfinite(a[differ]) & np.isfinite(b[differ])):
+                errors.append(np.inf)
+            elif differ.any():
+                finite = a[np.isfinite(a)]
+                spread = max(np.ptp(finite) or np.abs(finite).max(), _MIN_SPREAD)
+                errors.append(float(np.abs(a[differ] - b[differ]).max() / spread))
+    num_values = sum(array.size for array in reference)
+    return Comparison(max(errors), num_nans / max(num_values, 1))
 
 
 def tolerance(
@@ -102,22 +114,3 @@ def is_quantised(model: ov.Model) -> bool:
         for op in model.get_ops()
         if op.get_friendly_name() not in constants
     )
-
-
-def _output_error(reference: np.ndarray, output: np.ndarray) -> float:
-    """Returns the error of one output; see `compare`."""
-    if reference.shape != output.shape:
-        return float("inf")
-    if reference.size == 0:
-        return 0.0
-    if reference.dtype.kind != "f":
-        return float(np.mean(reference != output))
-    a, b = reference.astype(np.float64), output.astype(np.float64)
-    differ = ~((a == b) | (np.isnan(a) & np.isnan(b)))
-    if not np.all(np.isfinite(a[differ]) & np.isfinite(b[differ])):
-        return float("inf")
-    if not differ.any():
-        return 0.0
-    finite = a[np.isfinite(a)]
-    spread = np.ptp(finite) or np.abs(finite).max()
-    return float(np.abs(a[differ] - b[differ]).max() / max(spread, _MIN_SPREAD))

@@ -31,12 +31,8 @@ class UnsupportedOp(NamedTuple):
 def list_unsupported(core: Any, model: ov.Model, device: str) -> list[str]:
     """Returns the names of the operations that a device cannot run, in order.
 
-    Constants are left out, and so are a model's inputs and outputs, which compute nothing.
-
-    Args:
-      core: an `ov.Core` that knows the device.
-      model: with unique friendly names.
-      device: OpenVINO's name of it.
+    Constants are left out, and so are a model's inputs and outputs, which compute nothing. `core`
+    knows the device, and the names in the model are unique.
     """
     supported = core.query_model(model, device)
     return [name for name in computed_names(model) if name not in supported]
@@ -45,11 +41,7 @@ def list_unsupported(core: Any, model: ov.Model, device: str) -> list[str]:
 def explain(core: Any, model: ov.Model, device: str, names: Iterable[str]) -> list[UnsupportedOp]:
     """Returns the reason for each of the operations with the given names, in the model's order.
 
-    Operations with equal reasons are compiled once if their types and inputs are equal too.
-
-    Args:
-      core, model, device: as for `list_unsupported`.
-      names: of operations that the device cannot run.
+    Operations are compiled once if their types, inputs and attributes are equal.
     """
     selected_names, reasons = frozenset(names), dict[tuple[str, str, str], str]()
     explained = []
@@ -62,7 +54,20 @@ def explain(core: Any, model: ov.Model, device: str, names: Iterable[str]) -> li
         )
         key = op.get_type_name(), inputs, str(op.get_attributes())
         if key not in reasons:
-            reasons[key] = _find_reason(core, op, device)
+            # Cut the operation off its model. Constant inputs stay, because support may depend on
+            # their values.
+            parameters = []
+            for port in op.inputs():
+                if port.get_source_output().get_node().get_type_name() != "Constant":
+                    shape, element_type = port.get_partial_shape(), port.get_element_type()
+                    parameters.append(ops.parameter(shape, element_type))
+                    port.replace_source_output(parameters[-1].output(0))
+            try:
+                results = [ops.result(output) for output in op.outputs()]
+                core.compile_model(ov.Model(results, parameters, "alone"), device)
+                reasons[key] = _NO_REASON
+            except RuntimeError as error:
+                reasons[key] = summarise_error(error)
         explained.append(
             UnsupportedOp(device, op.get_friendly_name(), op.get_type_name(), inputs, reasons[key])
         )
@@ -86,21 +91,3 @@ def survey(model: ov.Model) -> dict[str, list[UnsupportedOp]]:
             ) from error
         unsupported[device] = explain(core, model, device, names)
     return unsupported
-
-
-def _find_reason(core: Any, op: ov.Node, device: str) -> str:
-    """Compiles an operation alone and returns OpenVINO's error; cuts it off its model.
-
-    Constant inputs stay, because support may depend on their values.
-    """
-    parameters = []
-    for port in op.inputs():
-        if port.get_source_output().get_node().get_type_name() != "Constant":
-            parameters.append(ops.parameter(port.get_partial_shape(), port.get_element_type()))
-            port.replace_source_output(parameters[-1].output(0))
-    try:
-        results = [ops.result(output) for output in op.outputs()]
-        core.compile_model(ov.Model(results, parameters, "alone"), device)
-    except RuntimeError as error:
-        return summarise_error(error)
-    return _NO_REASON

@@ -63,9 +63,7 @@ def _message(call, *arguments):
     [
         ("none.onnx", None, "no model file"),
         ("model.pt", b"x", "'.pt'"),
-        ("model", b"x", "suffix ''"),
         ("text.onnx", b"hello\nworld", "cannot be read as ONNX"),
-        ("text.tflite", b"hello\nworld", "cannot be read as TensorFlow Lite"),
         ("model.pb", b"\x0a\xff\xff\xff\x0fjunk", "cannot be read as a frozen TensorFlow graph"),
     ],
 )
@@ -93,9 +91,6 @@ def test_load_refuses_broken_ir(tmp_path):
     assert "export it again" in message
     path.with_suffix(".bin").unlink()
     assert "model.bin' there too" in _message(frontend.load, str(path))
-    path.with_suffix(".bin").touch()
-    path.write_text("<net>")
-    assert "cannot be read as OpenVINO IR" in _message(frontend.load, str(path))
 
 
 def _saved_onnx(
@@ -124,19 +119,16 @@ def test_load_quotes_openvino(tmp_path, kind, how, said):
     assert "suffix" not in message
 
 
-@pytest.mark.parametrize(
-    ("content", "said"), [(None, "weights is missing: copy it"), (b"1", "copy it again")]
-)
-def test_load_names_external_weights(tmp_path, content, said):
+def test_load_names_external_weights(tmp_path):
     how = {"save_as_external_data": True, "location": "model.weights", "size_threshold": 0}
     path = _saved_onnx(tmp_path / "model.onnx", "Conv", **how)
-    (tmp_path / "model.weights").unlink()
-    if content is not None:
-        (tmp_path / "model.weights").write_bytes(content)
-    message = _message(frontend.load, path)
-    assert repr(str(tmp_path / "model.weights")) in message
-    assert said in message
-    assert "suffix" not in message
+    weights = tmp_path / "model.weights"
+    for content, said in ((b"1", "copy it again"), (None, "weights is missing: copy it")):
+        weights.unlink() if content is None else weights.write_bytes(content)
+        message = _message(frontend.load, path)
+        assert repr(str(weights)) in message
+        assert said in message
+        assert "suffix" not in message
 
 
 @pytest.mark.parametrize("given", ["saved", "saved/saved_model.pb"])
@@ -169,7 +161,7 @@ def test_prepare_binds_shapes_by_name(batch):
     assert all(port.get_partial_shape().is_dynamic for port in model.inputs)
 
 
-@pytest.mark.parametrize("name", ["a;b", " a ", "it's", "a  b", "{x}", "new\nline", "\u200b"])
+@pytest.mark.parametrize("name", ["a;b", " a ", "it's", "{x}", "new\nline"])
 def test_shapes_suit_any_name(name):
     source = _input(name, [-1, 3])
     model = _model(ops.relu(source), source)
@@ -202,21 +194,14 @@ def test_prepare_proposes_missing_shapes():
     message = _message(frontend.prepare, _two_inputs(), "images:1,3,8,8")
     assert "input_shapes='ids:0:1,64'" in message
     assert "images" not in message
-
-
-@pytest.mark.parametrize(
-    ("shape", "example"),
-    [
+    for shape, example in (
         ([-1, -1, -1, 3], "x:1,224,224,3"),
-        ([-1, -1, -1, -1], "x:1,3,224,224"),
         ([-1], "x:1'"),
         ([-1, -1, 768], "x:1,128,768"),
         ("[...]", "x:1,3,224,224"),
-    ],
-)
-def test_prepare_guesses_plausible_shapes(shape, example):
-    x = ops.parameter(ov.PartialShape(shape), ov.Type.f32, name="x")
-    assert example in _message(frontend.prepare, _model(ops.relu(x), x))
+    ):
+        x = ops.parameter(ov.PartialShape(shape), ov.Type.f32, name="x")
+        assert example in _message(frontend.prepare, _model(ops.relu(x), x))
 
 
 @pytest.mark.parametrize(
@@ -224,16 +209,13 @@ def test_prepare_guesses_plausible_shapes(shape, example):
     [
         ("pictures:1,3,8,8;ids:0:1,16", "its inputs are images [?,3,?,?], ids:0 [1,2..64]"),
         ("images", "NAME:SIZE"),
-        ("images:1,3,a,8", "NAME:SIZE"),
         ("images:1,3,-1,8", "malformed entry 'images:1,3,-1,8'"),
         ('{"images": [1, 3, -1, 8]}', "[1, 3, -1, 8]; set sizes from 0"),
         ('{"images": [1, 3, 8.5, 8]}', "is 8.5, not a whole number"),
         ('{"images": 1,', "cannot be read as JSON"),
-        ("images:1,3,8,8;;ids:0:1,16", "NAME:SIZE"),
         ("images:1,3,8,8;images:1,3,8,8", "keep one"),
         ("images:9223372036854775807,3,8,8;ids:0:1,16", "set at most 1.1e+12"),
         ("images:1,4,8,8;ids:0:1,16", "input_shapes='images:1,3,224,224'"),
-        ("images:1,3,8;ids:0:1,16", "does not fit [?,3,?,?]"),
         ("images:1,3,8,8;ids:0:1,65", "does not fit [1,2..64]"),
     ],
 )
@@ -253,10 +235,11 @@ def test_prepare_reshapes_static_inputs():
 # Folding.
 
 
-def test_prepare_folds_shape_chains():
+def test_prepare_folds_constants():
     x = _input("x", [-1, 4, 6])
     batch = ops.gather(ops.shape_of(x), ops.constant([0]), ops.constant(0))
-    flat = ops.reshape(x, ops.concat([batch, ops.constant([-1], ov.Type.i64)], 0), False)
+    rest = ops.convert(ops.constant(np.array([-1], np.int32)), "i64")
+    flat = ops.reshape(x, ops.concat([batch, rest], 0), False)
     prepared = frontend.prepare(_model(flat, x), "x:3,4,6")
     assert sorted(_types(prepared)) == ["Constant", "Parameter", "Reshape", "Result"]
     assert tuple(prepared.outputs[0].shape) == (3, 24)
@@ -271,21 +254,6 @@ def test_prepare_keeps_compressed_weights(tmp_path):
     assert frontend.NO_FOLDING not in marks["Convert"]
     (constant,) = (op for op in prepared.get_ops() if op.get_type_name() == "Constant")
     assert constant.get_element_type() == ov.Type.f16
-
-
-def test_prepare_keeps_unpacking_chains():
-    x = _input("x", [2, 8])
-    stored = ops.convert(ops.constant(np.ones((8, 4), np.uint8)), "f32")
-    weight = ops.multiply(ops.subtract(stored, ops.constant(np.float32(1))), np.float32(0.5))
-    model = _model(ops.matmul(x, weight, False, False), x)
-    assert _types(frontend.prepare(model)) == _types(model)
-
-
-def test_prepare_folds_constants():
-    x = _input("x", [2, 4])
-    sizes = ops.convert(ops.constant(np.array([4, 2], np.int32)), "i64")
-    prepared = frontend.prepare(_model(ops.reshape(x, sizes, False), x))
-    assert sorted(_types(prepared)) == ["Constant", "Parameter", "Reshape", "Result"]
 
 
 def test_prepare_refuses_uncomputable_constants():
@@ -308,15 +276,6 @@ def test_prepare_makes_names_unique():
     assert _names(prepared) == ["x", "a", "a_1", "a_2", "a_3", "Result_0"]
 
 
-def test_prepare_names_unnamed_operations():
-    light = str(_LIGHT / "light_squeezenet.onnx")
-    first, second = frontend.load(light), frontend.load(light)
-    assert _names(first) != _names(second)  # they count on in one process
-    first, second = frontend.prepare(first), frontend.prepare(second)
-    assert _names(first) == _names(second)
-    assert len(set(_names(first))) == len(_names(first))
-
-
 def test_prepare_names_added_operations():
     """OpenVINO then computes the target of a Reshape before a MatMul from its input."""
     x = _input("x", [1, 2, 4])
@@ -328,13 +287,17 @@ def test_prepare_names_added_operations():
     assert first == second
 
 
-@pytest.mark.parametrize("name", ["light_resnet50", "light_squeezenet"])
-def test_light_models_run(name):
-    prepared = frontend.prepare(frontend.load(str(_LIGHT / f"{name}.onnx")))
-    # Their weights are ConstantOfShape, read as Broadcast.
-    assert not {"ShapeOf", "Broadcast", "Range"} & set(_types(prepared))
-    compiled = ov.Core().compile_model(prepared, "CPU")
-    (probabilities,) = compiled(frontend.example_inputs(prepared, 0)).values()
+def test_light_model_runs():
+    light = str(_LIGHT / "light_squeezenet.onnx")
+    first, second = frontend.load(light), frontend.load(light)
+    assert _names(first) != _names(second)  # operations without a name count on in one process
+    first, second = frontend.prepare(first), frontend.prepare(second)
+    assert _names(first) == _names(second)
+    assert len(set(_names(first))) == len(_names(first))
+    # Its weights are ConstantOfShape, read as Broadcast.
+    assert not {"ShapeOf", "Broadcast", "Range"} & set(_types(first))
+    compiled = ov.Core().compile_model(first, "CPU")
+    (probabilities,) = compiled(frontend.example_inputs(first, 0)).values()
     assert probabilities.sum() == pytest.approx(1, abs=1e-2)
 
 
@@ -346,28 +309,24 @@ def test_example_inputs_by_type():
     types = (ov.Type.f32, ov.Type.f16, ov.Type.boolean, ov.Type.i32, ov.Type.string)
     inputs = [_input(f"x{i}", shape, dtype) for i, dtype in enumerate(types)]
     model = ov.Model([ops.result(x) for x in inputs], inputs, "model")
-    f32, f16, boolean, i32, string = first = frontend.example_inputs(model, 0)
-    for array, same, other, kind in zip(
-        *(first, frontend.example_inputs(model, 0), frontend.example_inputs(model, 1)),
-        *[("float32", "float16", "bool", "int32", string.dtype)],
-        strict=True,
-    ):
+    f32, _, boolean, i32, _ = first = frontend.example_inputs(model, 0)
+    assert [array.dtype.kind for array in first] == list("ffbiU")
+    again, others = frontend.example_inputs(model, 0), frontend.example_inputs(model, 1)
+    for array, same, other in zip(first, again, others, strict=True):
         np.testing.assert_array_equal(array, same)
         assert not np.array_equal(array, other)
-        assert array.dtype == kind
+        assert array.shape == (64, 8)
     assert abs(f32.mean()) < 0.2
     assert f32.std() == pytest.approx(1, abs=0.2)
     assert set(np.unique(boolean)) == {False, True}
     assert set(np.unique(i32)) == {0, 1}
-    assert string.dtype.kind == "U"
-    assert all(array.shape == (64, 8) for array in (f32, f16, boolean, i32, string))
-
-
-def test_example_inputs_refuse_other_types():
+    drawn = {kind: frontend.example_inputs(model, 0, kind)[0] for kind in frontend.FLOATS}
+    ends = [(x.min().round(1), x.max().round(1)) for x in drawn.values()]
+    assert ends[0][0] < -2
+    assert ends[1:] == [(0, 1), (-1, 1)]
     x = _input("x", [2], ov.Type.bf16)
     message = _message(frontend.example_inputs, _model(ops.relu(x), x), 0)
     assert "'x' has type bf16" in message
-    assert "float32" in message
 
 
 def test_example_inputs_index_within_tables():
@@ -396,15 +355,3 @@ def test_example_inputs_suit_lengths():
     assert {int(n) for lengths, _, _ in drawn for n in lengths} == {1, 2, 3, 4, 5}
     assert {int(given) for _, given, _ in drawn} == {16000}
     assert {int(last) for _, _, last in drawn} == set(range(1, 9))
-
-
-def test_example_inputs_by_kind():
-    inputs = [_input("x", [50, 50]), _input("b", [50, 50], ov.Type.u8)]
-    model = ov.Model([ops.result(ops.convert(x, "f32")) for x in inputs], inputs, "model")
-    drawn = {kind: frontend.example_inputs(model, 0, kind) for kind in frontend.FLOATS}
-    ends = {kind: (x.min().round(1), x.max().round(1)) for kind, (x, _) in drawn.items()}
-    assert ends["uniform in [0, 1)"] == (0, 1)
-    assert ends["uniform in [-1, 1)"] == (-1, 1)
-    assert ends["normal"][0] < -2
-    assert {(b.min(), b.max()) for _, b in drawn.values()} == {(0, 255)}
-    assert len({b.tobytes() for _, b in drawn.values()}) == 3

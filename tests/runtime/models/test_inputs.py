@@ -38,22 +38,15 @@ def refusal(*args, **how) -> str:
     return str(caught.value)
 
 
-def test_several_kinds_are_drawn():
-    model = takes(x=np.float32)
-    found = inputs.load_inputs(model, seed=3)
-    assert len(found.samples) == len(frontend.FLOATS)
-    np.testing.assert_array_equal(found.samples[0], frontend.example_inputs(model, 3))
-    assert (
-        found.description
-        == "3 draws of seed 3: floats normal, uniform in [0, 1), uniform in [-1, 1)"
-    )
-    assert found.key == ""
-
-
 def test_values_replace_draws():
     model = takes(x=np.float32, n=np.int64, s=ov.Type.string)
-    drawn = inputs.load_inputs(model)
-    found = inputs.load_inputs(model, values="n:3,4,5,6; s:ab")
+    drawn = inputs.load_inputs(model, seed=3)
+    assert len(drawn.samples) == len(frontend.FLOATS)
+    for array, expected in zip(drawn.samples[0], frontend.example_inputs(model, 3), strict=True):
+        np.testing.assert_array_equal(array, expected)
+    floats = "normal, uniform in [0, 1), uniform in [-1, 1)"
+    assert (drawn.description, drawn.key) == (f"3 draws of seed 3: floats {floats}", "")
+    found = inputs.load_inputs(model, seed=3, values="n:3,4,5,6; s:ab")
     for (number, counts, words), before in zip(found.samples, drawn.samples, strict=True):
         np.testing.assert_array_equal(number, before[0])
         np.testing.assert_array_equal(counts, [[3, 4], [5, 6]])
@@ -72,9 +65,9 @@ def test_values_may_be_ranges():
             assert 250 < array.max() < 254.5
     (first, *_), *_ = inputs.load_inputs(takes(n=np.int8), values="3..4").samples
     assert set(first.flat) <= {3, 4}
-    assert (
-        inputs.load_inputs(takes(n=np.int64), values="12").samples[0][0].tolist() == [[12, 12]] * 2
-    )
+    for text, value in (("false", False), ("1", True)):
+        samples = inputs.load_inputs(takes(k=ov.Type.boolean), values=text).samples
+        assert samples[0][0].tolist() == [[value] * 2] * 2
 
 
 @pytest.mark.parametrize(
@@ -112,10 +105,8 @@ def test_inputs_are_read_from_files(tmp_path):
     ("stored", "said"),
     [
         ({"x": np.zeros((2, 2))}, "lacks n [2,2]; add"),
-        ({"y": np.zeros((2, 2))}, "names 'y', which is not an input"),
         ({"x": np.zeros((2, 3))}, "'x' with the shape [2, 3]; the model takes [2, 2]"),
         ({"n": np.zeros((2, 2))}, "'n' is float64; pass an array of int64"),
-        ({"x": np.zeros((0, 2, 2))}, "'x' with the shape [0, 2, 2]"),
         ({"x": np.zeros((2, 2, 2)), "n": np.zeros((3, 2, 2), int)}, "2 and 3 samples"),
         ({"x": np.array([["a", None]] * 2)}, "is not an .npz of arrays"),
         ({"x": np.ones((2, 2)), "n": np.full((2, 2), 2**63, np.uint64)}, "contains 9223372036854"),
@@ -127,13 +118,6 @@ def test_unfit_arrays_are_refused(tmp_path, stored, said):
     assert said in refusal(model, file=str(tmp_path / "real.npz"))
 
 
-def test_booleans_are_given_by_value():
-    for text, value in (("0", False), ("false", False), ("1", True), ("True", True)):
-        samples = inputs.load_inputs(takes(k=ov.Type.boolean), values=text).samples
-        assert samples[0][0].tolist() == [[value] * 2] * 2
-    assert "'2', not of its type bool" in refusal(takes(k=ov.Type.boolean), values="k:2")
-
-
 class Broken:
     def __array__(self, *_args, **_kwargs):
         raise RuntimeError("first\nsecond")
@@ -143,20 +127,16 @@ class Broken:
     ("element_type", "value", "said"),
     [
         ("string", [1.5], "is float64; pass an array of strings"),
-        ("string", None, "is object; pass an array of strings"),
         ("string", np.array(["a", 1], object), "is object; pass an array of strings"),
         ("string", np.array(["\ud800"]), "which UTF-8 cannot encode"),
         ("f32", ["a"], "is <U1; pass an array of float32"),
-        ("f32", [b"a"], "is |S1; pass an array of float32"),
         ("f32", None, "is object; pass an array of float32"),
-        ("f32", [[1.0], [1.0, 2.0]], "inhomogeneous shape"),
         ("f32", np.ma.array([1.0, 2.0], mask=[True, False]), "is a masked array"),
         ("f32", Broken(), "is not an array (first)"),
         ("f16", [1e6], "has numbers beyond 65504.0, the largest float16"),
         ("i32", [1.5], "is float64; pass an array of int32"),
         ("i32", np.array([5, 2**31]), "contains 2147483648; pass int32, from -2147483648"),
         ("u8", np.array([256]), "contains 256; pass uint8, from 0 to 255"),
-        ("u8", np.array([-1]), "contains -1; pass uint8, from 0 to 255"),
     ],
 )
 def test_other_types_are_refused(element_type, value, said):
@@ -166,38 +146,28 @@ def test_other_types_are_refused(element_type, value, said):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
+def test_suitable_values_are_converted():
+    for value in (
         ["ä", ""],
-        np.array(["ä", ""]),
         np.array(["", "ä"])[::-1],
         np.array(["ä", ""], object),
         np.array(["ä", ""], ">U1"),
         np.array(["ä", ""], np.dtypes.StringDType()),
-        np.array(["ä".encode(), b""]),
         np.array(["ä".encode(), b""], object),
-    ],
-)
-def test_all_strings_are_inputs(value):
-    tensor = ov.Tensor(inputs.convert(value, ov.Type.string, "input 'x'"))
-    assert tensor.str_data.tolist() == ["ä", ""]
-
-
-def test_integers_that_fit_are_converted():
+    ):
+        tensor = ov.Tensor(inputs.convert(value, ov.Type.string, "input 'x'"))
+        assert tensor.str_data.tolist() == ["ä", ""]
     for value in (np.array([0, 255]), np.array([0, 255], np.int32), [0, 255]):
         assert inputs.convert(value, ov.Type.u8, "x").tolist() == [0, 255]
     assert inputs.convert([], ov.Type.i32, "x").dtype == np.int32
 
 
-@pytest.mark.parametrize("content", [None, b"", b"no archive", b"PK\x03\x04"])
-def test_other_files_are_refused(tmp_path, content):
+def test_other_files_are_refused(tmp_path):
     file = tmp_path / "real.npz"
-    if content is not None:
-        file.write_bytes(content)
     assert "npz" in refusal(takes(x=np.float32), file=str(file))
-    np.save(tmp_path / "one.npy", np.zeros((2, 2)))
-    assert "is not an .npz" in refusal(takes(x=np.float32), file=str(tmp_path / "one.npy"))
+    for content in (b"", b"no archive", b"PK\x03\x04"):
+        file.write_bytes(content)
+        assert "npz" in refusal(takes(x=np.float32), file=str(file))
 
 
 @pytest.mark.skipif(
@@ -207,32 +177,27 @@ def test_other_files_are_refused(tmp_path, content):
 def test_all_inputs_are_checked():
     model = small.rounded()
     (device,) = devices.resolve("host:bf16")
-    for values, right in (("-99..99", True), ("0..1", False)):
-        given = inputs.load_inputs(model, values=values)
+    right, wrong = (inputs.load_inputs(model, values=text) for text in ("-99..99", "0..1"))
+    mixed = right._replace(samples=(*right.samples, *wrong.samples[:1]))
+    request = Measure([Candidate(None, (device,))], min_rounds=6, time_limit_s=0.0)
+    outcomes = []
+    for given in (right, mixed):
         with local.LocalMeasurer(model, [device], inputs=given) as measurer:
-            (found,) = measurer.ask(
-                Measure([Candidate(None, (device,))], min_rounds=6, time_limit_s=0.0)
-            )
-        assert isinstance(found, Measurement if right else Failure)
-    mixed = (*inputs.load_inputs(model, values="-99..99").samples, *given.samples[:1])
-    with local.LocalMeasurer(model, [device], inputs=given._replace(samples=mixed)) as measurer:
-        (found,) = measurer.ask(
-            Measure([Candidate(None, (device,))], min_rounds=6, time_limit_s=0.0)
-        )
-    assert isinstance(found, Failure)
-    assert found.stage == "wrong output"
+            outcomes += measurer.ask(request)
+    assert isinstance(outcomes[0], Measurement)
+    assert isinstance(outcomes[1], Failure)
+    assert outcomes[1].stage == "wrong output"
 
 
 def test_keys_contain_inputs_and_errors():
     model = small.diamond()
-    given = [inputs.load_inputs(model, max_error=limit) for limit in (0.0, 0.25, 0.5)]
+    given = [inputs.load_inputs(model, max_error=limit) for limit in (0.0, 0.25)]
     given.append(inputs.load_inputs(model, values="0..1"))
     fingerprints = set()
     for sample in (*given, given[0]):
         with local.LocalMeasurer(model, HOST, inputs=sample) as measurer:
             fingerprints.add(measurer.fingerprint)
-    assert len(fingerprints) == len({sample.key for sample in given}) == 4
-    with local.LocalMeasurer(model, HOST, inputs=given[1]) as measurer:
-        (check, *_) = measurer.ask(OutputErrors(HOST))
-    assert check.tolerance == 0.25
+            if sample is given[1]:
+                assert measurer.ask(OutputErrors(HOST))[0].tolerance == 0.25
+    assert len(fingerprints) == len({sample.key for sample in given}) == 3
     assert outputs.tolerance(HOST) == outputs.TOLERANCES["f32"]
