@@ -17,11 +17,8 @@ from placement.graphs import batching, dag, opgraph
 from placement.simulators import (
     list_schedule,
     makespan,
-    max_load,
     ranks,
     residency,
-    serial,
-    subgraph,
     tensors,
 )
 from placement.types import Array, Problem
@@ -34,7 +31,6 @@ _ORDER_DERIVATIONS = (
     "limits",
     "tables",
     "padded_tables",
-    "single_device_values_s",
 )
 _TIMED_OBJECTIVES = ("makespan", "max_load")  # their schedule tells when each tensor is alive
 _Tree = TypeVar("_Tree")
@@ -301,11 +297,6 @@ class Instance(Problem):
         return makespan.build_tables(self.graph, compute_s, self.priority_order, self.links)
 
     @functools.cached_property
-    def load_tables(self) -> max_load.Tables:
-        """The tables of the devices' loads on the host, whatever the objective."""
-        return max_load.build_tables(self.costs, self.tensor_blocks)
-
-    @functools.cached_property
     def constant_copies(self) -> simulators.ConstantCopies | None:
         """The constants of which devices have copies, on the host; None if there are none."""
         graph = self.graph
@@ -370,10 +361,9 @@ class Instance(Problem):
         Raises:
           UserError: the objective does not exist, or there are more devices than bits in a set.
         """
-        tables = self._make_objective_tables()
         # If a function is being traced, the arrays would be tracers, which must not be cached.
         with jax.ensure_compile_time_eval():
-            return jax.device_put((self.limits, tables))
+            return jax.device_put(self.build_tables())
 
     @functools.cached_property
     def padded_tables(self) -> tuple[simulators.Limits, Any]:
@@ -395,29 +385,26 @@ class Instance(Problem):
         num_pairs = batching.bucket(len(self.dependencies.senders))
         length = max(padded_ops + num_pairs // list_schedule.WIDTH, batching.bucket(num_steps))
         num_edges = batching.bucket(self.graph.num_edges)
-        tables = self.pad_tables(batching.Sizes(num_ops, padded_ops, num_edges, length))
+        sizes = batching.Sizes(num_ops, padded_ops, num_edges, length)
         with jax.ensure_compile_time_eval():
-            return jax.device_put(tables)
+            return jax.device_put(self.build_tables(sizes))
 
-    def pad_tables(self, sizes: batching.Sizes) -> tuple[simulators.Limits, Any]:
-        """Returns the `tables` for placements of `sizes.padded_ops` operations, on the host.
+    def build_tables(self, sizes: batching.Sizes | None = None) -> tuple[simulators.Limits, Any]:
+        """Builds the `tables` on the host; with sizes, for placements of `sizes.padded_ops`.
 
         Raises:
           UserError: as `tables`.
         """
-        tables = self._make_objective_tables()
-        pad_tables = simulators.get_objective(self.objective).pad_tables
-        return simulators.pad_limits(self.limits, sizes), pad_tables(tables, sizes)
-
-    def _make_objective_tables(self) -> Any:
-        """Returns the objective's tables on the host; raises as `tables`."""
         num_devices = np.asarray(self.costs.compute_s).shape[1]
         if num_devices > _MAX_DEVICES:
             raise UserError(
                 f"{num_devices} devices; the simulators take at most {_MAX_DEVICES}: give fewer"
             )
-        simulators.get_objective(self.objective)
-        return _TABLES[self.objective](self)
+        objective = simulators.get_objective(self.objective)
+        limits, tables = self.limits, objective.build_tables(self)
+        if sizes is None:
+            return limits, tables
+        return simulators.pad_limits(limits, sizes), objective.pad_tables(tables, sizes)
 
     @property
     def num_padded_ops(self) -> int:
@@ -430,59 +417,30 @@ class Instance(Problem):
         Compiles once for each batch size. The arrays are arguments of the compiled function, so
         that instances whose `padded_tables` have equal shapes share it.
         """
-        return self._evaluate(placements, penalised=False)
+        return self._simulate(placements)[0]
 
     def evaluate_penalised(self, placements: Array) -> Array:
         """Evaluates as `evaluate`; infeasible placements evaluate to `Outcome.penalised_s`."""
-        return self._evaluate(placements, penalised=True)
+        return self._simulate(placements)[1]
 
-    def _evaluate(self, placements: Array, *, penalised: bool) -> Array:
+    def exceeds_memory(self, placement: np.ndarray) -> bool:
+        """Returns whether a placement int [N] could run if devices had more memory."""
+        return bool(self._simulate(placement[None])[2][0])
+
+    def _simulate(self, placements: Array) -> tuple[Array, Array, Array]:
         simulate = simulators.get_objective(self.objective).simulate
-        return _evaluate(simulate, penalised, self.padded_tables, self._pad(placements))
-
-    def _pad(self, placements: Array) -> Array:
-        """Pads placements [B, N] to int32 [B, `num_padded_ops`]; on the host unless traced."""
-        if not isinstance(placements, jax.core.Tracer):
-            placements = np.asarray(placements)
-        pad = jnp.pad if isinstance(placements, jax.core.Tracer) else np.pad
+        # Padding on the host compiles nothing, but a tracer is not there.
+        is_traced = isinstance(placements, jax.core.Tracer)
+        pad, placements = (jnp.pad, placements) if is_traced else (np.pad, np.asarray(placements))
         missing = self.num_padded_ops - self.graph.num_ops
-        return pad(placements.astype(np.int32), ((0, 0), (0, missing)))
+        padded = pad(placements.astype(np.int32), ((0, 0), (0, missing)))
+        return _evaluate(simulate, self.padded_tables, padded)
 
     def value_s(self, placement: np.ndarray) -> float:
         """Returns the objective's value of one placement int [N], by the simulator."""
         chex.assert_shape(placement, (self.graph.num_ops,))
         chex.assert_type(placement, int)
         return float(self.evaluate(placement[None])[0])
-
-    @functools.cached_property
-    def single_device_values_s(self) -> np.ndarray:
-        """float64 [D]: the value with all operations on each device; inf where they cannot run.
-
-        Computed on the host, so that a search has an incumbent before anything is compiled.
-        """
-        graph, costs, order = self.graph, self.costs, self.priority_order
-        compute_s = np.asarray(costs.compute_s, np.float32)
-        # One addition after another in float32, as the simulator of `makespan` adds.
-        start_s, finish_s = np.zeros_like(compute_s), np.zeros_like(compute_s)
-        finish_s[order] = np.cumsum(compute_s[order], axis=0)
-        start_s[order[1:]] = finish_s[order[:-1]]
-        values_s = finish_s[order[-1]].astype(np.float64)
-        if self.objective == "subgraph":  # a host runs any number of operations at a time
-            for host in np.flatnonzero(np.asarray(costs.accelerator) < 0).tolist():
-                paths_s = dag.longest_paths(graph.senders, graph.receivers, compute_s[:, host])
-                values_s[host] = paths_s.max()
-        used_bytes = np.full(len(values_s), np.asarray(costs.memory_bytes, np.float64).sum())
-        if (alive := self.residency_tables) is not None:
-            times = zip(start_s.T, finish_s.T, strict=True)
-            used_bytes += [residency.compute_serial_peak_bytes(alive, *pair) for pair in times]
-        limited = self.memory_limits
-        is_full = limited.devices & (used_bytes > limited.capacity_bytes[:, None])
-        return _read_only(np.where(is_full.any(axis=0), np.inf, values_s))
-
-    def exceeds_memory(self, placement: np.ndarray) -> bool:
-        """Returns whether a placement int [N] could run if devices had more memory."""
-        simulate = simulators.get_objective(self.objective).simulate
-        return bool(_exceeds_memory(simulate, self.padded_tables, self._pad(placement[None]))[0])
 
     def peak_bytes(self, placement: np.ndarray) -> np.ndarray:
         """Computes the bytes that a placement needs on each device, as the memory limits count.
@@ -498,72 +456,47 @@ class Instance(Problem):
         """
         chex.assert_shape(placement, (self.graph.num_ops,))
         chex.assert_type(placement, int)
-        columns = np.asarray(placement, np.int32)[:, None]
-        used = self.occupied_bytes(columns.T)[0]
-        if (alive := self.residency_tables) is not None:
-            alive_bytes = np.asarray(_alive_bytes(alive, self.makespan_tables, columns))[:, 0]
-            used += self.shares_memory @ alive_bytes
-        return used
-
-    def occupied_bytes(self, placements: np.ndarray) -> np.ndarray:
-        """Computes the bytes that operations and copies of constants always occupy on each device.
-
-        Parts of one accelerator count together.
-
-        Args:
-          placements: int32 [B, N].
-
-        Returns:
-          float64 [B, D].
-        """
-        memory_bytes = np.asarray(self.costs.memory_bytes, np.float32)
-        columns = np.asarray(placements).T
-        used = _sum_bytes(memory_bytes, columns, len(self.devices), self.constant_copies)
-        return np.asarray(used, np.float64).T @ self.shares_memory
-
-
-_TABLES: dict[str, Callable[[Instance], Any]] = {
-    "serial": lambda instance: serial.Tables(
-        np.asarray(instance.costs.compute_s, np.float32), instance.tensor_blocks
-    ),
-    "makespan": lambda instance: instance.makespan_tables,
-    "max_load": lambda instance: instance.load_tables,
-    "subgraph": lambda instance: subgraph.build_tables(
-        instance.graph, instance.costs, instance.topological_order, instance.load_tables
-    ),
-}
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _evaluate(
-    simulate: Callable[[Any, Array], simulators.Outcome],
-    penalised: bool,
-    tables: tuple[simulators.Limits, Any],
-    placements: Array,
-) -> Array:
-    outcome = simulate(tables, placements)
-    infeasible_s = outcome.penalised_s() if penalised else jnp.inf
-    return jnp.where(outcome.feasible, outcome.latency_s, infeasible_s)
-
-
-@jax.jit
-def _alive_bytes(alive: residency.Tables, schedule: makespan.Tables, placement: Array) -> Array:
-    """Computes the peaks of tensors float32 [D, 1] under a placement int32 [N, 1]."""
-    times = makespan.compute_times(schedule, placement)
-    return residency.compute_peak_bytes(alive, placement, *times, jnp.ones(1, bool))
-
-
-_sum_bytes = jax.jit(simulators.sum_bytes, static_argnums=2)
+        memory_bytes, alive = np.asarray(self.costs.memory_bytes, np.float32), self.residency_tables
+        used_bytes = _used_bytes(
+            len(self.devices),
+            (memory_bytes, self.constant_copies),
+            None if alive is None else (alive, self.makespan_tables),
+            np.asarray(placement, np.int32)[:, None],
+        )
+        return self.shares_memory @ np.asarray(used_bytes, np.float64).sum(axis=0)[:, 0]
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _exceeds_memory(
+def _evaluate(
     simulate: Callable[[Any, Array], simulators.Outcome],
     tables: tuple[simulators.Limits, Any],
     placements: Array,
-) -> Array:
+) -> tuple[Array, Array, Array]:
+    """Returns values, penalised values, and whether only the memory is too small, [B] each."""
     outcome = simulate(tables, placements)
-    return jnp.isfinite(outcome.latency_s) & (outcome.overflow > 0)
+    return (
+        jnp.where(outcome.feasible, outcome.latency_s, jnp.inf),
+        jnp.where(outcome.feasible, outcome.latency_s, outcome.penalised_s()),
+        jnp.isfinite(outcome.latency_s) & (outcome.overflow > 0),
+    )
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _used_bytes(
+    num_devices: int,
+    permanent: tuple[np.ndarray, simulators.ConstantCopies | None],
+    temporary: tuple[residency.Tables, makespan.Tables] | None,
+    placement: Array,
+) -> Array:
+    """Returns what operations always occupy, and the peak of tensors: float32 [1 or 2, D, 1]."""
+    memory_bytes, copies = permanent
+    used_bytes = [simulators.sum_bytes(memory_bytes, placement, num_devices, copies)]
+    if temporary is not None:
+        alive, schedule = temporary
+        times = makespan.compute_times(schedule, placement)
+        is_needed = jnp.ones(1, bool)
+        used_bytes.append(residency.compute_peak_bytes(alive, placement, *times, is_needed))
+    return jnp.stack(used_bytes)
 
 
 def find_equal_devices(columns: np.ndarray) -> np.ndarray:

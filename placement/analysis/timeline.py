@@ -24,7 +24,7 @@ from placement.analysis import segments
 from placement.graphs import dag
 from placement.instance import Instance
 from placement.simulators import list_schedule, makespan, max_load
-from placement.types import OpGraph, Span
+from placement.types import Span
 
 _loads = jax.jit(max_load.compute_loads)
 _times = jax.jit(makespan.compute_times)
@@ -53,27 +53,16 @@ def predict_segments(problem: Instance, placement: np.ndarray) -> tuple[Span, ..
 
 
 def _serial(problem: Instance, placement: np.ndarray) -> list[Span]:
-    compute_s = np.asarray(problem.costs.compute_s, np.float64)
-    submodels = _submodels(problem.graph, placement)
-    waits_s = _serial_waits_s(problem, placement, np.concatenate(submodels))
-    spans, clock_s = [], 0.0
-    for ops in submodels:
-        device = int(placement[ops[0]])
-        start_s = clock_s + float(waits_s[ops].sum())
-        clock_s = start_s + float(compute_s[ops, device].sum())
-        spans.append(Span(device, tuple(ops), start_s, clock_s))
-    return spans
-
-
-def _submodels(graph: OpGraph, placement: np.ndarray) -> list[list[int]]:
-    """Lists the submodels in the order in which they run; a device continues as long as it can."""
+    graph, costs = problem.graph, problem.costs
+    # The submodels in the order in which they run. A device continues as long as it can; then the
+    # device with most ready operations follows.
     inputs, devices = list_schedule.InputCounts(graph), placement.tolist()
     ready: dict[int, collections.deque[int]] = collections.defaultdict(collections.deque)
     for op in inputs.sources():
         ready[devices[op]].append(op)
     submodels: list[list[int]] = []
     while any(ready.values()):
-        device = max(ready, key=lambda d: len(ready[d]))  # the device with most ready operations
+        device = max(ready, key=lambda d: len(ready[d]))
         ops = []
         while ready[device]:
             op = ready[device].popleft()
@@ -81,34 +70,28 @@ def _submodels(graph: OpGraph, placement: np.ndarray) -> list[list[int]]:
             for reader in inputs.place(op):
                 ready[devices[reader]].append(reader)
         submodels.append(ops)
-    return submodels
 
-
-def _serial_waits_s(problem: Instance, placement: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Computes the seconds float64 [N] of transfers and fusion losses before each operation.
-
-    A tensor is transferred once to a device, before the first operation there that reads it.
-
-    Args:
-      problem: N operations.
-      placement: int32 [N].
-      order: int [N]: the operations in the order in which they run.
-    """
-    graph = problem.graph
-    rank = np.argsort(order)
-    source, device = placement[graph.senders], placement[graph.receivers]
-    cut_edges = np.flatnonzero(source != device)
-    waits_s = np.bincount(
-        graph.receivers[cut_edges],
-        np.asarray(problem.costs.fusion_loss_s, float)[cut_edges],
-        minlength=graph.num_ops,
-    )
+    # Seconds of fusion losses and transfers before each operation. A tensor is transferred once to
+    # a device, before the first operation there that reads it.
+    source, target = placement[graph.senders], placement[graph.receivers]
+    cut_edges = np.flatnonzero(source != target)
+    fusion_loss_s = np.asarray(costs.fusion_loss_s, float)[cut_edges]
+    waits_s = np.bincount(graph.receivers[cut_edges], fusion_loss_s, graph.num_ops)
+    rank = np.argsort(np.concatenate(submodels))
     cut_edges = cut_edges[np.argsort(rank[graph.receivers[cut_edges]], kind="stable")]
-    pairs = np.stack([graph.tensors[cut_edges], device[cut_edges]])
+    pairs = np.stack([graph.tensors[cut_edges], target[cut_edges]])
     first = cut_edges[np.unique(pairs, axis=1, return_index=True)[1]]
-    transfer_s = problem.edge_transfer_s[first, source[first], device[first]]
+    transfer_s = problem.edge_transfer_s[first, source[first], target[first]]
     np.add.at(waits_s, graph.receivers[first], transfer_s)
-    return waits_s
+
+    compute_s = np.asarray(costs.compute_s, np.float64)
+    spans, clock_s = [], 0.0
+    for ops in submodels:
+        device = devices[ops[0]]
+        start_s = clock_s + float(waits_s[ops].sum())
+        clock_s = start_s + float(compute_s[ops, device].sum())
+        spans.append(Span(device, tuple(ops), start_s, clock_s))
+    return spans
 
 
 def _makespan(problem: Instance, placement: np.ndarray) -> list[Span]:
@@ -123,19 +106,20 @@ def _makespan(problem: Instance, placement: np.ndarray) -> list[Span]:
 def _subgraph(problem: Instance, placement: np.ndarray) -> list[Span]:
     """Predicts the spans; the accelerators' parts must not wait for each other in a cycle."""
     graph, accelerator = problem.graph, np.asarray(problem.costs.accelerator)
-    num_devices = len(accelerator)
+    num_devices, ops = len(accelerator), np.arange(graph.num_ops)
     is_accelerated = accelerator[placement] >= 0
-    members = [
-        np.flatnonzero(is_accelerated & (placement == d)).tolist() for d in range(num_devices)
-    ]
+    # Nodes: the parts of accelerators by device, then the operations, of which the host's count.
+    members = [ops[is_accelerated & (placement == d)].tolist() for d in range(num_devices)]
     members += [[] if part else [op] for op, part in enumerate(is_accelerated)]
-    op_compute_s = np.asarray(problem.costs.compute_s, float)[np.arange(graph.num_ops), placement]
+    tables = max_load.build_tables(problem.costs, problem.tensor_blocks)
     columns = np.asarray(placement, np.int32)[:, None]
-    load_s = np.asarray(_loads(problem.load_tables, columns), np.float64)[:, 0]
-    load_s = np.where(accelerator >= 0, load_s, 0.0)
-    busy_s = np.concatenate([load_s, np.where(is_accelerated, 0.0, op_compute_s)])
-    node = np.where(is_accelerated, placement, num_devices + np.arange(graph.num_ops))
-    turns = [
+    load_s = np.asarray(_loads(tables, columns), np.float64)[:, 0]
+    op_compute_s = np.asarray(problem.costs.compute_s, float)[ops, placement]
+    busy_s = np.concatenate(
+        [np.where(accelerator >= 0, load_s, 0.0), np.where(is_accelerated, 0.0, op_compute_s)]
+    )
+    node = np.where(is_accelerated, placement, num_devices + ops)
+    turns = [  # of the parts of one accelerator
         (first, second)
         for first, second in itertools.combinations(range(num_devices), 2)
         if accelerator[first] == accelerator[second] >= 0
@@ -150,8 +134,9 @@ def _subgraph(problem: Instance, placement: np.ndarray) -> list[Span]:
     for number in dag.sort_nodes(len(members), senders, receivers).tolist():
         start = float(finish_s[sources[starts[number] : starts[number + 1]]].max(initial=0.0))
         finish_s[number] = start + busy_s[number]
-        if ops := members[number]:
-            spans.append(Span(int(placement[ops[0]]), tuple(ops), start, float(finish_s[number])))
+        if members[number]:
+            device = int(placement[members[number][0]])
+            spans.append(Span(device, tuple(members[number]), start, float(finish_s[number])))
     return spans
 
 

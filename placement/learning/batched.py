@@ -62,7 +62,7 @@ def prepare(graph: jraph.GraphsTuple, problem: Instance) -> Stack:
     sizes = batching.Sizes(problem.graph.num_ops, num_nodes, num_edges, num_steps)
     # Finite also where no single device has enough memory.
     reference_s = np.min(problem.evaluate_penalised(problem.single_devices))
-    return Stack(jax.device_get(graph), problem.pad_tables(sizes), np.asarray(reference_s))
+    return Stack(jax.device_get(graph), problem.build_tables(sizes), np.asarray(reference_s))
 
 
 def stack(graphs: list[Stack]) -> Stack:

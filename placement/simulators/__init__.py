@@ -91,9 +91,10 @@ class Outcome(NamedTuple):
 
 
 class Objective(NamedTuple):
-    """An objective: `latency(tables, placement [N, B])` is pure and reads `Instance.tables`."""
+    """An objective: three functions of its tables, which only its module knows."""
 
-    latency: Callable[[Any, Array], Array]
+    build_tables: Callable[[Any], Any]  # of a `placement.instance.Instance`, on the host
+    latency: Callable[[Any, Array], Array]  # of tables and placements int32 [N, B]; pure, jittable
     pad_tables: Callable[[Any, batching.Sizes], Any]  # see `makespan.pad_tables`
 
     def simulate(self, tables_: tuple[Limits, Any], placements: Array) -> Outcome:
@@ -107,23 +108,66 @@ class Objective(NamedTuple):
         """Simulates placements int32 [N, B], as `simulate` does."""
         chex.assert_rank(placement, 2)
         chex.assert_type(placement, int)
-        limits, objective_tables = tables_
+        (memory, representative), objective_tables = tables_
         latency_s = self.latency(objective_tables, placement)
         overflow: Array = jnp.zeros_like(latency_s)
         feasible = jnp.isfinite(latency_s)
-        if limits.memory is not None:
-            overflow = _overflow(limits.memory, placement)
+        if memory is not None:
+            capacity_bytes = memory.capacity_bytes[:, None]
+            used_bytes = sum_bytes(
+                memory.memory_bytes, placement, len(capacity_bytes), memory.copies
+            )  # [D, B]
+
+            def share(used_bytes: Array) -> Array:
+                """Adds up the parts of each accelerator, [D, B]."""
+                return jnp.where(memory.shared[:, :, None], used_bytes[:, None], 0.0).sum(axis=0)
+
+            if memory.alive is not None:
+                assert memory.schedule is not None
+                alive, schedule = memory.alive, memory.schedule
+                all_bytes = residency.bound_peak_bytes(alive, placement)
+                may_exceed = jnp.any(share(used_bytes + all_bytes) > capacity_bytes, axis=0)
+
+                def compute_peak_bytes() -> Array:
+                    times = makespan.compute_times(schedule, placement)
+                    return residency.compute_peak_bytes(alive, placement, *times, may_exceed)
+
+                # The peaks need another simulation of the schedule, which is left out if all
+                # tensors of every placement fit at once.
+                peak_bytes = jax.lax.cond(may_exceed.any(), compute_peak_bytes, lambda: all_bytes)
+                used_bytes += jnp.where(may_exceed, peak_bytes, all_bytes)
+            excess = jnp.maximum(share(used_bytes) - capacity_bytes, 0.0)
+            excess /= jnp.maximum(capacity_bytes, 1.0)  # a device may have no memory at all
+            overflow = jnp.where(jnp.isinf(capacity_bytes), 0.0, excess).max(axis=0)
             feasible &= overflow <= 0
-        if limits.representative is not None:
-            feasible &= (placement == placement[limits.representative]).all(axis=0)
+        if representative is not None:
+            feasible &= (placement == placement[representative]).all(axis=0)
         return Outcome(latency_s, overflow, feasible)
 
 
 OBJECTIVES: dict[str, Objective] = {
-    "serial": Objective(serial.latency, serial.pad_tables),
-    "makespan": Objective(makespan.latency, makespan.pad_tables),
-    "max_load": Objective(max_load.latency, max_load.pad_tables),
-    "subgraph": Objective(subgraph.latency, subgraph.pad_tables),
+    "serial": Objective(
+        lambda problem: serial.Tables(
+            np.asarray(problem.costs.compute_s, np.float32), problem.tensor_blocks
+        ),
+        serial.latency,
+        serial.pad_tables,
+    ),
+    "makespan": Objective(
+        lambda problem: problem.makespan_tables, makespan.latency, makespan.pad_tables
+    ),
+    "max_load": Objective(
+        lambda problem: max_load.build_tables(problem.costs, problem.tensor_blocks),
+        max_load.latency,
+        max_load.pad_tables,
+    ),
+    "subgraph": Objective(
+        lambda problem: subgraph.build_tables(
+            problem.graph, problem.costs, problem.topological_order, problem.tensor_blocks
+        ),
+        subgraph.latency,
+        subgraph.pad_tables,
+    ),
 }
 
 
@@ -155,36 +199,3 @@ def sum_bytes(
     if copies is not None:
         used_bytes = [used + copies.used_bytes(placement, d) for d, used in enumerate(used_bytes)]
     return jnp.stack(used_bytes)
-
-
-def _overflow(memory: Memory, placement: Array) -> Array:
-    """Computes the largest share float32 [B] by which a device's memory is exceeded."""
-    num_devices = len(memory.capacity_bytes)
-    used_bytes = sum_bytes(memory.memory_bytes, placement, num_devices, memory.copies)
-    capacity_bytes = memory.capacity_bytes[:, None]
-
-    def share(used_bytes: Array) -> Array:
-        """Adds up the parts of each accelerator, [D, B]."""
-        return jnp.where(memory.shared[:, :, None], used_bytes[:, None], 0.0).sum(axis=0)
-
-    if memory.alive is not None:
-        assert memory.schedule is not None
-        tables, schedule = memory.alive, memory.schedule
-        all_bytes = residency.bound_peak_bytes(tables, placement)
-        may_exceed = jnp.any(share(used_bytes + all_bytes) > capacity_bytes, axis=0)
-        # The peaks need another simulation of the schedule, which is left out if all tensors of
-        # every placement fit at once.
-        used_bytes += jnp.where(
-            may_exceed,
-            jax.lax.cond(
-                may_exceed.any(),
-                lambda: residency.compute_peak_bytes(
-                    tables, placement, *makespan.compute_times(schedule, placement), may_exceed
-                ),
-                lambda: all_bytes,
-            ),
-            all_bytes,
-        )
-    excess = share(used_bytes) - capacity_bytes
-    excess = jnp.maximum(excess, 0.0) / jnp.maximum(capacity_bytes, 1.0)
-    return jnp.where(jnp.isinf(capacity_bytes), 0.0, excess).max(axis=0)

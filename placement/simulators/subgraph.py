@@ -42,7 +42,10 @@ class Tables(NamedTuple):
 
 
 def build_tables(
-    graph: OpGraph, costs: CostModel, order: np.ndarray, loads: max_load.Tables
+    graph: OpGraph,
+    costs: CostModel,
+    order: np.ndarray,
+    blocks: tuple[tensors.TensorBlock, ...],
 ) -> Tables:
     """Builds the tables of a problem, on the host.
 
@@ -50,13 +53,13 @@ def build_tables(
       graph: N operations.
       costs: their costs.
       order: int32 [N], topological.
-      loads: the tables of `max_load` for the same problem.
+      blocks: the blocks of the same problem, of `tensors.make_blocks`.
     """
     steps = list_schedule.steps(graph.num_ops, graph.senders, graph.receivers, order)
     accelerator = np.asarray(costs.accelerator)
     shares_accelerator = (accelerator[:, None] == accelerator) & (accelerator >= 0)
     return Tables(
-        loads=loads,
+        loads=max_load.build_tables(costs, blocks),
         steps=steps,
         compute_s=np.asarray(costs.compute_s, np.float32)[steps.op],
         is_part=accelerator >= 0,

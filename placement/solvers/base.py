@@ -12,7 +12,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from placement.graphs import dag
 from placement.instance import Instance
+from placement.simulators import residency
 from placement.solvers.limits import SearchLimits
 from placement.types import Solution
 
@@ -42,10 +44,36 @@ def bound_rounding(problem: Instance) -> float:
 
 def report_single_device(problem: Instance, limits: SearchLimits) -> None:
     """Reports the best single device as the first incumbent, before anything is compiled."""
-    values_s = problem.single_device_values_s
+    values_s = compute_single_device_values(problem)
     device = int(np.argmin(values_s))
     if np.isfinite(values_s[device]):
         limits.report(1, float(values_s[device]), problem.single_devices[device])
+
+
+def compute_single_device_values(problem: Instance) -> np.ndarray:
+    """Computes the value with all operations on each device, on the host.
+
+    Returns:
+      float64 [D]; inf where a device cannot run all operations.
+    """
+    graph, costs, order = problem.graph, problem.costs, problem.priority_order
+    compute_s = np.asarray(costs.compute_s, np.float32)
+    # One addition after another in float32, as the simulator of `makespan` adds.
+    start_s, finish_s = np.zeros_like(compute_s), np.zeros_like(compute_s)
+    finish_s[order] = np.cumsum(compute_s[order], axis=0)
+    start_s[order[1:]] = finish_s[order[:-1]]
+    values_s = finish_s[order[-1]].astype(np.float64)
+    if problem.objective == "subgraph":  # a host runs any number of operations at a time
+        for host in np.flatnonzero(np.asarray(costs.accelerator) < 0).tolist():
+            paths_s = dag.longest_paths(graph.senders, graph.receivers, compute_s[:, host])
+            values_s[host] = paths_s.max()
+    used_bytes = np.full(len(values_s), np.asarray(costs.memory_bytes, np.float64).sum())
+    if (alive := problem.residency_tables) is not None:
+        times = zip(start_s.T, finish_s.T, strict=True)
+        used_bytes += [residency.compute_serial_peak_bytes(alive, *pair) for pair in times]
+    limited = problem.memory_limits
+    is_full = limited.devices & (used_bytes > limited.capacity_bytes[:, None])
+    return np.where(is_full.any(axis=0), np.inf, values_s)
 
 
 # (problem, seed, limits) -> Solution. Randomness comes from the seed alone.
