@@ -2,32 +2,23 @@
 
 Four steps, each a map from operations to fewer of them:
 
-1. Operations with equal `colocation` numbers merge. An extracted graph gives one number to a
-   constant, its Convert and its consumer, and to a ReadValue and the Assign of its variable.
-   Merging may close cycles (a -> b -> c with a, c co-located). A coarse operation runs as a whole,
-   so b can run neither before nor after {a, c}. So operations on a common cycle of the quotient
-   (its strongly connected components) merge too. This excludes placements that leave a class and
-   return to it; all others keep their cost. A training graph that co-locates each forward
-   operation with its backward one would collapse to a single operation: use
-   `training.coarsen_training_graph`.
-2. Shape chains and constants join a consumer. They are host arithmetic on a few integers, or none,
-   and on a device of their own they only cause transfers. A chain is a ShapeOf and every operation
-   of `SHAPE_TYPES` that reads only from chains and constants, and from a chain at least once. An
-   operation that reads only constants is itself a constant. With several consumers, an operation
-   joins the one whose part comes first in topological order. That keeps the graph acyclic: the
-   part root(u) that u joins satisfies root(u) <= root(v) for every edge u -> v (root(u) = u < v <=
-   root(v) if u stays, and root(u) is a minimum over such v if it moves), and equality means that u
-   and v merge. Chains without a consumer stay; connected ones merge.
+1. Operations with equal `colocation` numbers merge, such as a constant, its Convert and its
+   consumer. A coarse operation runs as a whole. If merging closes cycles (a -> b -> c with a, c
+   co-located), the operations on a common cycle merge too. This excludes placements that leave a
+   class and return to it; all others keep their cost. A training graph would collapse to a single
+   operation: use `training.coarsen_training_graph`.
+2. Shape chains and constants join a consumer, as they are host arithmetic on a few integers, or
+   none. A chain is a ShapeOf and every operation of `SHAPE_TYPES` that reads only from chains and
+   constants, and from a chain at least once. With several consumers, an operation joins the one
+   whose part comes first in topological order. Chains without a consumer stay; connected ones
+   merge.
 3. A node joins its only successor if it is that successor's only predecessor, counting distinct
    neighbours in the current coarse graph (the rule of the HSDAG authors' code; Duan et al. 2024).
-   Merging such a pair changes no other node's count. So one pass over all pairs, with whole chains
-   at once, has the result of repeated passes.
 4. The coarse operations are numbered in topological order.
 
-Every edge between different coarse operations remains with its tensor, also if it has parallels. So
-the same tensors cross under `lift` as in the coarse graph. The same holds for copies of constants
-(`placement.graphs.constants`), one for each pair of a constant and a coarse operation. Coarsening a
-coarse graph changes nothing.
+Every edge between different coarse operations remains with its tensor, and so does every copy of a
+constant (`placement.graphs.constants`), one for each pair of a constant and a coarse operation. So
+the same tensors cross under `lift` as in the coarse graph. Coarsening it again changes nothing.
 """
 
 from typing import NamedTuple
@@ -62,14 +53,6 @@ class Coarsening(NamedTuple):
     edges: np.ndarray  # int32 [E']: for each coarse edge, the index of the original edge it is
 
 
-class _Quotient(NamedTuple):
-    """An acyclic quotient whose parts are numbered in topological order."""
-
-    parts: np.ndarray  # int32 [N]
-    senders: np.ndarray  # int32 [Q], distinct edges
-    receivers: np.ndarray  # int32 [Q]
-
-
 def coarsen(graph: OpGraph, fused_edges: np.ndarray | None = None) -> Coarsening:
     """Merges co-located operations, shape chains, constants and chains; see the module docstring.
 
@@ -92,7 +75,6 @@ def coarsen(graph: OpGraph, fused_edges: np.ndarray | None = None) -> Coarsening
       The coarse graph, valid and with its operations numbered topologically, and the maps.
     """
     order = dag.topological_order(graph)
-    kinds = _classify(graph, order)
 
     # Step 1: co-located operations.
     classes = np.unique(graph.colocation, return_inverse=True)[1]
@@ -100,14 +82,17 @@ def coarsen(graph: OpGraph, fused_edges: np.ndarray | None = None) -> Coarsening
         ends = classes[graph.senders[fused_edges]], classes[graph.receivers[fused_edges]]
         classes = dag.weak_components(int(classes.max()) + 1, *ends)[classes]
         classes = np.unique(classes, return_inverse=True)[1]
-    senders, receivers = dag.quotient(graph.senders, graph.receivers, classes)
-    components = dag.strong_components(int(classes.max()) + 1, senders, receivers)
-    parts, senders, receivers = _number_parts(graph, order, components[classes])
+    edges = dag.quotient(graph.senders, graph.receivers, classes)
+    components = dag.strong_components(int(classes.max()) + 1, *edges)
+    parts = _number_parts(graph, order, components[classes])
 
-    # Step 2: shape chains and constants, the parts without an ordinary member.
+    # Step 2: shape chains and constants, the parts without an ordinary member. The result is
+    # acyclic: root(u) <= root(v) for every edge u -> v, as root(u) = u < v <= root(v) if u stays,
+    # and root(u) is a minimum over such v if it moves; equality means that u and v merge.
+    senders, receivers = dag.quotient(graph.senders, graph.receivers, parts)
     num_parts = int(parts.max()) + 1
     is_moving = np.ones(num_parts, bool)
-    is_moving[parts[kinds == _ORDINARY]] = False
+    is_moving[parts[_classify(graph, order) == _ORDINARY]] = False
     roots: list[int] = np.where(is_moving, _NO_ROOT, np.arange(num_parts)).tolist()
     moves = is_moving[senders]
     senders, receivers = senders[moves], receivers[moves]
@@ -118,19 +103,19 @@ def coarsen(graph: OpGraph, fused_edges: np.ndarray | None = None) -> Coarsening
     has_no_root = root == _NO_ROOT
     links = has_no_root[senders]
     components = dag.weak_components(num_parts, senders[links], receivers[links])
-    labels = np.where(has_no_root, num_parts + components, root)
-    parts, senders, receivers = _number_parts(graph, order, labels[parts])
-
+    parts = np.where(has_no_root, num_parts + components, root)[parts]
     if fused_edges is not None:
-        return _build(graph, order, parts, kinds)
+        return merge(graph, parts)
 
-    # Step 3: chains.
+    # Step 3: chains. Merging a pair changes no other node's number of neighbours. So one pass over
+    # all pairs, with whole chains at once, has the result of repeated passes.
+    parts = _number_parts(graph, order, parts)
+    senders, receivers = dag.quotient(graph.senders, graph.receivers, parts)
     num_parts = int(parts.max()) + 1
     is_only_successor = np.bincount(senders, minlength=num_parts)[senders] == 1
     is_only_predecessor = np.bincount(receivers, minlength=num_parts)[receivers] == 1
     links = is_only_successor & is_only_predecessor
-    chains = dag.weak_components(num_parts, senders[links], receivers[links])
-    return _build(graph, order, _number_parts(graph, order, chains[parts]).parts, kinds)
+    return merge(graph, dag.weak_components(num_parts, senders[links], receivers[links])[parts])
 
 
 def merge_sole_consumers(graph: OpGraph) -> Coarsening:
@@ -167,8 +152,52 @@ def merge(graph: OpGraph, parts: np.ndarray) -> Coarsening:
     chex.assert_shape(parts, (graph.num_ops,))
     chex.assert_type(parts, int)
     order = dag.topological_order(graph)
-    parts = _number_parts(graph, order, parts).parts
-    return _build(graph, order, parts, _classify(graph, order))
+    assignment = _number_parts(graph, order, parts)
+    edges = np.flatnonzero(assignment[graph.senders] != assignment[graph.receivers])
+    num_parts, position = int(assignment.max()) + 1, np.argsort(order)
+
+    def find_last(*keys: np.ndarray) -> np.ndarray:
+        """Returns int [M]: each part's last member by the keys, the first of which is primary."""
+        ranked = np.lexsort((*keys[::-1], assignment))
+        return ranked[np.append(np.diff(assignment[ranked]) > 0, True)]
+
+    # Parts are co-located if they hold co-located operations: components of parts and classes.
+    classes = num_parts + np.unique(graph.colocation, return_inverse=True)[1]
+    components = dag.weak_components(int(classes.max()) + 1, assignment, classes)[:num_parts]
+    _, first, number = np.unique(components, return_index=True, return_inverse=True)
+
+    member_types: list[list[str]] = [[] for _ in range(num_parts)]
+    op_types = graph.member_types or ((op_type,) for op_type in graph.op_types)
+    for part, types in zip(assignment.tolist(), op_types, strict=True):
+        member_types[part] += types
+
+    sources, readers = assignment[graph.copy_sources], assignment[graph.copy_readers]
+    pairs = np.stack([graph.copy_constants, readers])
+    copies = np.unique(pairs, axis=1, return_index=True)[1]  # of each pair the first
+    copies = copies[sources[copies] != readers[copies]]
+
+    representatives = find_last(_classify(graph, order), graph.flops, position)
+    last = find_last(position)
+    coarse = opgraph.make_graph(
+        name=graph.name,
+        op_names=[graph.op_names[op] for op in representatives],
+        op_types=[graph.op_types[op] for op in representatives],
+        senders=assignment[graph.senders[edges]],
+        receivers=assignment[graph.receivers[edges]],
+        edge_bytes=graph.edge_bytes[edges],
+        output_shapes=[graph.output_shapes[op] for op in last],
+        flops=np.bincount(assignment, graph.flops),
+        weight_bytes=dag.sum_by_part(assignment, graph.weight_bytes),
+        colocation=first[number],
+        tensors=graph.tensors[edges],
+        backward=np.bincount(assignment, graph.backward) > 0,
+        copy_sources=sources[copies],
+        copy_readers=readers[copies],
+        copy_bytes=graph.copy_bytes[copies],
+        copy_constants=graph.copy_constants[copies],
+        member_types=member_types,
+    )
+    return Coarsening(coarse, assignment, edges.astype(np.int32))
 
 
 def list_member_names(graph: OpGraph, assignment: np.ndarray) -> list[list[str]]:
@@ -220,60 +249,10 @@ def _classify(graph: OpGraph, order: np.ndarray) -> np.ndarray:
     return np.array(op_kinds, np.int8)
 
 
-def _number_parts(graph: OpGraph, order: np.ndarray, labels: np.ndarray) -> _Quotient:
+def _number_parts(graph: OpGraph, order: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Numbers parts of equal labels int [N] topologically, ties by the first member."""
     _, first, number = np.unique(labels[order], return_index=True, return_inverse=True)
     parts = np.empty(graph.num_ops, np.int32)
     parts[order] = np.argsort(np.argsort(first))[number]
     edges = dag.quotient(graph.senders, graph.receivers, parts)
-    parts = np.argsort(dag.sort_nodes(len(first), *edges)).astype(np.int32)[parts]
-    return _Quotient(parts, *dag.quotient(graph.senders, graph.receivers, parts))
-
-
-def _build(
-    graph: OpGraph, order: np.ndarray, assignment: np.ndarray, kinds: np.ndarray
-) -> Coarsening:
-    edges = np.flatnonzero(assignment[graph.senders] != assignment[graph.receivers])
-    num_parts, position = int(assignment.max()) + 1, np.argsort(order)
-
-    def find_last(*keys: np.ndarray) -> np.ndarray:
-        """Returns int [M]: each part's last member by the keys, the first of which is primary."""
-        ranked = np.lexsort((*keys[::-1], assignment))
-        return ranked[np.append(np.diff(assignment[ranked]) > 0, True)]
-
-    # Parts are co-located if they hold co-located operations: components of parts and classes.
-    classes = num_parts + np.unique(graph.colocation, return_inverse=True)[1]
-    components = dag.weak_components(int(classes.max()) + 1, assignment, classes)[:num_parts]
-    _, first, number = np.unique(components, return_index=True, return_inverse=True)
-
-    member_types: list[list[str]] = [[] for _ in range(num_parts)]
-    op_types = graph.member_types or ((op_type,) for op_type in graph.op_types)
-    for part, types in zip(assignment.tolist(), op_types, strict=True):
-        member_types[part] += types
-
-    sources, readers = assignment[graph.copy_sources], assignment[graph.copy_readers]
-    pairs = np.stack([graph.copy_constants, readers])
-    copies = np.unique(pairs, axis=1, return_index=True)[1]  # of each pair the first
-    copies = copies[sources[copies] != readers[copies]]
-
-    representatives, last = find_last(kinds, graph.flops, position), find_last(position)
-    coarse = opgraph.make_graph(
-        name=graph.name,
-        op_names=[graph.op_names[op] for op in representatives],
-        op_types=[graph.op_types[op] for op in representatives],
-        senders=assignment[graph.senders[edges]],
-        receivers=assignment[graph.receivers[edges]],
-        edge_bytes=graph.edge_bytes[edges],
-        output_shapes=[graph.output_shapes[op] for op in last],
-        flops=np.bincount(assignment, graph.flops),
-        weight_bytes=dag.sum_by_part(assignment, graph.weight_bytes),
-        colocation=first[number],
-        tensors=graph.tensors[edges],
-        backward=np.bincount(assignment, graph.backward) > 0,
-        copy_sources=sources[copies],
-        copy_readers=readers[copies],
-        copy_bytes=graph.copy_bytes[copies],
-        copy_constants=graph.copy_constants[copies],
-        member_types=member_types,
-    )
-    return Coarsening(coarse, assignment, edges.astype(np.int32))
+    return np.argsort(dag.sort_nodes(len(first), *edges)).astype(np.int32)[parts]

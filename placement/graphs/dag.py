@@ -126,16 +126,12 @@ def depth_first_order(num_nodes: int, senders: np.ndarray, receivers: np.ndarray
 
 def strong_components(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
     """Returns int32 [N]: equal numbers for nodes that lie on a common cycle."""
-    _check_edges(senders, receivers)
-    return csgraph.connected_components(
-        _matrix(num_nodes, senders, receivers), directed=True, connection="strong"
-    )[1]
+    return _components(num_nodes, senders, receivers, "strong")
 
 
 def weak_components(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
     """Returns int32 [N]: equal numbers for nodes that edges of either direction join."""
-    _check_edges(senders, receivers)
-    return csgraph.connected_components(_matrix(num_nodes, senders, receivers), directed=False)[1]
+    return _components(num_nodes, senders, receivers, "weak")
 
 
 def quotient(
@@ -188,12 +184,7 @@ def topological_order(graph: OpGraph) -> np.ndarray:
     return sort_nodes(graph.num_ops, graph.senders, graph.receivers)
 
 
-def levels(graph: OpGraph) -> np.ndarray:
-    """Returns int32 [N]: the number of edges on a longest path from a source to the operation."""
-    return compute_levels(graph.num_ops, graph.senders, graph.receivers)
-
-
-def compute_levels(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
+def levels(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
     """Returns the level of every node of an acyclic graph, int32 [N]."""
     order = sort_edges(sort_nodes(num_nodes, senders, receivers), receivers)
     level = [0] * num_nodes
@@ -265,6 +256,9 @@ def _check_edges(senders: np.ndarray, receivers: np.ndarray) -> None:
     chex.assert_equal_shape([senders, receivers])
 
 
-def _matrix(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> sparse.csr_array:
-    ones = np.ones(len(senders))
-    return sparse.csr_array((ones, (senders, receivers)), shape=(num_nodes, num_nodes))
+def _components(
+    num_nodes: int, senders: np.ndarray, receivers: np.ndarray, connection: str
+) -> np.ndarray:
+    _check_edges(senders, receivers)
+    matrix = sparse.csr_array((np.ones(len(senders)), (senders, receivers)), (num_nodes,) * 2)
+    return csgraph.connected_components(matrix, directed=True, connection=connection)[1]

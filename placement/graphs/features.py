@@ -7,7 +7,7 @@ Blocks of columns, in this order; a policy reads some of them:
     member_types  the same columns; of a merged operation, the mean over its members
     number        the operation's number, unscaled
     degrees       log(1 + in-degree), log(1 + out-degree), counting parallel edges
-    fractal       the fractal dimension, see `placement.graphs.fractal`
+    fractal       how fast the operation's neighbourhood grows, see `fractal_dimension`
     positional    sinusoids of the operation's position, see `positional_encoding`
     output_shape  log(1 + size) of the last five dimensions, the innermost in the last column;
                   0 if the shape has fewer, and further outer dimensions are left out
@@ -18,14 +18,15 @@ Departure: the logarithms, which keep a batch of images from drowning a one-hot 
 """
 
 import itertools
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
+from scipy import sparse
+from scipy.sparse import csgraph
 
 from placement import arguments
 from placement.errors import UserError
 from placement.graphs import dag
-from placement.graphs.fractal import fractal_dimension
 from placement.types import OpGraph
 
 DEFAULT_BLOCKS = ("op_type", "degrees", "fractal", "positional", "output_shape")
@@ -50,6 +51,7 @@ OP_TYPES: tuple[str, ...] = (
 
 _MAX_WAVELENGTH = 10_000.0  # in units of 2 pi
 _SHAPE_DIMS = 5
+_BLOCK_NODES = 2_000  # nodes whose balls grow together: limits memory, does not change results
 _TYPE_INDEX = {op_type: index for index, op_type in enumerate(OP_TYPES)}
 
 
@@ -108,25 +110,79 @@ def positional_encoding(graph: OpGraph, *, num_waves: int = 4) -> np.ndarray:
       float32 [N, 4 K] in [-1, 1]: sines then cosines of the index, then those of the level.
     """
     columns = []
-    for position in (np.argsort(dag.topological_order(graph)), dag.levels(graph)):
+    level = dag.levels(graph.num_ops, graph.senders, graph.receivers)
+    for position in (np.argsort(dag.topological_order(graph)), level):
         angles = position[:, None] / _MAX_WAVELENGTH ** (np.arange(num_waves) / num_waves)
         columns += [np.sin(angles), np.cos(angles)]
     return np.concatenate(columns, axis=1).astype(np.float32)
 
 
-def _type_columns(op_types: Iterable[str]) -> list[int]:
-    return [_TYPE_INDEX.get(op_type, len(OP_TYPES) - 1) for op_type in op_types]
+def fractal_dimension(graph: OpGraph, *, exact_limit: int = 2_000, radius: int = 8) -> np.ndarray:
+    """Computes the fractal dimension of each operation (Duan et al. 2024, section 2.2).
+
+    On the undirected graph let B_v(r) be the number of nodes within r hops of v, itself included.
+    If B_v(r) grows like r ** d, log B_v(r) is a line over log r with slope d. The result is the
+    least-squares slope over the radii r = 1 .. R_v,
+
+        d_v = sum_r (x_r - mean x) * log B_v(r) / sum_r (x_r - mean x) ** 2,    x_r = log r,
+
+    where R_v is the eccentricity of v in its connected component, beyond which B_v is constant.
+    With fewer than two radii d_v is 0, as in the authors' code. Departure: in graphs above the
+    limit R_v is at most `radius`, because all eccentricities take O(N * E).
+
+    Args:
+      graph: the graph; directions of edges are ignored.
+      exact_limit: up to so many operations every radius counts, with N * N distances in memory.
+      radius: the largest radius in graphs above the limit. Eight hops see past the branches of
+        usual networks (an Inception block is 5 deep) and stay near linear in N.
+
+    Returns:
+      float64 [N].
+    """
+    # bool [N, N]: the nodes within one hop of each, itself included.
+    nodes = np.arange(graph.num_ops)
+    rows = np.concatenate([nodes, graph.senders, graph.receivers])
+    columns = np.concatenate([nodes, graph.receivers, graph.senders])
+    ones = np.ones(len(rows), bool)
+    neighbours = sparse.csr_array((ones, (rows, columns)), shape=(graph.num_ops, graph.num_ops))
+    if graph.num_ops <= exact_limit:
+        hops = csgraph.shortest_path(neighbours, method="D", unweighted=True)
+        max_hops = int(hops[np.isfinite(hops)].max())
+        # One bin for each node and distance. Unreachable nodes have a bin that is then cut off.
+        bins = np.where(np.isfinite(hops), hops, max_hops + 1).astype(np.int64)
+        bins += nodes[:, None] * (max_hops + 2)
+        counts = np.bincount(bins.ravel(), minlength=graph.num_ops * (max_hops + 2))
+        balls = np.cumsum(counts.reshape(-1, max_hops + 2)[:, :-1], axis=1)
+    else:
+        blocks = []
+        for start in range(0, graph.num_ops, _BLOCK_NODES):
+            ball = neighbours[start : start + _BLOCK_NODES]
+            sizes = [np.ones(ball.shape[0], np.int64)]
+            for hop in range(1, radius + 1):
+                sizes.append(np.diff(ball.indptr))
+                if hop < radius:
+                    ball = ball @ neighbours
+            blocks.append(np.stack(sizes, axis=1))
+        balls = np.concatenate(blocks)
+
+    # int [N, R + 1]: nodes within 0 .. R hops. A ball grows until R_v.
+    is_growing = np.diff(balls, axis=1) > 0
+    num_radii = is_growing.sum(axis=1)
+    x = np.log(np.arange(1, balls.shape[1]))
+    mean = np.where(is_growing, x, 0.0).sum(axis=1) / np.maximum(num_radii, 1)
+    centred = np.where(is_growing, x - mean[:, None], 0.0)
+    covariance = (centred * np.log(balls[:, 1:])).sum(axis=1)
+    variance = (centred**2).sum(axis=1)
+    return np.where(num_radii >= 2, covariance / np.where(num_radii >= 2, variance, 1.0), 0.0)
 
 
-def _one_hot_types(graph: OpGraph) -> np.ndarray:
-    return np.eye(len(OP_TYPES), dtype=np.float32)[_type_columns(graph.op_types)]
-
-
-def _mean_member_types(graph: OpGraph) -> np.ndarray:
-    if not graph.member_types:
-        return _one_hot_types(graph)
-    sizes = np.array([len(types) for types in graph.member_types])
-    columns = _type_columns(itertools.chain.from_iterable(graph.member_types))
+def _type_shares(graph: OpGraph, types: Sequence[Sequence[str]]) -> np.ndarray:
+    """Returns the share [N, len(OP_TYPES)] of each type among the types of every operation."""
+    sizes = np.array([len(op_types) for op_types in types])
+    columns = [
+        _TYPE_INDEX.get(op_type, len(OP_TYPES) - 1)
+        for op_type in itertools.chain.from_iterable(types)
+    ]
     cells = np.repeat(np.arange(graph.num_ops), sizes) * len(OP_TYPES) + columns
     counts = np.bincount(cells, minlength=graph.num_ops * len(OP_TYPES))
     return counts.reshape(graph.num_ops, -1) / sizes[:, None]
@@ -146,8 +202,10 @@ def _log_shapes(graph: OpGraph) -> np.ndarray:
 
 
 BLOCKS: dict[str, Callable[[OpGraph], np.ndarray]] = {
-    "op_type": _one_hot_types,
-    "member_types": _mean_member_types,
+    "op_type": lambda graph: _type_shares(graph, [(op_type,) for op_type in graph.op_types]),
+    "member_types": lambda graph: _type_shares(
+        graph, graph.member_types or [(op_type,) for op_type in graph.op_types]
+    ),
     "number": lambda graph: np.arange(graph.num_ops)[:, None],
     "degrees": _log_degrees,
     "fractal": lambda graph: fractal_dimension(graph)[:, None],

@@ -67,7 +67,7 @@ def make_graph(
     """
     num_ops = len(op_names)
     zeros = np.zeros(num_ops)
-    fields = {
+    fields: dict[str, Any] = {
         "senders": senders,
         "receivers": receivers,
         "edge_bytes": edge_bytes,
@@ -81,29 +81,29 @@ def make_graph(
         "member_types": (),
         **optional,
     }
-    converted = {field: _convert(field, values) for field, values in fields.items()}
+    converted: dict[str, Any] = {}
+    for field, values in fields.items():
+        if field == "output_shapes":
+            converted[field] = tuple(tuple(map(int, shape)) for shape in values)
+        elif field == "member_types":
+            converted[field] = tuple(map(tuple, values))
+        elif field in _DTYPES:
+            converted[field] = np.array(values, _DTYPES[field])
+        else:
+            original = np.asarray(values)
+            with np.errstate(invalid="ignore"):
+                array = np.array(original, np.int64 if field.endswith("_bytes") else np.int32)
+            if not np.array_equal(array, original):
+                wrong = original[array != original].flat[0]
+                raise InvalidGraphError(
+                    f"{field} holds {wrong}; pass whole numbers that fit {array.dtype}"
+                )
+            converted[field] = array
     graph = OpGraph(name=name, op_names=tuple(op_names), op_types=tuple(op_types), **converted)
     for field in (*_EDGE_FIELDS, *_COPY_FIELDS, *_OP_FIELDS):
         getattr(graph, field).flags.writeable = False
     validate(graph)
     return graph
-
-
-def _convert(field: str, values: Any) -> Any:
-    """Converts the values of a field to its type in an `OpGraph`."""
-    if field == "output_shapes":
-        return tuple(tuple(map(int, shape)) for shape in values)
-    if field == "member_types":
-        return tuple(map(tuple, values))
-    if field in _DTYPES:
-        return np.array(values, _DTYPES[field])
-    original = np.asarray(values)
-    with np.errstate(invalid="ignore"):
-        array = np.array(original, np.int64 if field.endswith("_bytes") else np.int32)
-    if not np.array_equal(array, original):
-        wrong = original[array != original].flat[0]
-        raise InvalidGraphError(f"{field} holds {wrong}; pass whole numbers that fit {array.dtype}")
-    return array
 
 
 def validate(graph: OpGraph) -> None:

@@ -2,14 +2,12 @@
 
 The layout is that of TensorFlow 1, which Mirhoseini et al. (2017, 2018) placed:
 
-1. A weight is a Variable of float32 with the bytes of its value. Operations that only unpack a
-   stored weight are left out. Weights are the constants of more than one element that a gradient
-   reaches. A model for inference does not say which constants are weights, so an initial state
-   counts as one too.
+1. A weight is a Variable of float32 with the bytes of its value, not unpacked by a Convert. Weights
+   are the constants of more than one element that a gradient reaches. A model for inference does
+   not say which constants are weights, so an initial state counts as one too.
 2. Every output of the network has a loss, whose gradient takes 2 FLOPs an element.
-3. Gradients follow the rules of `placement.graphs.gradients`. Each input that depends on a weight
-   has an operation that computes its gradient. Tensors of the forward pass that it reads stay in
-   memory until then.
+3. Each input that depends on a weight has an operation that computes its gradient by the rules of
+   `placement.graphs.gradients`. Tensors of the forward pass that it reads stay in memory for it.
 4. If several operations read a tensor, one AddN sums its gradients, all of which wait in memory for
    it (TensorFlow's default). This includes weights that the steps of a network share.
 5. A table in which rows are looked up (Gather) gets the gradient of those rows alone.
@@ -22,7 +20,6 @@ The layout is that of TensorFlow 1, which Mirhoseini et al. (2017, 2018) placed:
 Not modelled are labels, regularisation, clipping, and recomputation to save memory.
 """
 
-import dataclasses
 import math
 from typing import NamedTuple
 
@@ -31,7 +28,6 @@ import numpy as np
 from placement import arguments
 from placement.errors import UserError
 from placement.graphs import coarsen, dag, gradients, opgraph
-from placement.graphs.gradients import Rule
 from placement.types import OpGraph
 
 # Phases of `Training.phase`; WEIGHTS is the part of the backward pass for gradients of weights.
@@ -77,21 +73,27 @@ class _Tensor(NamedTuple):
         return self.num_bytes / _ELEMENT_BYTES
 
 
-@dataclasses.dataclass
 class _Draft:
     """A training graph while operations are added to those of the network."""
 
-    network: OpGraph
-    inputs: list[list[_Tensor]]  # of every operation, in order
-    outputs: list[list[_Tensor]]  # of the network's operations: those that are read
-    names: list[str]
-    op_types: list[str]
-    shapes: list[tuple[int, ...]]
-    flops: list[float]
-    weight_bytes: list[int]
-    owner: list[int]
-    phase: list[int]
-    num_tensors: int
+    def __init__(self, network: OpGraph):
+        self.network = network
+        # The inputs of every operation in order, and the outputs of the network's that are read.
+        self.inputs: list[list[_Tensor]] = [[] for _ in range(network.num_ops)]
+        outputs: list[dict[int, _Tensor]] = [{} for _ in range(network.num_ops)]
+        columns = network.senders, network.tensors, network.edge_bytes, network.receivers
+        for sender, number, num_bytes, receiver in zip(*(c.tolist() for c in columns), strict=True):
+            tensor = outputs[sender].setdefault(number, _Tensor(sender, number, num_bytes))
+            self.inputs[receiver].append(tensor)
+        self.outputs = [list(tensors.values()) for tensors in outputs]
+        self.num_tensors = int(network.tensors.max(initial=-1)) + 1
+        self.names = list(network.op_names)
+        self.op_types = list(network.op_types)
+        self.shapes = list(network.output_shapes)
+        self.flops: list[float] = network.flops.tolist()
+        self.weight_bytes: list[int] = network.weight_bytes.tolist()
+        self.owner = list(range(network.num_ops))
+        self.phase = [FORWARD] * network.num_ops
 
     def add_output(self, op: int, num_bytes: int, *, has_rows: bool = False) -> _Tensor:
         """Adds an output to an operation."""
@@ -121,6 +123,23 @@ class _Draft:
         self.inputs.append(inputs)
         return len(self.names) - 1
 
+    def add_sum(self, op: int, parts: list[_Tensor], phase: int, suffix: str = "") -> _Tensor:
+        """Adds the sum of the gradients of one output of an operation."""
+        if len(parts) == 1:
+            return parts[0]
+        full = [part for part in parts if not part.has_rows]
+        num_bytes = full[0].num_bytes if full else sum(part.num_bytes for part in parts)
+        added = self.add_op(
+            f"gradients/{self.names[op]}/add_n{suffix}",
+            "AddN" if full else "Concat",
+            parts,
+            owner=op,
+            shape_of=op,
+            flops=sum(part.size for part in parts[1:]) if full else 0.0,
+            phase=phase,
+        )
+        return self.add_output(added, num_bytes, has_rows=not full)
+
 
 def make_training_graph(
     graph: OpGraph, *, optimiser: str = "adam", colocate: bool = True
@@ -147,8 +166,30 @@ def make_training_graph(
             f"graph {graph.name!r} has weights inside its operations, and a training step has them "
             "as operations; leave constants=True"
         )
-    network, network_ops = _remove_converts(graph)
-    draft = _start_draft(network)
+    # Leave out the Converts of weights: their readers read the weights.
+    is_convert = np.array([op_type == "Convert" for op_type in graph.op_types])
+    unpacks = is_convert[graph.receivers] & _find_constants(graph)[graph.senders]
+    source = np.arange(graph.num_ops)
+    source[graph.receivers[unpacks]] = graph.senders[unpacks]
+    is_removed = source != np.arange(graph.num_ops)
+    network_ops = np.flatnonzero(~is_removed).astype(np.int32)
+    position = np.cumsum(~is_removed) - 1
+    edges = np.flatnonzero(~is_removed[graph.receivers])
+    network = opgraph.make_graph(
+        name=graph.name,
+        op_names=[graph.op_names[op] for op in network_ops],
+        op_types=[graph.op_types[op] for op in network_ops],
+        senders=position[source[graph.senders[edges]]],
+        receivers=position[graph.receivers[edges]],
+        edge_bytes=graph.edge_bytes[edges],
+        output_shapes=[graph.output_shapes[op] for op in network_ops],
+        flops=graph.flops[network_ops],
+        weight_bytes=graph.weight_bytes[network_ops],
+        colocation=graph.colocation[network_ops],
+        tensors=graph.tensors[edges],
+    )
+
+    draft = _Draft(network)
     weight_gradients = _add_gradients(draft)
     if not weight_gradients:
         raise UserError(
@@ -157,7 +198,7 @@ def make_training_graph(
         )
     update = OPTIMISERS[optimiser]
     for weight, parts in weight_gradients.items():
-        value, gradient = draft.outputs[weight][0], _sum_gradients(draft, weight, parts, UPDATE)
+        value, gradient = draft.outputs[weight][0], draft.add_sum(weight, parts, UPDATE)
         draft.op_types[weight] = "Variable"
         draft.weight_bytes[weight] = value.num_bytes
         draft.add_op(
@@ -219,54 +260,6 @@ def _find_constants(graph: OpGraph) -> np.ndarray:
     return np.array([op_type == "Constant" and math.prod(shape) > 1 for op_type, shape in ops])
 
 
-def _remove_converts(graph: OpGraph) -> tuple[OpGraph, np.ndarray]:
-    """Removes Converts of weights, and returns the remaining operations' indices, int32 [N]."""
-    is_convert = np.array([op_type == "Convert" for op_type in graph.op_types])
-    unpacks = is_convert[graph.receivers] & _find_constants(graph)[graph.senders]
-    source = np.arange(graph.num_ops)
-    source[graph.receivers[unpacks]] = graph.senders[unpacks]
-    is_removed = source != np.arange(graph.num_ops)
-    ops = np.flatnonzero(~is_removed).astype(np.int32)
-    position = np.cumsum(~is_removed) - 1
-    edges = np.flatnonzero(~is_removed[graph.receivers])
-    network = opgraph.make_graph(
-        name=graph.name,
-        op_names=[graph.op_names[op] for op in ops],
-        op_types=[graph.op_types[op] for op in ops],
-        senders=position[source[graph.senders[edges]]],
-        receivers=position[graph.receivers[edges]],
-        edge_bytes=graph.edge_bytes[edges],
-        output_shapes=[graph.output_shapes[op] for op in ops],
-        flops=graph.flops[ops],
-        weight_bytes=graph.weight_bytes[ops],
-        colocation=graph.colocation[ops],
-        tensors=graph.tensors[edges],
-    )
-    return network, ops
-
-
-def _start_draft(network: OpGraph) -> _Draft:
-    inputs: list[list[_Tensor]] = [[] for _ in range(network.num_ops)]
-    outputs: list[dict[int, _Tensor]] = [{} for _ in range(network.num_ops)]
-    columns = network.senders, network.tensors, network.edge_bytes, network.receivers
-    for sender, number, num_bytes, receiver in zip(*(c.tolist() for c in columns), strict=True):
-        tensor = outputs[sender].setdefault(number, _Tensor(sender, number, num_bytes))
-        inputs[receiver].append(tensor)
-    return _Draft(
-        network=network,
-        inputs=inputs,
-        outputs=[list(tensors.values()) for tensors in outputs],
-        names=list(network.op_names),
-        op_types=list(network.op_types),
-        shapes=list(network.output_shapes),
-        flops=network.flops.tolist(),
-        weight_bytes=network.weight_bytes.tolist(),
-        owner=list(range(network.num_ops)),
-        phase=[FORWARD] * network.num_ops,
-        num_tensors=int(network.tensors.max(initial=-1)) + 1,
-    )
-
-
 def _list_ports(op_type: str, num_inputs: int) -> tuple[int, ...]:
     """Lists the input ports of an operation type that receive a gradient."""
     rule = gradients.RULES.get(op_type)
@@ -315,7 +308,7 @@ def _add_gradients(draft: _Draft) -> dict[int, list[_Tensor]]:
             (weight_gradients[op],) = parts
         elif parts:
             output_gradients = [
-                _sum_gradients(draft, op, gradients_of_output, BACKWARD, suffix=str(index or ""))
+                draft.add_sum(op, gradients_of_output, BACKWARD, suffix=str(index or ""))
                 for index, gradients_of_output in enumerate(parts)
             ]
             for tensor, gradient in _differentiate(draft, op, output_gradients, depends_on_weight):
@@ -323,31 +316,11 @@ def _add_gradients(draft: _Draft) -> dict[int, list[_Tensor]]:
     return weight_gradients
 
 
-def _sum_gradients(
-    draft: _Draft, op: int, parts: list[_Tensor], phase: int, suffix: str = ""
-) -> _Tensor:
-    """Adds the sum of the gradients of one output of an operation."""
-    if len(parts) == 1:
-        return parts[0]
-    full = [part for part in parts if not part.has_rows]
-    num_bytes = full[0].num_bytes if full else sum(part.num_bytes for part in parts)
-    added = draft.add_op(
-        f"gradients/{draft.names[op]}/add_n{suffix}",
-        "AddN" if full else "Concat",
-        parts,
-        owner=op,
-        shape_of=op,
-        flops=sum(part.size for part in parts[1:]) if full else 0.0,
-        phase=phase,
-    )
-    return draft.add_output(added, num_bytes, has_rows=not full)
-
-
 def _differentiate(
     draft: _Draft, op: int, output_gradients: list[_Tensor], depends_on_weight: list[bool]
 ) -> list[tuple[_Tensor, _Tensor]]:
     """Adds the gradients of an operation's inputs; returns pairs of an input and its gradient."""
-    op_type, inputs = draft.op_types[op], draft.inputs[op]
+    op_type, inputs, name = draft.op_types[op], draft.inputs[op], f"gradients/{draft.names[op]}"
     rule = gradients.RULES.get(op_type)
     if rule is None:
         raise UserError(
@@ -356,76 +329,58 @@ def _differentiate(
             f"{', '.join(sorted(gradients.RULES))}"
         )
     ports = [p for p in _list_ports(op_type, len(inputs)) if depends_on_weight[inputs[p].op]]
-    if not rule.joint:
-        return [
-            (inputs[port], _differentiate_input(draft, op, rule, port, output_gradients))
-            for port in ports
-        ]
-    added = draft.add_op(
-        f"gradients/{draft.names[op]}",
-        rule.op_types[0],
-        [
-            *output_gradients,
-            *(inputs if any(rule.reads_inputs) else ()),
-            *(draft.outputs[op] if rule.reads_output else ()),
-        ],
-        owner=op,
-        shape_of=inputs[ports[0]].op,
-        flops=_count_flops(draft, op, rule, output_gradients, sum(inputs[p].size for p in ports)),
-    )
-    return [(inputs[port], draft.add_output(added, inputs[port].num_bytes)) for port in ports]
-
-
-def _differentiate_input(
-    draft: _Draft, op: int, rule: Rule, port: int, output_gradients: list[_Tensor]
-) -> _Tensor:
-    """Adds the gradient of one input."""
-    tensor, name = draft.inputs[op][port], f"gradients/{draft.names[op]}/{port}"
-    is_weight = draft.op_types[tensor.op] == "Constant"
-    gradient = output_gradients[0]
-    if draft.op_types[op] == "Gather" and is_weight:
-        return gradient._replace(has_rows=True)
-    phase = WEIGHTS if is_weight else BACKWARD
-    position = rule.ports.index(port) if rule.ports else port
-    op_type = rule.op_types[min(position, len(rule.op_types) - 1)]
-    if op_type:
-        reads_itself, reads_others = rule.reads_inputs
+    flops = rule.forward * draft.flops[op]
+    flops += rule.per_output * sum(gradient.size for gradient in output_gradients)
+    if rule.joint:
+        reads = [*output_gradients, *(inputs if any(rule.reads_inputs) else ())]
         added = draft.add_op(
             name,
-            op_type,
-            [
-                *output_gradients,
-                *(
-                    input_tensor
-                    for input_port, input_tensor in enumerate(draft.inputs[op])
-                    if (reads_itself if input_port == port else reads_others)
-                ),
-                *(draft.outputs[op][:1] if rule.reads_output else ()),
-            ],
+            rule.op_types[0],
+            reads + (draft.outputs[op] if rule.reads_output else []),
             owner=op,
-            shape_of=op if rule.elementwise else tensor.op,
-            flops=_count_flops(draft, op, rule, output_gradients, tensor.size),
-            phase=phase,
+            shape_of=inputs[ports[0]].op,
+            flops=flops + rule.per_input * sum(inputs[p].size for p in ports),
         )
-        num_bytes = gradient.num_bytes if rule.elementwise else tensor.num_bytes
-        gradient = draft.add_output(added, num_bytes)
-    if not rule.elementwise or gradient.num_bytes <= tensor.num_bytes:
-        return gradient
-    # The input was broadcast.
-    added = draft.add_op(
-        f"{name}/sum",
-        "ReduceSum",
-        [gradient],
-        owner=op,
-        shape_of=tensor.op,
-        flops=gradient.size,
-        phase=phase,
-    )
-    return draft.add_output(added, tensor.num_bytes)
+        return [(inputs[p], draft.add_output(added, inputs[p].num_bytes)) for p in ports]
 
-
-def _count_flops(
-    draft: _Draft, op: int, rule: Rule, output_gradients: list[_Tensor], input_size: float
-) -> float:
-    output_flops = rule.per_output * sum(gradient.size for gradient in output_gradients)
-    return rule.forward * draft.flops[op] + output_flops + rule.per_input * input_size
+    pairs = []
+    for port in ports:
+        tensor, gradient = inputs[port], output_gradients[0]
+        is_weight = draft.op_types[tensor.op] == "Constant"
+        if op_type == "Gather" and is_weight:
+            pairs.append((tensor, gradient._replace(has_rows=True)))
+            continue
+        phase = WEIGHTS if is_weight else BACKWARD
+        # The last type is that of all further inputs; without one the gradient is passed on.
+        position = rule.ports.index(port) if rule.ports else port
+        if input_type := rule.op_types[min(position, len(rule.op_types) - 1)]:
+            reads_itself, reads_others = rule.reads_inputs
+            reads = output_gradients + [
+                other
+                for other_port, other in enumerate(inputs)
+                if (reads_itself if other_port == port else reads_others)
+            ]
+            added = draft.add_op(
+                f"{name}/{port}",
+                input_type,
+                reads + (draft.outputs[op][:1] if rule.reads_output else []),
+                owner=op,
+                shape_of=op if rule.elementwise else tensor.op,
+                flops=flops + rule.per_input * tensor.size,
+                phase=phase,
+            )
+            num_bytes = gradient.num_bytes if rule.elementwise else tensor.num_bytes
+            gradient = draft.add_output(added, num_bytes)
+        if rule.elementwise and gradient.num_bytes > tensor.num_bytes:  # the input was broadcast
+            added = draft.add_op(
+                f"{name}/{port}/sum",
+                "ReduceSum",
+                [gradient],
+                owner=op,
+                shape_of=tensor.op,
+                flops=gradient.size,
+                phase=phase,
+            )
+            gradient = draft.add_output(added, tensor.num_bytes)
+        pairs.append((tensor, gradient))
+    return pairs

@@ -17,8 +17,7 @@ from placement.zoo import layers
 from placement.zoo.bert import bert, bert_base
 from placement.zoo.decoder import decoder
 from placement.zoo.inception_v3 import inception_v3
-from placement.zoo.nmt import nmt
-from placement.zoo.recurrent import rnnlm
+from placement.zoo.recurrent import nmt, rnnlm
 from placement.zoo.resnet import resnet, resnet50, two_stream
 
 # The keywords of a builder are the arguments of its network: whole numbers from 1.

@@ -53,15 +53,53 @@ def bert(
         parts.parameter(name, (batch, length), ov.Type.i64)
         for name in ("input_ids", "attention_mask", "token_type_ids")
     )
-    words = parts.embedding(input_ids, "embeddings/word", (vocabulary, hidden), std=_WORD_STD)
-    x = _embeddings(words, token_type_ids)
-    mask = _additive_mask(attention_mask)
+    # Words, token types and positions: [B, S] -> [B, S, hidden].
+    x = parts.embedding(input_ids, "embeddings/word", (vocabulary, hidden), std=_WORD_STD)
+    table = (_TOKEN_TYPES, hidden)
+    types = parts.embedding(token_type_ids, "embeddings/token_type", table, std=_SHARED_STD)
+    positions = parts.noise("embeddings/position/weight", (1, length, hidden), std=_SHARED_STD)
+    x = ops.add(x, types, name="embeddings/token_type/add")
+    x = ops.add(x, positions, name="embeddings/position/add")
+    x = parts.layer_norm(x, "embeddings/norm", epsilon=_NORM_EPSILON)
+
+    # The additive mask, 0 where attended and float16's lowest elsewhere: [B, S] -> [B, 1, 1, S].
+    mask = attention_mask
+    for axis in (1, 2):
+        mask = parts.unsqueeze(mask, f"mask/unsqueeze{axis}", axis)
+    mask = ops.convert(mask, "f32", name="mask/to_float")
+    mask = ops.subtract(parts.scalar("mask/one", 1.0), mask, name="mask/invert")
+    is_hidden = ops.convert(mask, "boolean", name="mask/to_boolean")
+    mask = ops.select(is_hidden, parts.scalar("mask/lowest", -65504.0), mask, name="mask/fill")
+
     for layer in range(layers):
-        x = _encoder_layer(x, mask, heads, f"encoder/{layer}")
+        name = f"encoder/{layer}/attention"
+        query, key, value = (
+            parts.split_heads(x, batch, length, heads, f"{name}/{part}")
+            for part in ("query", "key", "value")
+        )
+        swap = parts.integers(f"{name}/key_columns/order", [0, 1, 3, 2])
+        key = ops.transpose(key, swap, name=f"{name}/key_columns")
+        scores = ops.matmul(query, key, False, False, name=f"{name}/scores")
+        root = parts.scalar(f"{name}/scale/root", query.shape[-1] ** 0.5)
+        scores = ops.divide(scores, root, name=f"{name}/scale")
+        scores = ops.add(scores, mask, name=f"{name}/mask")
+        weights = ops.softmax(scores, -1, name=f"{name}/softmax")
+        context = ops.matmul(weights, value, False, False, name=f"{name}/context")
+        y = parts.merge_heads(context, x.shape, name)
+        y = parts.dense(y, f"{name}/output", hidden, gain=_ATTENTION_GAIN)
+        x = ops.add(y, x, name=f"{name}/residual")
+        x = parts.layer_norm(x, f"{name}/norm", epsilon=_NORM_EPSILON)
+        name = f"encoder/{layer}"
+        y = parts.dense(x, f"{name}/intermediate", _FEED_FORWARD * hidden)
+        y = ops.gelu(y, "erf", name=f"{name}/intermediate/gelu")
+        y = parts.dense(y, f"{name}/output", hidden)
+        x = ops.add(y, x, name=f"{name}/output/residual")
+        x = parts.layer_norm(x, f"{name}/output/norm", epsilon=_NORM_EPSILON)
+
     # A dense layer and tanh on the first token: [B, S, hidden] -> [B, hidden].
     index, axis = parts.integers("pooler/index", 0), parts.integers("pooler/axis", 1)
     first = ops.gather(x, index, axis, name="pooler/gather")
-    pooled = ops.tanh(parts.dense(first, "pooler/dense", x.shape[-1]), name="pooler/tanh")
+    pooled = ops.tanh(parts.dense(first, "pooler/dense", hidden), name="pooler/tanh")
     outputs = [parts.result(x, "last_hidden_state"), parts.result(pooled, "pooler_output")]
     return ov.Model(outputs, [input_ids, attention_mask, token_type_ids], "bert")
 
@@ -75,56 +113,3 @@ def bert_base() -> ov.Model:
     model = bert()
     model.set_friendly_name("bert_base")
     return model
-
-
-def _embeddings(words: ov.Node, token_type_ids: ov.Node) -> ov.Node:
-    """Adds token types and positions, and normalises: [B, S, hidden] -> the same shape."""
-    _, length, hidden = words.shape
-    table = (_TOKEN_TYPES, hidden)
-    types = parts.embedding(token_type_ids, "embeddings/token_type", table, std=_SHARED_STD)
-    positions = parts.noise("embeddings/position/weight", (1, length, hidden), std=_SHARED_STD)
-    total = ops.add(words, types, name="embeddings/token_type/add")
-    total = ops.add(total, positions, name="embeddings/position/add")
-    return parts.layer_norm(total, "embeddings/norm", epsilon=_NORM_EPSILON)
-
-
-def _additive_mask(attention_mask: ov.Node) -> ov.Node:
-    """Makes 0 where attended, float16's lowest elsewhere: int64 [B, S] -> [B, 1, 1, S]."""
-    x = attention_mask
-    for axis in (1, 2):
-        x = parts.unsqueeze(x, f"mask/unsqueeze{axis}", axis)
-    x = ops.convert(x, "f32", name="mask/to_float")
-    inverted = ops.subtract(parts.scalar("mask/one", 1.0), x, name="mask/invert")
-    hidden = ops.convert(inverted, "boolean", name="mask/to_boolean")
-    return ops.select(hidden, parts.scalar("mask/lowest", -65504.0), inverted, name="mask/fill")
-
-
-def _attention(x: ov.Node, mask: ov.Node, heads: int, name: str) -> ov.Node:
-    """Builds self-attention before its output layer: [B, S, hidden] -> the same shape."""
-    batch, length, _ = x.shape
-    query, key, value = (
-        parts.split_heads(x, batch, length, heads, f"{name}/{part}")
-        for part in ("query", "key", "value")
-    )
-    swap = parts.integers(f"{name}/key_columns/order", [0, 1, 3, 2])
-    key = ops.transpose(key, swap, name=f"{name}/key_columns")
-    scores = ops.matmul(query, key, False, False, name=f"{name}/scores")
-    root = parts.scalar(f"{name}/scale/root", query.shape[-1] ** 0.5)
-    scores = ops.divide(scores, root, name=f"{name}/scale")
-    weights = ops.softmax(ops.add(scores, mask, name=f"{name}/mask"), -1, name=f"{name}/softmax")
-    context = ops.matmul(weights, value, False, False, name=f"{name}/context")
-    return parts.merge_heads(context, x.shape, name)
-
-
-def _encoder_layer(x: ov.Node, mask: ov.Node, heads: int, name: str) -> ov.Node:
-    """Builds an encoder layer, normalising after residuals: [B, S, hidden] -> the same shape."""
-    hidden = x.shape[-1]
-    y = _attention(x, mask, heads, f"{name}/attention")
-    y = parts.dense(y, f"{name}/attention/output", hidden, gain=_ATTENTION_GAIN)
-    x = ops.add(y, x, name=f"{name}/attention/residual")
-    x = parts.layer_norm(x, f"{name}/attention/norm", epsilon=_NORM_EPSILON)
-    y = parts.dense(x, f"{name}/intermediate", _FEED_FORWARD * hidden)
-    y = ops.gelu(y, "erf", name=f"{name}/intermediate/gelu")
-    y = parts.dense(y, f"{name}/output", hidden)
-    x = ops.add(y, x, name=f"{name}/output/residual")
-    return parts.layer_norm(x, f"{name}/output/norm", epsilon=_NORM_EPSILON)

@@ -53,89 +53,73 @@ def decoder(
     """
     parts.check_heads("decoder", hidden, heads)
     ids = parts.parameter("ids", (batch, ov.Dimension(1, context)), ov.Type.i64)
-    positions, length = _positions(ids)
-    words = parts.embedding(ids, "embeddings/word", (vocabulary, hidden), std=_WORD_STD)
-    places = parts.embedding(positions, "embeddings/position", (context, hidden), std=_POSITION_STD)
-    x = ops.add(words, places, name="embeddings/add")
-    sinks = [length]
-    for layer in range(layers):
-        x, assigns = _layer(x, positions, batch, heads, f"layer/{layer}")
-        sinks += assigns
-    last, axis = parts.integers("last/index", -1), parts.integers("last/axis", 1)
-    x = ops.gather(parts.layer_norm(x, "norm", epsilon=_NORM_EPSILON), last, axis, name="last")
-    logits = parts.result(parts.dense(x, "output", vocabulary), "logits")
-    return ov.Model([logits], sinks, [ids], "decoder")
 
-
-def _positions(ids: ov.Node) -> tuple[ov.Node, ov.Node]:
-    """Returns the positions int64 [n] of the tokens, and the Assign of their number so far."""
-    # The CPU plug-in keeps no int64 variables.
-    start = ops.constant(np.zeros(1, np.int32), name="length/start")
+    # The number of earlier tokens, and the positions int64 [n] of the next ones.
+    start = ops.constant(np.zeros(1, np.int32), name="length/start")  # the CPU keeps no int64
     read = ops.read_value(start, "length", ov.Type.i32, ov.PartialShape([1]))
     read.set_friendly_name("length/read")
     sizes = ops.shape_of(ids, name="length/sizes")
     index, axis = parts.integers("length/index", 1), parts.integers("length/axis", 0)
     count = ops.gather(sizes, index, axis, name="length/count")
     added = ops.convert(count, "i32", name="length/added")
-    assign = ops.assign(ops.add(read, added, name="length/sum"), "length")
-    assign.set_friendly_name("length/assign")
+    sinks = [ops.assign(ops.add(read, added, name="length/sum"), "length")]
+    sinks[0].set_friendly_name("length/assign")
     first, step = parts.integers("positions/first", 0), parts.integers("positions/step", 1)
     numbers = ops.range(first, count, step, "i64", name="positions/numbers")
     past = ops.convert(read, "i64", name="positions/past")
-    return ops.add(numbers, past, name="positions/sum"), assign
+    positions = ops.add(numbers, past, name="positions/sum")
 
+    words = parts.embedding(ids, "embeddings/word", (vocabulary, hidden), std=_WORD_STD)
+    places = parts.embedding(positions, "embeddings/position", (context, hidden), std=_POSITION_STD)
+    x = ops.add(words, places, name="embeddings/add")
 
-def _append(x: ov.Node, name: str) -> tuple[ov.Node, ov.Node]:
-    """Appends n tokens to a cache: [B, heads, n, d] -> [B, heads, past + n, d], and its Assign."""
-    shape = x.get_output_partial_shape(0)
-    batch, heads, size = (shape[axis].get_length() for axis in (0, 1, 3))
-    start = ops.constant(np.zeros((batch, heads, 0, size), np.float32), name=f"{name}/start")
-    allowed = ov.PartialShape([batch, heads, -1, size])
-    read = ops.read_value(start, name, ov.Type.f32, allowed)
-    read.set_friendly_name(f"{name}/read")
-    appended = ops.concat([read, x], 2, name=f"{name}/append")
-    assign = ops.assign(appended, name)
-    assign.set_friendly_name(f"{name}/assign")
-    return appended, assign
+    def append(x: ov.Node, name: str) -> ov.Node:
+        """Appends n tokens to a cache: [B, heads, n, d] -> [B, heads, past + n, d]."""
+        size = hidden // heads
+        start = ops.constant(np.zeros((batch, heads, 0, size), np.float32), name=f"{name}/start")
+        shape = ov.PartialShape([batch, heads, -1, size])
+        read = ops.read_value(start, name, ov.Type.f32, shape)
+        read.set_friendly_name(f"{name}/read")
+        appended = ops.concat([read, x], 2, name=f"{name}/append")
+        sinks.append(ops.assign(appended, name))
+        sinks[-1].set_friendly_name(f"{name}/assign")
+        return appended
 
+    for layer in range(layers):
+        name = f"layer/{layer}/attention"
+        y = parts.layer_norm(x, f"{name}/norm", epsilon=_NORM_EPSILON)
+        query, key, value = (
+            parts.split_heads(y, batch, -1, heads, f"{name}/{part}")
+            for part in ("query", "key", "value")
+        )
+        keys, values = append(key, f"{name}/keys"), append(value, f"{name}/values")
+        scores = ops.matmul(query, keys, False, True, name=f"{name}/scores")
+        root = parts.scalar(f"{name}/scale/root", (hidden // heads) ** 0.5)
+        scores = ops.divide(scores, root, name=f"{name}/scale")
+        # A token attends itself and earlier ones: boolean [n, past + n].
+        mask = f"{name}/mask"
+        sizes = ops.shape_of(keys, name=f"{mask}/sizes")
+        index, axis = parts.integers(f"{mask}/index", 2), parts.integers(f"{mask}/axis", 0)
+        count = ops.gather(sizes, index, axis, name=f"{mask}/count")
+        first, step = parts.integers(f"{mask}/first", 0), parts.integers(f"{mask}/step", 1)
+        columns = ops.range(first, count, step, "i64", name=f"{mask}/columns")
+        rows = parts.unsqueeze(positions, f"{mask}/rows", 1)
+        is_visible = ops.less_equal(columns, rows, name=f"{mask}/is_visible")
+        lowest = parts.scalar(f"{mask}/lowest", _LOWEST)
+        scores = ops.select(is_visible, scores, lowest, name=f"{mask}/fill")
+        weights = ops.softmax(scores, -1, name=f"{name}/softmax")
+        y = ops.matmul(weights, values, False, False, name=f"{name}/context")
+        y = parts.merge_heads(y, [batch, -1, hidden], name)
+        y = parts.dense(y, f"{name}/output", hidden)
+        x = ops.add(x, y, name=f"{name}/residual")
+        name = f"layer/{layer}"
+        y = parts.layer_norm(x, f"{name}/norm", epsilon=_NORM_EPSILON)
+        y = parts.dense(y, f"{name}/intermediate", _FEED_FORWARD * hidden)
+        y = ops.gelu(y, "tanh", name=f"{name}/intermediate/gelu")
+        y = parts.dense(y, f"{name}/output", hidden)
+        x = ops.add(x, y, name=f"{name}/output/residual")
 
-def _is_visible(keys: ov.Node, positions: ov.Node, name: str) -> ov.Node:
-    """Returns which keys each token attends, itself and earlier ones: boolean [n, past + n]."""
-    sizes = ops.shape_of(keys, name=f"{name}/sizes")
-    index, axis = parts.integers(f"{name}/index", 2), parts.integers(f"{name}/axis", 0)
-    count = ops.gather(sizes, index, axis, name=f"{name}/count")
-    first, step = parts.integers(f"{name}/first", 0), parts.integers(f"{name}/step", 1)
-    columns = ops.range(first, count, step, "i64", name=f"{name}/columns")
-    rows = parts.unsqueeze(positions, f"{name}/rows", 1)
-    return ops.less_equal(columns, rows, name=f"{name}/is_visible")
-
-
-def _layer(
-    x: ov.Node, positions: ov.Node, batch: int, heads: int, name: str
-) -> tuple[ov.Node, list[ov.Node]]:
-    """Builds a layer: [B, n, hidden] -> the same shape, and the Assigns of its caches."""
-    hidden = parts.last_size(x)
-    y = parts.layer_norm(x, f"{name}/attention/norm", epsilon=_NORM_EPSILON)
-    query, key, value = (
-        parts.split_heads(y, batch, -1, heads, f"{name}/attention/{part}")
-        for part in ("query", "key", "value")
-    )
-    keys, assign_keys = _append(key, f"{name}/attention/keys")
-    values, assign_values = _append(value, f"{name}/attention/values")
-    scores = ops.matmul(query, keys, False, True, name=f"{name}/attention/scores")
-    root = parts.scalar(f"{name}/attention/scale/root", (hidden // heads) ** 0.5)
-    scores = ops.divide(scores, root, name=f"{name}/attention/scale")
-    is_visible = _is_visible(keys, positions, f"{name}/attention/mask")
-    lowest = parts.scalar(f"{name}/attention/mask/lowest", _LOWEST)
-    scores = ops.select(is_visible, scores, lowest, name=f"{name}/attention/mask/fill")
-    weights = ops.softmax(scores, -1, name=f"{name}/attention/softmax")
-    y = ops.matmul(weights, values, False, False, name=f"{name}/attention/context")
-    y = parts.merge_heads(y, [batch, -1, hidden], f"{name}/attention")
-    y = parts.dense(y, f"{name}/attention/output", hidden)
-    x = ops.add(x, y, name=f"{name}/attention/residual")
-    y = parts.layer_norm(x, f"{name}/norm", epsilon=_NORM_EPSILON)
-    y = parts.dense(y, f"{name}/intermediate", _FEED_FORWARD * hidden)
-    y = ops.gelu(y, "tanh", name=f"{name}/intermediate/gelu")
-    y = parts.dense(y, f"{name}/output", hidden)
-    x = ops.add(x, y, name=f"{name}/output/residual")
-    return x, [assign_keys, assign_values]
+    last, axis = parts.integers("last/index", -1), parts.integers("last/axis", 1)
+    x = ops.gather(parts.layer_norm(x, "norm", epsilon=_NORM_EPSILON), last, axis, name="last")
+    logits = parts.result(parts.dense(x, "output", vocabulary), "logits")
+    return ov.Model([logits], sinks, [ids], "decoder")

@@ -77,7 +77,23 @@ def build(text: str) -> Workload:
     schedule = schedule[:, np.argsort(schedule[1], kind="stable")]
     device, start, finish = schedule
     transfer = round(_TICKS * num_devices / num_ops)
-    edges = _draw_edges(rng, schedule, transfer, density / 100)
+
+    # Edges (sender, receiver), from the last sender to the first, which fixes all ranks.
+    rank = np.zeros(num_ops, np.int64)  # the upward rank, in ticks
+    edges: list[tuple[int, int]] = []
+    for op in range(num_ops - 1, -1, -1):
+        is_same_device = device == device[op]
+        ready = np.where(is_same_device, finish[op], finish[op] + transfer)
+        is_receiver = (start >= ready) & (rng.random(num_ops) < density / 100)
+        successor = np.flatnonzero(is_same_device & (start == finish[op]))
+        # The mean delay over all pairs of devices counts, also for edges on one device.
+        following = (rank[is_receiver] + transfer).max(initial=0)
+        if finish[op] - start[op] + following <= rank[successor].max(initial=0):
+            is_receiver[successor] = True
+            following = max(following, rank[successor].max() + transfer)
+        rank[op] = finish[op] - start[op] + following
+        edges += [(op, receiver) for receiver in np.flatnonzero(is_receiver).tolist()]
+    edges.reverse()
     data: dict[str, Any] = {
         "maxFPGAs": num_devices,
         "maxCPUs": 0,
@@ -93,28 +109,3 @@ def build(text: str) -> Workload:
     }
     workload = workloads.from_json(data, name=text, objective="makespan")
     return workload._replace(optimum=Optimum(device.astype(np.int32), OPTIMUM_S))
-
-
-def _draw_edges(
-    rng: np.random.Generator, schedule: np.ndarray, transfer: int, probability: float
-) -> list[tuple[int, int]]:
-    """Draws edges (sender, receiver), from the last sender to the first, which fixes all ranks.
-
-    The schedule int64 [3, N] has the device, start and finish of the operations by start, in ticks.
-    """
-    device, start, finish = schedule
-    rank = np.zeros(len(start), np.int64)  # the upward rank, in ticks
-    edges: list[tuple[int, int]] = []
-    for op in range(len(start) - 1, -1, -1):
-        is_same_device = device == device[op]
-        ready = np.where(is_same_device, finish[op], finish[op] + transfer)
-        is_receiver = (start >= ready) & (rng.random(len(start)) < probability)
-        successor = np.flatnonzero(is_same_device & (start == finish[op]))
-        # The mean delay over all pairs of devices counts, also for edges on one device.
-        following = (rank[is_receiver] + transfer).max(initial=0)
-        if finish[op] - start[op] + following <= rank[successor].max(initial=0):
-            is_receiver[successor] = True
-            following = max(following, rank[successor].max() + transfer)
-        rank[op] = finish[op] - start[op] + following
-        edges += [(op, receiver) for receiver in np.flatnonzero(is_receiver).tolist()]
-    return edges[::-1]

@@ -1,7 +1,5 @@
 """ResNets for images, and two of them for videos."""
 
-from collections.abc import Callable
-
 import openvino as ov
 from openvino import opset13 as ops
 
@@ -11,6 +9,15 @@ from placement.zoo import layers
 # (width of the 3x3, stride of the first block) of each stage.
 _STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
 _EXPANSION = 4  # a bottleneck's output channels over its width
+_LEAST_DEPTH_OF_BOTTLENECKS = 50  # networks of smaller depth have basic blocks
+# The depth -> the number of blocks in each stage.
+_BLOCKS: dict[int, tuple[int, ...]] = {
+    18: (2, 2, 2, 2),
+    34: (3, 4, 6, 3),
+    50: (3, 4, 6, 3),
+    101: (3, 4, 23, 3),
+    152: (3, 8, 36, 3),
+}
 
 # A block adds variance to its input. Small gains in branches and projections keep it near one.
 _BRANCH_GAIN = 0.4
@@ -80,48 +87,27 @@ def two_stream(*, depth: int = 50, width: int = 100, size: int = 224, batch: int
 
 def _features(images: layers.Value, prefix: str, depth: int, percent: int) -> ov.Node:
     """Builds all but the classifier: [B, C, H, W] -> [B, 2048 or 512, H / 32, W / 32]."""
-    arguments.check_choice("depth", str(depth), tuple(map(str, _DEPTHS)))
-    block, counts = _DEPTHS[depth]
+    arguments.check_choice("depth", str(depth), tuple(map(str, _BLOCKS)))
     stem = layers.scaled(64, percent)
     x: layers.Value = layers.conv_relu(images, f"{prefix}conv1", stem, (7, 7), stride=2, pad=(3, 3))
     x = layers.max_pool(x, f"{prefix}maxpool", stride=2, pad=1)
-    for stage, (count, (width, first_stride)) in enumerate(zip(counts, _STAGES, strict=True), 1):
+    stages = zip(_BLOCKS[depth], _STAGES, strict=True)
+    for stage, (count, (channels, first_stride)) in enumerate(stages, 1):
+        width = layers.scaled(channels, percent)
         for i in range(count):
-            stride = 1 if i else first_stride
-            x = block(x, f"{prefix}layer{stage}/{i}", layers.scaled(width, percent), stride)
+            name, stride = f"{prefix}layer{stage}/{i}", 1 if i else first_stride
+            if depth < _LEAST_DEPTH_OF_BOTTLENECKS:
+                y = layers.conv_relu(x, f"{name}/conv1", width, (3, 3), stride=stride, pad=(1, 1))
+                y = layers.conv(y, f"{name}/conv2", width, (3, 3), pad=(1, 1), gain=_BRANCH_GAIN)
+            else:
+                y = layers.conv_relu(x, f"{name}/conv1", width, (1, 1))
+                y = layers.conv_relu(y, f"{name}/conv2", width, (3, 3), stride=stride, pad=(1, 1))
+                y = layers.conv(y, f"{name}/conv3", _EXPANSION * width, (1, 1), gain=_BRANCH_GAIN)
+            if stride > 1 or x.shape[1] != y.shape[1]:  # the shortcut needs the branch's shape
+                x = layers.conv(
+                    *(x, f"{name}/downsample", y.shape[1], (1, 1)),
+                    stride=stride,
+                    gain=_PROJECTION_GAIN,
+                )
+            x = ops.relu(ops.add(y, x, name=f"{name}/add"), name=f"{name}/relu")
     return x
-
-
-def _basic(x: layers.Value, name: str, width: int, stride: int) -> ov.Node:
-    """Builds two 3x3 convolutions and a shortcut: [B, C, H, W] -> [B, width, H', W']."""
-    y = layers.conv_relu(x, f"{name}/conv1", width, (3, 3), stride=stride, pad=(1, 1))
-    y = layers.conv(y, f"{name}/conv2", width, (3, 3), pad=(1, 1), gain=_BRANCH_GAIN)
-    return _residual(x, y, name, stride)
-
-
-def _bottleneck(x: layers.Value, name: str, width: int, stride: int) -> ov.Node:
-    """Builds 1x1, 3x3, 1x1 convolutions, a shortcut: [B, C, H, W] -> [B, 4 width, H', W']."""
-    y = layers.conv_relu(x, f"{name}/conv1", width, (1, 1))
-    y = layers.conv_relu(y, f"{name}/conv2", width, (3, 3), stride=stride, pad=(1, 1))
-    y = layers.conv(y, f"{name}/conv3", _EXPANSION * width, (1, 1), gain=_BRANCH_GAIN)
-    return _residual(x, y, name, stride)
-
-
-def _residual(x: layers.Value, y: ov.Node, name: str, stride: int) -> ov.Node:
-    """Adds a block's input to its branch, the input projected where it has another shape."""
-    channels = y.shape[1]
-    if stride > 1 or x.shape[1] != channels:
-        x = layers.conv(
-            x, f"{name}/downsample", channels, (1, 1), stride=stride, gain=_PROJECTION_GAIN
-        )
-    return ops.relu(ops.add(y, x, name=f"{name}/add"), name=f"{name}/relu")
-
-
-# The depth -> the kind of block, and the number of blocks in each stage.
-_DEPTHS: dict[int, tuple[Callable[[layers.Value, str, int, int], ov.Node], tuple[int, ...]]] = {
-    18: (_basic, (2, 2, 2, 2)),
-    34: (_basic, (3, 4, 6, 3)),
-    50: (_bottleneck, (3, 4, 6, 3)),
-    101: (_bottleneck, (3, 4, 23, 3)),
-    152: (_bottleneck, (3, 8, 36, 3)),
-}

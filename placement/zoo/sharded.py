@@ -140,13 +140,13 @@ def build(text: str) -> OpGraph:
     )
 
 
-def _chain(builder: _Builder, x: _Blocks, block: _Block, layers: int) -> None:
+def chain(builder: _Builder, x: _Blocks, block: _Block, layers: int) -> None:
     """A chain of products of sharded matrices."""
     for _ in range(layers):
         x = builder.multiply_weights(x, block.columns, block)
 
 
-def _ffn(builder: _Builder, x: _Blocks, block: _Block, layers: int) -> None:
+def ffn(builder: _Builder, x: _Blocks, block: _Block, layers: int) -> None:
     """A feed-forward network of sharded matrices, with a Softmax at the end."""
     for _ in range(layers):
         x = builder.multiply_weights(x, block.columns, block)
@@ -154,7 +154,7 @@ def _ffn(builder: _Builder, x: _Blocks, block: _Block, layers: int) -> None:
     builder.normalise(x, "Softmax", block)
 
 
-def _transformer(builder: _Builder, x: _Blocks, block: _Block, layers: int) -> None:
+def transformer(builder: _Builder, x: _Blocks, block: _Block, layers: int) -> None:
     """Transformer blocks of sharded matrices."""
     scores = _Block(block.rows, block.rows)
     inner = _Block(block.rows, _INNER * block.columns)
@@ -176,7 +176,7 @@ def _transformer(builder: _Builder, x: _Blocks, block: _Block, layers: int) -> N
 
 
 FAMILIES: dict[str, Callable[[_Builder, _Blocks, _Block, int], None]] = {
-    "sharded_chain": _chain,
-    "sharded_ffn": _ffn,
-    "sharded_transformer": _transformer,
+    "sharded_chain": chain,
+    "sharded_ffn": ffn,
+    "sharded_transformer": transformer,
 }

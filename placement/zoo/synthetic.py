@@ -121,12 +121,12 @@ def summaries() -> dict[str, str]:
     return {name: (f.__doc__ or "").partition("\n")[0] for name, f in functions.items()}
 
 
-def _chain(rng: np.random.Generator, num_ops: int) -> _Edges:
+def chain(rng: np.random.Generator, num_ops: int) -> _Edges:
     """A chain: every operation reads the one before."""
     return np.arange(num_ops - 1), np.arange(1, num_ops)
 
 
-def _fork_join(rng: np.random.Generator, num_ops: int, *, width: int = 8) -> _Edges:
+def fork_join(rng: np.random.Generator, num_ops: int, *, width: int = 8) -> _Edges:
     """Forks into chains, stage after stage, which the next fork joins.
 
     2 to `width` chains of 1 to 8 operations; one chain where `width` is 1.
@@ -154,7 +154,7 @@ def _fork_join(rng: np.random.Generator, num_ops: int, *, width: int = 8) -> _Ed
     return np.concatenate([read, last]), np.concatenate([inner, fork_after[last + 1]])
 
 
-def _layered(rng: np.random.Generator, num_ops: int, *, width: int = 16) -> _Edges:
+def layered(rng: np.random.Generator, num_ops: int, *, width: int = 16) -> _Edges:
     """Layers of random width; operations read from the three layers before.
 
     A layer has 1 to 2 `width` - 1 operations. An operation reads one to three others: one in the
@@ -186,7 +186,7 @@ def _layered(rng: np.random.Generator, num_ops: int, *, width: int = 16) -> _Edg
     return distinct // num_ops, distinct % num_ops
 
 
-def _series_parallel(rng: np.random.Generator, num_ops: int) -> _Edges:
+def series_parallel(rng: np.random.Generator, num_ops: int) -> _Edges:
     """Series-parallel, self-similar, with shortcuts of all lengths.
 
     The graph grows from a single edge. In each round half of all edges, drawn at random, get an
@@ -209,8 +209,8 @@ def _series_parallel(rng: np.random.Generator, num_ops: int) -> _Edges:
 
 
 _FAMILIES: dict[str, Callable[..., _Edges]] = {
-    "chain": _chain,
-    "fork_join": _fork_join,
-    "layered": _layered,
-    "series_parallel": _series_parallel,
+    "chain": chain,
+    "fork_join": fork_join,
+    "layered": layered,
+    "series_parallel": series_parallel,
 }

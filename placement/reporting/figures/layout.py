@@ -76,7 +76,7 @@ def layers(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.nda
     A chain that serves a single node, such as a constant and its conversion, stands directly before
     that node instead of in the first layers.
     """
-    layer = dag.compute_levels(num_nodes, senders, receivers)
+    layer = dag.levels(num_nodes, senders, receivers)
     pairs = np.unique(np.asarray(senders, np.int64) * num_nodes + receivers)
     senders, receivers = pairs // num_nodes, pairs % num_nodes
     single = np.bincount(senders, minlength=num_nodes) == 1
