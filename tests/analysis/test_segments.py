@@ -1,12 +1,9 @@
-import itertools
-
 import hypothesis
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 
 from placement.analysis import segments
-from placement.graphs import dag
 from placement.instance import Instance
 from placement.types import CostModel, OpGraph, SegmentCosts
 from tests import helpers
@@ -52,39 +49,6 @@ def _part_of(problem: Instance, found: segments.Segments) -> np.ndarray:
     for number, ops in enumerate(found):
         part[ops] = number
     return part
-
-
-def _uncut(problem: Instance, placement: np.ndarray) -> segments.Segments:
-    """The segments before anything is merged, found without `cut`: by the module's rules."""
-    graph = problem.graph
-    order = problem.priority_order.tolist()
-    apart = placement[graph.senders] != placement[graph.receivers]
-    ends, begins = set(graph.senders[apart].tolist()), set(graph.receivers[apart].tolist())
-    found: list[list[int]] = []
-    for device in sorted(set(placement.tolist())):
-        ops = [op for op in order if placement[op] == device]
-        for i, op in enumerate(ops):
-            if i == 0 or op in begins or ops[i - 1] in ends:
-                found.append([])
-            found[-1].append(op)
-    part = _part_of(problem, tuple(map(np.array, found)))
-    senders, receivers = _quotient(problem, placement, part, order)
-    in_order = dag.sort_nodes(len(found), senders, receivers)
-    assert len(in_order) == len(found)
-    return tuple(np.array(found[i]) for i in in_order)
-
-
-def _quotient(
-    problem: Instance, placement: np.ndarray, part: np.ndarray, order: list[int]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Which segment waits for which: for its inputs, or for its device."""
-    graph = problem.graph
-    pairs = set(zip(part[graph.senders].tolist(), part[graph.receivers].tolist(), strict=True))
-    for device in range(len(problem.devices)):
-        pairs |= set(itertools.pairwise(part[op] for op in order if placement[op] == device))
-    pairs = {(int(a), int(b)) for a, b in pairs if a != b}
-    senders, receivers = np.array(sorted(pairs), int).reshape(-1, 2).T
-    return senders, receivers
 
 
 def _finish_s(problem: Instance, placement: np.ndarray, found: segments.Segments) -> list[float]:
@@ -153,31 +117,6 @@ def test_expensive_cuts_are_undone():
     assert run.finish_s.tolist() == [2, 6, 9]
 
 
-def test_useless_cuts_are_undone():
-    """Two chains that meet in the end: the last of the shorter one may wait for its other half."""
-    graph = helpers.fork_join(2, 2)  # 0, then 1 and 2, or 3 and 4, then 5
-    placement = np.array([0, 0, 0, 1, 1, 0], np.int32)
-    problem = _problem(graph, _two_apart(graph))
-    # 0 to 1; 3 and 4 from 3 to 7; 5 from 9 to 10; 1 and 2 in between, apart from 5, as else they
-    # would begin at 9 with it.
-    assert sorted(_as_lists(segments.cut(problem, placement))) == [[0], [1, 2], [3, 4], [5]]
-    assert _latency_s(problem, placement) == 10
-    # Where the first device's operations take nothing, they may all wait.
-    costs = problem.costs._replace(compute_s=problem.costs.compute_s * np.float32([0, 1]))
-    free = problem._replace(costs=costs)
-    assert sorted(_as_lists(segments.cut(free, placement))) == [[0], [1, 2, 5], [3, 4]]
-    assert _latency_s(free, placement) == 2 + 4 + 2
-
-
-def test_one_device_has_one_segment():
-    graph = helpers.random_dag(np.random.default_rng(0), 20)
-    problem = _problem(graph, helpers.random_costs(np.random.default_rng(1), graph, 2))
-    placement = np.ones(20, np.int32)
-    (only,) = segments.cut(problem, placement)
-    assert only.tolist() == problem.priority_order.tolist()
-    assert _latency_s(problem, placement) == problem.costs.compute_s[:, 1].sum()
-
-
 @few
 @hypothesis.given(seed=SEEDS)
 @pytest.mark.parametrize("unsupported", [0.0, 0.1])
@@ -202,72 +141,24 @@ def test_segments_partition_operations(seed, unsupported):
 @hypothesis.given(seed=SEEDS)
 def test_schedule_follows_the_formula(seed):
     problem, placement = _random(seed, transfer=True)
-    for found in (segments.cut(problem, placement), _uncut(problem, placement)):
+    alone = tuple(np.array([op]) for op in problem.priority_order)
+    for found in (segments.cut(problem, placement), alone):
         run = segments.schedule(problem, placement, found)
         finish_s = _finish_s(problem, placement, found)
         assert run.finish_s.tolist() == finish_s
         assert run.latency_s == max(finish_s)
-    assert _latency_s(problem, placement) == max(
-        _finish_s(problem, placement, segments.cut(problem, placement))
-    )
 
 
 @few
 @hypothesis.given(seed=SEEDS)
 def test_free_cuts_equal_the_objective(seed):
-    """Before anything is merged every operation starts as in the objective; merging delays, if
-    anything, and is accepted only where it delays nothing.
-    """
+    """Cuts are undone only where that delays nothing."""
     problem, placement = _random(seed)
-    problem = problem._replace(
-        costs=problem.costs._replace(fusion_loss_s=0 * problem.costs.fusion_loss_s)
+    costs = problem.costs._replace(fusion_loss_s=0 * problem.costs.fusion_loss_s)
+    expected = reference.makespan(
+        reference.plain(problem._replace(costs=costs)), placement.tolist()
     )
-    expected = reference.makespan(reference.plain(problem), placement.tolist())
-    uncut = segments.schedule(problem, placement, _uncut(problem, placement))
-    assert uncut.latency_s == expected
-    merged_s = _latency_s(problem, placement)
-    assert merged_s == expected
-
-
-@few
-@hypothesis.given(seed=SEEDS)
-def test_merging_never_lengthens_schedules(seed):
-    problem, placement = _random(seed)
-    uncut = _uncut(problem, placement)
-    found = segments.cut(problem, placement)
-    assert len(found) <= len(uncut)
-    before_s = segments.schedule(problem, placement, uncut).latency_s
-    after_s = segments.schedule(problem, placement, found).latency_s
-    assert after_s <= before_s
-    ends = {ops[-1] for ops in uncut}  # nothing is cut where nothing had to be
-    assert {ops[-1] for ops in found} <= ends
-    # Free cuts make no schedule longer.
-    free = problem._replace(
-        costs=problem.costs._replace(fusion_loss_s=0 * problem.costs.fusion_loss_s)
-    )
-    assert segments.schedule(free, placement, found).latency_s <= after_s
-
-
-def test_unsupported_operations_are_infinite():
-    """Every schedule is as long then, but not every one can be run."""
-    graph = helpers.diamond()
-    costs = _two_apart(graph)
-    costs.compute_s[2, 1] = np.inf
-    problem, placement = _problem(graph, costs), np.array([0, 0, 1, 0], np.int32)
-    assert _latency_s(problem, placement) == np.inf
-    found = _as_lists(segments.cut(problem, placement))
-    assert sorted(op for ops in found for op in ops) == [0, 1, 2, 3]
-    assert found.index([2]) > next(i for i, ops in enumerate(found) if 0 in ops)
-
-
-def test_cuts_cost_by_device():
-    graph = helpers.chain(3)
-    problem = _problem(graph, _two_apart(graph, fusion_loss_s=np.array([3, 3], np.float32)))
-    lost_s = np.array([[9, 1], [5, 9]], np.float32)
-    in_segments = SegmentCosts(lost_s, np.zeros(2, np.float32))
-    problem = problem._replace(costs=problem.costs._replace(segment_costs=in_segments))
-    # 1, a transfer of 2, 2 and 1 lost, a transfer of 2, 1 and 5 lost.
-    assert _latency_s(problem, np.array([0, 1, 0], np.int32)) == 1 + 2 + 3 + 2 + 6
+    assert _latency_s(problem._replace(costs=costs), placement) == expected
 
 
 def test_segments_launch_once():

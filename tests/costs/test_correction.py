@@ -70,10 +70,3 @@ def test_fit_keeps_correct_profile():
         return np.asarray(problem._replace(costs=costs).evaluate(placements))
 
     np.testing.assert_allclose(correction.fit(predict, measured_s, 2).factors, 1, atol=1e-3)
-
-
-def test_kinds_share_time_equally():
-    problem = make_problem(np.random.default_rng(2), "serial")
-    kinds = correction.classify_ops(problem.graph, problem.costs)
-    share = np.bincount(kinds, problem.costs.compute_s.mean(axis=1), correction.NUM_KINDS)
-    assert (share / share.sum() > 0.5 / correction.NUM_KINDS).all()

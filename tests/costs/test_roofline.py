@@ -1,4 +1,4 @@
-from collections.abc import Iterator
+import re
 from pathlib import Path
 
 import numpy as np
@@ -45,29 +45,11 @@ def _close(values: object) -> object:
 # Names.
 
 
-@pytest.mark.parametrize(
-    ("spec", "names"),
-    [
-        ("roofline:cpu,gpu,gpu", ("cpu", "gpu0", "gpu1")),
-        (" roofline: gpu, npu ,gpu,igpu,cpu,cpu", ("gpu0", "npu", "gpu1", "igpu", "cpu0", "cpu1")),
-    ],
-)
-def test_repeated_kinds_are_numbered(spec, names):
-    assert roofline.parse_devices(spec) == names
-
-
-@pytest.mark.parametrize(
-    ("spec", "said"),
-    [
-        ("roofline:", "unknown kind ''"),
-        ("roofline:cpu,tpu", "unknown kind 'tpu'"),
-    ],
-)
-def test_malformed_lists_are_refused(spec, said):
-    with pytest.raises(UserError, match=r"valid( kinds)?: cpu, igpu, gpu, npu") as caught:
-        roofline.parse_devices(spec)
-    assert said in str(caught.value)
-    assert "\n" not in str(caught.value)
+def test_repeated_kinds_are_numbered():
+    spec = " roofline: gpu, npu ,gpu,igpu,cpu,cpu"
+    assert roofline.parse_devices(spec) == ("gpu0", "npu", "gpu1", "igpu", "cpu0", "cpu1")
+    with pytest.raises(UserError, match=r"unknown kind 'tpu' .*valid: cpu, igpu, gpu, npu"):
+        roofline.parse_devices("roofline:cpu,tpu")
 
 
 # Operations.
@@ -130,18 +112,9 @@ def test_free_operations():
         assert ((seconds[2] > 0) == (free != "Constant")).all(), free
 
 
-def test_constant_results_are_free():
-    edges = [(0, 1, 40), (0, 2, 40), (1, 2, 40), (0, 3, 40), (2, 4, 40), (3, 4, 40)]
-    seconds = _seconds(_graph("Constant Convert Multiply RandomUniform Add", edges))
-    assert seconds[:3] == [0, 0, 0]
-    assert min(seconds[3:]) > CPU_LAUNCH_S
-
-
 @pytest.mark.parametrize(
     ("op_type", "rate"),
     [
-        ("MatMul", "matmul"),
-        ("LSTMSequence", "matmul"),
         ("Convolution", "convolution"),
         ("LSTMSequenceGrad", "matmul"),
         ("GroupConvolution", "depthwise"),
@@ -179,7 +152,7 @@ def test_links_pass_through_host():
     )
 
 
-def test_memory_accelerators_and_types():
+def test_memory_and_accelerators():
     graph = helpers.random_dag(np.random.default_rng(0), 12)
     names = roofline.parse_devices("roofline:gpu,cpu,npu,cpu,gpu")
     costs = roofline.cost_model(graph, names)
@@ -188,14 +161,6 @@ def test_memory_accelerators_and_types():
     assert costs.capacity_bytes.tolist() == [gpu, np.inf, npu, np.inf, gpu]
     assert costs.memory_bytes.tolist() == graph.weight_bytes.tolist()
     assert costs.compute_s.shape == (12, 5)
-    assert not costs.fusion_loss_s.any()
-    assert not costs.transfer_fixed_s.any()
-    assert costs.fusion_loss_s.shape == costs.transfer_fixed_s.shape == (graph.num_edges,)
-    assert costs.accelerator.dtype == np.int32
-    arrays = costs._asdict() | costs.tensor_bytes._asdict()
-    for name in ("accelerator", "tensor_bytes", "segment_costs"):
-        del arrays[name]
-    assert {array.dtype for array in arrays.values()} == {np.dtype(np.float32)}
 
 
 # Networks, and the page that describes the devices.
@@ -259,21 +224,10 @@ def _table(*first: str) -> list[dict[str, str]]:
 
     A second column of the same name has ' 2' appended.
     """
-    for lines in _blocks(PAGE.read_text("utf-8")):
-        cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    for block in re.findall(r"(?:^\|.*\n)+", PAGE.read_text("utf-8"), re.MULTILINE):
+        cells = [[c.strip() for c in line.strip("|").split("|")] for line in block.splitlines()]
         if tuple(cells[0][: len(first)]) == first:
             seen = cells[0]
             names = [f"{c} 2" if c in seen[:i] else c for i, c in enumerate(seen)]
             return [dict(zip(names, row, strict=True)) for row in (cells[0], *cells[2:])]
     raise AssertionError(f"{PAGE} has no table that begins with {first}")
-
-
-def _blocks(text: str) -> Iterator[list[str]]:
-    """Runs of lines that begin with '|'."""
-    block: list[str] = []
-    for line in [*text.splitlines(), ""]:
-        if line.startswith("|"):
-            block.append(line)
-        elif block:
-            yield block
-            block = []

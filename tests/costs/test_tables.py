@@ -49,14 +49,9 @@ def _standalone_s(num_bytes: float) -> float:
 
 
 def test_kernels_sum_to_latency():
-    profile = _profile([("op0", 1.0), ("op1", 2.0), ("op2", 1.0)], latency_s=8.0)
-    costs = _model(helpers.chain(3), profile)
-    assert costs.compute_s[:, 0].tolist() == [2.0, 4.0, 2.0]
-
-
-def test_fused_kernels_by_flops():
-    costs = _model(helpers.chain(4), _profile([("op2 op0 op1", 3.0), ("op3", 1.0)], 4.0))
-    assert costs.compute_s[:, 0].tolist() == [0.0, 0.0, 3.0, 1.0]
+    """A kernel's time belongs to its operation with most FLOPs."""
+    costs = _model(helpers.chain(4), _profile([("op2 op0 op1", 3.0), ("op3", 1.0)], 8.0))
+    assert costs.compute_s[:, 0].tolist() == [0.0, 0.0, 6.0, 2.0]
 
 
 def test_fusion_loss():
@@ -83,9 +78,7 @@ def test_links_memory_and_types():
     np.testing.assert_allclose(costs.transfer_s_per_byte, [[0, 3e-9], [3e-9, 0]])
     assert costs.memory_bytes.tolist() == graph.weight_bytes.tolist() == [0, 1, 2]
     assert costs.capacity_bytes.tolist() == [np.inf, np.inf]
-    assert {array.dtype for array in costs[:-3]} == {np.dtype(np.float32)}
     assert costs.tensor_bytes is None
-    assert costs.accelerator.dtype == np.int32
 
 
 def test_memory_limits_count_tensors():
@@ -99,23 +92,6 @@ def test_memory_limits_count_tensors():
     assert limited.memory_bytes.tolist() == [0, 21, 2, 3]  # the state has 20 bytes
     assert limited.tensor_bytes.produced.tolist() == [10, 20, 30]
     assert limited.tensor_bytes.copied.tolist() == [10, 20, 30]
-    assert {array.dtype for array in limited[:-3]} == {np.dtype(np.float32)}
-
-
-def test_coarse_costs():
-    graph = helpers.diamond()
-    costs = helpers.random_costs(np.random.default_rng(0), graph, 2)
-    costs.compute_s[2, 1] = np.inf
-    assignment = np.array([0, 1, 1, 2], np.int32)
-    coarse = coarse_costs(costs, assignment, np.array([0, 3], np.int32))
-    compute_s = [costs.compute_s[0], [costs.compute_s[1:3, 0].sum(), np.inf], costs.compute_s[3]]
-    np.testing.assert_array_equal(coarse.compute_s, compute_s)
-    memory = costs.memory_bytes
-    np.testing.assert_array_equal(
-        coarse.memory_bytes, [memory[0], memory[1] + memory[2], memory[3]]
-    )
-    np.testing.assert_array_equal(coarse.fusion_loss_s, costs.fusion_loss_s[[0, 3]])
-    assert {array.dtype for array in coarse[:-3]} == {np.dtype(np.float32)}
 
 
 def _submodels(alone_s: list[list[float]], *groups: str) -> SubmodelCosts:
@@ -140,21 +116,12 @@ def test_concurrent_costs_by_hand():
     # In segments each device has its own: op1 with op2 take 0.25 and 0.75 longer.
     assert found.segment_costs.fusion_loss_s.tolist() == [[0.25, 0.75], [2, 2], [0, 0], [0, 0]]
     np.testing.assert_allclose(found.segment_costs.launch_s, [0.275, 0.75])
+    coarse = coarse_costs(found, np.array([0, 0, 1, 1, 1]), np.array([1])).segment_costs
+    np.testing.assert_array_equal(coarse.fusion_loss_s, [[2.0, 2.0]])
     dtypes = {np.asarray(a).dtype for a in jax.tree.leaves(found._replace(accelerator=None))}
     assert dtypes == {np.dtype(np.float32)}
     for name in ("compute_s", "transfer_fixed_s", "memory_bytes", "capacity_bytes", "accelerator"):
         np.testing.assert_array_equal(getattr(found, name), getattr(costs, name))
-
-
-def test_concurrent_costs_of_unsupported_operations():
-    graph = helpers.chain(3)
-    able = _profile([("op0", 1.0), ("op1", 1.0), ("op2", 1.0)], 3.0)
-    unable = _profile([("op0", 1.0), ("op1", 1.0)], 2.0, unsupported="op2")
-    alone = _submodels([[1.0, 1.0], [1.0, 1.0], [1.5, np.nan]], "op0", "op1", "op2")
-    assert make_concurrent(graph, _model(graph, able, unable), alone).fusion_loss_s.tolist() == [
-        0.0,
-        0.5,
-    ]
 
 
 def test_profiles_survive_json():
@@ -163,8 +130,13 @@ def test_profiles_survive_json():
     data = json.loads(json.dumps({"more": 1, **to_json(profiles, transfers)}))
     again, links = from_json(data)
     assert again == profiles
-    for one, other in zip(links, transfers, strict=True):
-        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(links, transfers)
+    alone = _submodels([[1.5, np.nan], [2.25, 4.75]], "op0", "op1 op2")
+    data = json.loads(json.dumps(submodels_to_json(alone), allow_nan=False))
+    groups, alone_s, transfers = submodels_from_json(data)
+    assert groups == alone.groups
+    np.testing.assert_array_equal(alone_s, alone.alone_s)
+    np.testing.assert_array_equal(transfers, alone.transfers)
 
 
 def test_launch_is_the_least_loss():
@@ -174,23 +146,3 @@ def test_launch_is_the_least_loss():
     alone = _submodels(alone_s, *(f"op{i}" for i in range(11)))
     found = make_concurrent(graph, _model(graph, within, within), alone)
     assert found.segment_costs.launch_s.tolist() == [1.0, 0.0]  # nothing is lost on the other
-
-
-def test_coarse_segment_costs():
-    graph = helpers.chain(4)
-    within = _profile([(f"op{i}", 1.0) for i in range(4)], 4.0)
-    costs = _model(graph, within, within)
-    alone = _submodels([[3.0, 2.0], [5.0, 2.5]], "op0 op1", "op2 op3")
-    fine = make_concurrent(graph, costs, alone)
-    found = coarse_costs(fine, np.array([0, 0, 1, 1]), np.array([1])).segment_costs
-    np.testing.assert_array_equal(found.fusion_loss_s, [[3.0, 0.5]])
-
-
-def test_handovers_survive_json():
-    alone = _submodels([[1.5, np.nan], [2.25, 4.75]], "op0", "op1 op2")
-    data = json.loads(json.dumps(submodels_to_json(alone), allow_nan=False))
-    again = submodels_from_json(data)
-    assert again.groups == alone.groups
-    np.testing.assert_array_equal(again.alone_s, alone.alone_s)
-    for one, other in zip(again.transfers, alone.transfers, strict=True):
-        np.testing.assert_array_equal(one, other)

@@ -47,13 +47,6 @@ def test_outliers():
     assert found.errors().max() > 0.9
 
 
-def test_slowest_link():
-    sizes = np.array([4.0, 4096.0, 65536.0])
-    found = fit(sizes, sizes / 0.6e6)  # 0.6 MB/s
-    assert found.s_per_byte <= transfers.MAX_COPIES_PER_BYTE * COPY * (1 + 1e-9)
-    assert found.errors().max() > 0.5
-
-
 def test_fits_are_not_negative():
     sizes = np.array([4096.0, 65536.0, MIB])
     below = fit(sizes, -1e-6 - sizes * 1e-10)

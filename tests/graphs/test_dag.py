@@ -18,17 +18,6 @@ def _random(seed, largest=14):
     )
 
 
-def _adjacency(graph):
-    matrix = np.zeros((graph.num_ops, graph.num_ops), bool)
-    matrix[graph.senders, graph.receivers] = True
-    return matrix
-
-
-def test_smallest_index_goes_first():
-    # 3 -> 0 and 2 -> 1: ready are 2, 3; then 1 becomes ready and overtakes 3.
-    assert dag.sort_nodes(4, np.array([3, 2]), np.array([0, 1])).tolist() == [2, 1, 3, 0]
-
-
 def _plain_order(graph):
     waiting, order = set(range(graph.num_ops)), []
     while waiting:
@@ -70,6 +59,10 @@ def test_depth_first_order():
     assert order.tolist() == [0, 2, 4, 1, 3, 5, 6]
 
 
+def _levels(graph):
+    return dag.levels(graph.num_ops, graph.senders, graph.receivers)
+
+
 def test_integer_sums_are_exact():
     values = np.array([[2**60, 1], [1, 2], [3, 4]])
     assert dag.sum_by_part(np.array([1, 1, 0]), values).tolist() == [[3, 4], [2**60 + 1, 3]]
@@ -79,13 +72,14 @@ def test_integer_sums_are_exact():
 @hypothesis.given(SEEDS)
 def test_random_levels_and_reachability(seed):
     _, graph = _random(seed)
-    order, levels = dag.topological_order(graph), dag.levels(graph)
+    order, levels = dag.topological_order(graph), _levels(graph)
     assert order.dtype == levels.dtype == np.int32
     position = np.argsort(order)
     assert sorted(order) == list(range(graph.num_ops))
     assert np.all(position[graph.senders] < position[graph.receivers])
 
-    adjacency = _adjacency(graph)
+    adjacency = np.zeros((graph.num_ops, graph.num_ops), bool)
+    adjacency[graph.senders, graph.receivers] = True
     walks, longest, reached = np.eye(graph.num_ops, dtype=bool), np.zeros(graph.num_ops), 0
     for length in range(1, graph.num_ops + 1):
         walks = walks @ adjacency
@@ -93,21 +87,6 @@ def test_random_levels_and_reachability(seed):
         reached = reached | walks
     np.testing.assert_array_equal(levels, longest)
     np.testing.assert_array_equal(dag.reachability(graph), reached)
-
-
-@pytest.mark.parametrize(
-    ("senders", "receivers", "acyclic"),
-    [
-        ([], [], True),
-        ([0, 1, 0], [1, 2, 2], True),
-        ([0, 0], [1, 1], True),
-        ([0, 1, 2], [1, 2, 0], False),
-        ([0, 1], [1, 0], False),
-    ],
-)
-def test_sorting_leaves_out_cycles(senders, receivers, acyclic):
-    senders, receivers = np.array(senders, np.int32), np.array(receivers, np.int32)
-    assert (len(dag.sort_nodes(3, senders, receivers)) == 3) is acyclic
 
 
 @few
@@ -130,12 +109,12 @@ def test_quotient():
     edges = list(zip(senders.tolist(), receivers.tolist(), strict=True))
     assert edges == [(0, 1), (0, 2), (1, 0), (2, 0)]
     assert senders.dtype == np.int32
-    assert len(dag.sort_nodes(3, senders, receivers)) < 3
+    assert len(dag.sort_nodes(3, senders, receivers)) < 3  # it leaves out cycles
 
 
 def test_hundred_thousand_operations():
     graph = helpers.chain(100_000)
-    assert dag.levels(graph)[-1] == 99_999
+    assert _levels(graph)[-1] == 99_999
     parts = dag.connected_parts(graph, np.arange(100_000) // 1000 % 2)
     np.testing.assert_array_equal(parts, np.arange(100_000) // 1000)
 

@@ -6,7 +6,6 @@ import pytest
 
 from placement.graphs import opgraph
 from placement.graphs.opgraph import InvalidGraphError
-from tests import helpers
 
 
 def _make(**changes):
@@ -39,8 +38,7 @@ def test_arrays_are_read_only():
     senders = np.array([0, 1], np.int32)
     graph = _make(senders=senders)
     senders[0] = 2
-    assert graph.senders.tolist() == [0, 1]
-    assert graph.tensors.tolist() == [0, 1]
+    assert graph.senders.tolist() == graph.tensors.tolist() == [0, 1]
     for field in dataclasses.fields(graph):
         value = getattr(graph, field.name)
         if isinstance(value, np.ndarray):
@@ -52,11 +50,9 @@ def test_arrays_are_read_only():
     [
         ({"op_names": []}, "'g' has no operations"),
         ({"op_types": ["Relu"]}, "op_types has 1 entries, but op_names has 3"),
-        ({"receivers": [1]}, "receivers has 1 entries, but senders has 2"),
         ({"senders": [[0, 1], [0, 1]]}, r"senders has shape \(2, 2\); pass a flat array"),
         ({"op_names": ["a", "b", "a"]}, "several operations are named 'a'; .* rename"),
         ({"receivers": [1, 3]}, r"receivers\[1\] is 3, .* from 0 to 2"),
-        ({"senders": [-1, 1]}, r"senders\[0\] is -1, .* from 0 to 2"),
         ({"receivers": [0, 2]}, "'a' feeds itself; .* drop the self loop"),
         ({"edge_bytes": [4, -8]}, r"edge_bytes\[1\] is -8; .* not negative"),
         ({"flops": [0.0, float("nan"), 0.0]}, r"flops\[1\] is nan; .* finite"),
@@ -66,7 +62,6 @@ def test_arrays_are_read_only():
             {"senders": [0, 0], "tensors": [5, 5]},
             r"edges 0 and 1 carry tensor 5 with different sizes \(4 and 8\)",
         ),
-        ({"edge_bytes": [4, 8.5]}, "edge_bytes holds 8.5; pass whole numbers"),
         ({"senders": np.array([0, 2**32 + 1])}, "senders holds 4294967297; .* fit int32"),
     ],
 )
@@ -88,18 +83,3 @@ def test_cycles_are_named():
             tensors=[0, 1, 2, 2],
         )
     assert not re.search("'[ad]'", str(error.value))
-
-
-def test_validate():
-    graph = helpers.diamond()
-    opgraph.validate(graph)
-    with pytest.raises(InvalidGraphError, match="cycle through 'op0', 'op1', 'op2', 'op3'"):
-        opgraph.validate(
-            dataclasses.replace(
-                graph,
-                senders=np.array([0, 0, 1, 2, 3], np.int32),
-                receivers=np.array([1, 2, 3, 3, 0], np.int32),
-                edge_bytes=np.zeros(5, np.int64),
-                tensors=np.array([0, 0, 1, 2, 3], np.int32),
-            )
-        )

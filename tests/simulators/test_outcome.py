@@ -14,8 +14,6 @@ import pytest
 from placement import simulators
 from placement.errors import UserError
 from placement.graphs import opgraph
-from placement.instance import Instance
-from placement.types import CostModel, OpGraph
 from tests import helpers
 from tests.helpers import unit_costs
 from tests.simulators import reference
@@ -23,7 +21,7 @@ from tests.simulators import reference
 SEEDS = st.integers(0, 2**32 - 1)
 SIZE = (8, 12, 6, 3)
 LIMITS = {"colocated": 0.3, "limited": 0.6}
-few = hypothesis.settings(max_examples=25, deadline=None)
+few = hypothesis.settings(max_examples=15, deadline=None)
 every_objective = pytest.mark.parametrize("objective", simulators.OBJECTIVES)
 
 
@@ -32,23 +30,9 @@ def simulate(objective, tables, placements):
     return simulators.get_objective(objective).simulate(tables, placements)
 
 
-def _outcome(
-    graph: OpGraph, costs: CostModel, placements: list[list[int]]
-) -> tuple[list[float], list[float], list[bool], list[float]]:
-    """Latency, overflow, feasible and what the evaluator says, under `serial`."""
-    problem = helpers.as_problem(graph, costs, "serial")
-    found = simulate("serial", problem.tables, jnp.array(placements))
-    value = problem.evaluate(np.array(placements))
-    return *(field.tolist() for field in found), value.tolist()
-
-
-def _shapes(problem: Instance) -> str:
-    return str(jax.tree.map(jnp.shape, problem.tables))
-
-
 @pytest.mark.slow
 @every_objective
-@pytest.mark.parametrize("size", reference.SIZES[1::2], ids=str)
+@pytest.mark.parametrize("size", reference.SIZES[1::3], ids=str)
 def test_outcomes_equal_reference(objective, size):
     for problem, placements in reference.random_problems(objective, size, shared=True, **LIMITS):
         latency_s, overflow, feasible = map(np.array, reference.outcomes(problem, placements))
@@ -87,71 +71,17 @@ def test_overflow_by_hand():
         capacity_bytes=np.array([32, 16], np.float32),
     )
     placements = [[0, 0, 0], [1, 1, 1], [0, 0, 1], [1, 0, 0], [0, 1, 1]]
-    latency_s, overflow, feasible, value = _outcome(graph, costs, placements)
-    assert latency_s == [3, 6, 4 + 120, 4 + 110, 5 + 110]
+    problem = helpers.as_problem(graph, costs, "serial")
+    outcome = simulate("serial", problem.tables, jnp.array(placements))
+    assert outcome.latency_s.tolist() == [3, 6, 4 + 120, 4 + 110, 5 + 110]
     # 70 - 32 of 32; 70 - 16 of 16; 40 - 16 of 16; 60 - 32 of 32; 60 - 16 of 16.
-    assert overflow == [38 / 32, 54 / 16, 24 / 16, 28 / 32, 44 / 16]
-    assert not any(feasible)
-    assert value == [np.inf] * 5
+    assert outcome.overflow.tolist() == [38 / 32, 54 / 16, 24 / 16, 28 / 32, 44 / 16]
+    assert not outcome.feasible.any()
     # Exactly full is not too full.
-    full = costs._replace(capacity_bytes=np.array([60, 10], np.float32))
-    _, overflow, feasible, value = _outcome(graph, full, [[1, 0, 0], [0, 1, 0], [0, 0, 0]])
-    assert overflow == pytest.approx([0, 1, 10 / 60])
-    assert feasible == [True, False, False]
-    assert value == [4 + 110, np.inf, np.inf]
-
-
-def test_devices_without_memory():
-    graph = helpers.chain(2)
-    costs = unit_costs(
-        graph,
-        memory_bytes=np.array([3, 8], np.float32),
-        capacity_bytes=np.array([0, 4], np.float32),
-    )
-    # Without capacity the excess itself counts, as if the capacity were one byte.
-    _, overflow, *_ = _outcome(graph, costs, [[0, 1], [0, 0], [1, 0], [1, 1]])
-    assert overflow == [3, 11, 8, 7 / 4]
-    nothing = costs._replace(memory_bytes=np.zeros(2, np.float32))
-    assert _outcome(graph, nothing, [[0, 0]])[2] == [True]
-
-
-def test_parts_share_memory():
-    graph = helpers.chain(3)
-    costs = unit_costs(
-        graph,
-        num_devices=3,
-        memory_bytes=np.array([10, 20, 40], np.float32),
-        capacity_bytes=np.full(3, 64, np.float32),
-    )
-
-    def overflow(*accelerator: int) -> list[float]:
-        numbers = np.array(accelerator, np.int32)
-        placements = [[0, 0, 0], [0, 1, 2], [1, 1, 0], [1, 2, 2]]
-        return _outcome(graph, costs._replace(accelerator=numbers), placements)[1]
-
-    assert overflow(0, 1, 2) == [6 / 64, 0, 0, 0]
-    assert overflow(4, 4, 4) == [6 / 64, 6 / 64, 6 / 64, 6 / 64]
-    assert overflow(4, 4, 2) == [6 / 64, 0, 6 / 64, 0]
-    assert overflow(-1, 0, 0) == [6 / 64, 0, 0, 6 / 64]
-    assert overflow(-1, -1, -1) == [6 / 64, 0, 0, 0]
-
-
-def test_colocated_operations_share_a_device():
-    graph = opgraph.make_graph(
-        name="colocated",
-        op_names=list("abcde"),
-        op_types=["Add"] * 5,
-        senders=[],
-        receivers=[],
-        edge_bytes=[],
-        colocation=[7, 3, 7, 3, 5],
-    )
-    placements = [[0, 1, 0, 1, 0], [0, 0, 1, 0, 0], [1, 0, 1, 1, 0], [1, 1, 1, 1, 1]]
-    latency_s, overflow, feasible, value = _outcome(graph, unit_costs(graph), placements)
-    assert latency_s == [7, 6, 8, 10]  # whether they share or not
-    assert overflow == [0, 0, 0, 0]
-    assert feasible == [True, False, False, True]
-    assert value == [7, np.inf, np.inf, 10]
+    full = problem._replace(costs=costs._replace(capacity_bytes=np.array([60, 10], np.float32)))
+    placements = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 0]])
+    assert full.evaluate(placements).tolist() == [4 + 110, np.inf, np.inf]
+    assert [full.exceeds_memory(placement) for placement in placements] == [False, True, True]
 
 
 @every_objective
@@ -204,27 +134,6 @@ def test_evaluator_takes_any_arrays():
         assert value.dtype == jnp.float32
         np.testing.assert_array_equal(value, expected)
     np.testing.assert_array_equal(jax.jit(evaluate)(placements), expected)
-
-
-def test_equal_shapes_share_compilation():
-    rng, size = np.random.default_rng(3), (7, 11, 5, 2)
-    problem, placements = reference.random_problem(rng, "makespan", size)
-    placements = np.resize(placements, (37, size[0]))  # a number that occurs in no other test
-    with helpers.count_compilations() as compiled:
-        problem.evaluate(placements)
-    assert len(compiled) > 0
-    shapes = {_shapes(problem)}
-    with helpers.count_compilations() as compiled:
-        for _ in range(8):  # the same graph, other costs and placements
-            costs = helpers.random_costs(rng, problem.graph, 2, unsupported=0.1, transfer=True)
-            problem._replace(costs=costs).evaluate(placements[::-1])
-        assert compiled == []
-        others = [reference.random_problem(rng, "makespan", size)[0] for _ in range(8)]
-        for other in others:
-            other.evaluate(placements)
-    shapes |= {_shapes(other) for other in others}
-    assert len([name for name in compiled if "_evaluate" in name]) == len(shapes) - 1
-    assert len(shapes) < len(others)
 
 
 @pytest.mark.parametrize("objective", ["makespan", "max_load", "subgraph"])

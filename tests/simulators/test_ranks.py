@@ -2,7 +2,6 @@
 
 import hypothesis
 import hypothesis.strategies as st
-import jax
 import numpy as np
 import pytest
 
@@ -42,12 +41,6 @@ def test_priority_order_by_hand(graph, order):
     assert _priority_order(graph, unit_costs(graph)) == order
 
 
-def test_order_without_costs():
-    graph = _graph(5, [(4, 3), (3, 2), (2, 0)], num_bytes=0)
-    nothing = jax.tree.map(np.zeros_like, unit_costs(graph))
-    assert _priority_order(graph, nothing) == [1, 4, 3, 2, 0]
-
-
 def test_infinite_costs_are_ignored():
     graph = _graph(4, [])
     compute_s = np.array([[4, 4], [6, 1], [5, np.inf], [np.inf, np.inf]], np.float32)
@@ -64,12 +57,6 @@ def test_infinite_costs_are_ignored():
         fusion_loss_s=np.array([0, 2], np.float32),
     )
     assert _priority_order(graph, costs) == [2, 0, 1, 3]
-    # With one direction infinite the other is the mean: ranks 11, 1, 12, 1.
-    one_way = costs._replace(transfer_latency_s=np.array([[0, 8], [np.inf, 0]], np.float32))
-    assert _priority_order(graph, one_way) == [2, 0, 1, 3]
-    # What has no finite delay counts as at once: ranks 11, 1, 2, 1.
-    cut_off = one_way._replace(transfer_fixed_s=np.array([1, np.inf], np.float32))
-    assert _priority_order(graph, cut_off) == [0, 2, 1, 3]
 
 
 @few

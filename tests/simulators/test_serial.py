@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from placement.costs import tables
-from placement.graphs import coarsen, opgraph
+from placement.graphs import coarsen
 from placement.types import CostModel, OpGraph
 from tests import helpers
 from tests.helpers import unit_costs
@@ -29,37 +29,6 @@ def test_diamond_by_hand(placement, seconds):
     graph = helpers.diamond()
     value = _evaluate(graph, unit_costs(graph, num_devices=3), np.array([placement]))
     assert value.tolist() == [seconds]
-
-
-def test_cuts_cost_once_an_edge():
-    graph = helpers.diamond()
-    costs = unit_costs(graph, fusion_loss_s=np.array([1000, 2000, 4000, 8000], np.float32))
-    value = _evaluate(graph, costs, np.array([[0, 1, 1, 1]]))
-    assert value.tolist() == [7 + 110 + 1000 + 2000]
-
-
-def test_fixed_transfers_count_per_reader():
-    graph = helpers.diamond()
-    costs = unit_costs(graph, 3, transfer_fixed_s=np.array([1000, 1000, 2000, 4000], np.float32))
-    value = _evaluate(graph, costs, np.array([[0, 1, 1, 1], [0, 1, 2, 1], [2, 2, 2, 2]]))
-    assert value.tolist() == [7 + 1110, 8 + 1110 + 1110 + 4140, 12]
-
-
-def test_outputs_cross_separately():
-    def graph(tensors):
-        return opgraph.make_graph(
-            name="two",
-            op_names=["a", "b"],
-            op_types=["Split", "Add"],
-            senders=[0, 0],
-            receivers=[1, 1],
-            edge_bytes=[10, 10],
-            tensors=tensors,
-        )
-
-    apart = np.array([[0, 1]])
-    assert _evaluate(graph([0, 1]), unit_costs(graph([0, 1])), apart) == 3 + 110 + 110
-    assert _evaluate(graph([0, 0]), unit_costs(graph([0, 0])), apart) == 3 + 110
 
 
 def test_coarse_equals_lifted():

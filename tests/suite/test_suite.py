@@ -10,8 +10,8 @@ import pytest
 from placement import suite
 from placement.errors import UserError
 from placement.suite import archive, problem_file
-from placement.types import CostModel, Problem, SegmentCosts, TensorBytes
-from tests.helpers import diamond
+from placement.types import Problem, SegmentCosts, TensorBytes
+from tests.helpers import diamond, random_costs
 
 NAMES = [entry.name for entry in suite.list_entries()]
 # A small one of each objective, one with an order, and one with co-location.
@@ -55,18 +55,11 @@ def test_best_known_values(name):
 
 
 def test_saved_problems_are_equal(tmp_path):
-    graph = diamond()
-    num_ops, num_edges = graph.num_ops, graph.num_edges
-    random = np.random.default_rng(0)
-
-    def draw(*shape: int) -> np.ndarray:
-        return random.random(shape, np.float32)
-
-    costs = CostModel(
-        *(draw(num_ops, 2), draw(2, 2), draw(2, 2), draw(num_edges), draw(num_edges)),
-        *(draw(num_ops), draw(2), np.array([-1, 0], np.int32)),
-        TensorBytes(draw(num_edges), draw(num_edges)),
-        SegmentCosts(draw(num_edges, 2), draw(2)),
+    graph, rng = diamond(), np.random.default_rng(0)
+    edges = rng.random(graph.num_edges, np.float32)
+    costs = random_costs(rng, graph, 2)._replace(
+        tensor_bytes=TensorBytes(edges, 2 * edges),
+        segment_costs=SegmentCosts(np.stack([edges, edges], axis=1), edges[:2]),
     )
     saved = Problem(graph, costs, "makespan", ("a", "b"))
     digest = problem_file.save(saved, tmp_path / "p.npz")
@@ -76,8 +69,7 @@ def test_saved_problems_are_equal(tmp_path):
     for field, value in vars(graph).items():
         np.testing.assert_array_equal(getattr(read.graph, field), value, field)
     assert isinstance(read.graph.output_shapes[0], tuple)
-    for first, second in zip(jax.tree.leaves(read.costs), jax.tree.leaves(costs), strict=True):
-        np.testing.assert_array_equal(first, second)
+    jax.tree.map(np.testing.assert_array_equal, read.costs, costs)
     with pytest.raises(UserError, match="is not the file that the index names"):
         problem_file.load(tmp_path / "p.npz", "0" * 64)
 

@@ -11,8 +11,7 @@ from placement.pipeline.results import bounds
 from placement.pipeline.settings import Settings
 from placement.zoo import known_optimum, synthetic
 
-_SIZES = ("ops=7,devices=7", "ops=31,devices=2,density=0", "ops=60,devices=3,density=5")
-_LARGER = ("ops=100,devices=4,density=100", "ops=203,devices=8,density=30")
+_SIZES = ("ops=7,devices=7", "ops=31,devices=2,density=0", "ops=203,devices=8,density=30")
 
 
 def _text(arguments: str, seed: int = 0) -> str:
@@ -26,7 +25,7 @@ def _build(arguments: str, seed: int = 0) -> tuple[Instance, workloads.Optimum]:
     return problem, workload.optimum
 
 
-@pytest.mark.parametrize("arguments", [*_SIZES, *_LARGER])
+@pytest.mark.parametrize("arguments", _SIZES)
 def test_known_schedule_is_optimal(arguments):
     problem, optimum = _build(arguments)
     assert problem.value_s(optimum.placement) == optimum.value_s == 1.0
@@ -62,13 +61,10 @@ def test_optimum_bounds_a_run(tmp_path):
     ("arguments", "said"),
     [
         ("ops=3,devices=4", "ops=3 is out of range; set from 4 to 20,000"),
-        ("ops=20001", "to 20,000"),
         ("ops=5000", "number of edges=1249750 .* to 1,000,000"),
         ("devices=1", "devices as '1'.* at least 2"),
         ("density=101", "density=101 is out of range; set from 0 to 100"),
-        ("density=half", "density as 'half'"),
         ("width=2", "unknown argument 'width'.* density=10"),
-        ("ops=2000,devices=1025", "devices=1025 is out of range"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments, said):

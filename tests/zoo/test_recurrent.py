@@ -5,7 +5,6 @@ import openvino as ov
 import pytest
 
 from placement import zoo
-from placement.errors import UserError
 from placement.graphs import coarsen
 from placement.runtime.models import extract, frontend
 
@@ -97,32 +96,23 @@ def _nmt(model: ov.Model, source: np.ndarray, target: np.ndarray, layers: int) -
     return predictions
 
 
-def _compile(model: ov.Model) -> ov.CompiledModel:
-    return ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+def _draw(name: str, layers: int, *seeds: int) -> tuple[ov.Model, list[np.ndarray]]:
+    """A small network and words for each of its inputs."""
+    sizes = f"steps=3,batch=2,hidden={HIDDEN},vocabulary={WORDS}"
+    words = [np.random.default_rng(seed).integers(0, WORDS, (3, 2)) for seed in seeds]
+    return zoo.build(f"{name}:layers={layers},{sizes}"), words
 
 
-def _run(compiled: ov.CompiledModel, *inputs: np.ndarray) -> list[np.ndarray]:
-    result = compiled(list(inputs))
+def _run(model: ov.Model, words: list[np.ndarray]) -> list[np.ndarray]:
+    compiled = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    result = compiled(words)
     return [np.array(result[port]) for port in compiled.outputs]
-
-
-def _small(name: str, layers: int, steps: int = 3) -> ov.Model:
-    sizes = f"batch=2,hidden={HIDDEN},vocabulary={WORDS}"
-    return zoo.build(f"{name}:layers={layers},steps={steps},{sizes}")
-
-
-def _words(seed: int, steps: int = 3) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, WORDS, (steps, 2))
-
-
-def _full_view(text: str):
-    model = frontend.prepare(zoo.build(text, weights=False))
-    return extract.op_graph(model, name=text)
 
 
 @pytest.mark.parametrize("text", SIZES)
 def test_sizes_are_exact(text):
-    graph, estimated = _full_view(text)
+    model = frontend.prepare(zoo.build(text, weights=False))
+    graph, estimated = extract.op_graph(model, name=text)
     coarse = coarsen.coarsen(graph).graph
     assert (graph.num_ops, graph.num_edges) == SIZES[text][0]
     assert (coarse.num_ops, coarse.num_edges) == SIZES[text][1]
@@ -130,57 +120,12 @@ def test_sizes_are_exact(text):
     assert estimated == {}
 
 
-def test_widths_of_the_paper():
-    steps = 5
-    graph, _ = _full_view(f"rnnlm:steps={steps}")
-    op = dict(zip(graph.op_names, range(graph.num_ops), strict=True))
-    assert graph.output_shapes[op["lstm1/step4/output"]] == (64, 2048)
-    assert graph.output_shapes[op["softmax/step4/softmax"]] == (64, 10_000)
-    # Of every step and sentence: two cells [8192, 4096] and the softmax.
-    multiply_adds = steps * 64 * (2 * 8192 * 4096 + 2048 * 10_000)
-    assert graph.flops.sum() == pytest.approx(2 * multiply_adds, rel=0.01)
-    # Those weights and a table as large as the softmax's, in float16.
-    assert graph.weight_bytes.sum() == pytest.approx(
-        2 * (2 * 8192 * 4096 + 2 * 2048 * 10_000), rel=0.01
-    )
-
-
 def test_rnnlm_equals_numpy():
-    model, words = _small("rnnlm", 2), _words(0)
-    np.testing.assert_allclose(_run(_compile(model), words), _rnnlm(model, words, 2), atol=1e-6)
+    model, words = _draw("rnnlm", 2, 0)
+    np.testing.assert_allclose(_run(model, words), _rnnlm(model, *words, 2), atol=1e-6)
 
 
 @pytest.mark.parametrize("layers", [1, 4])
 def test_nmt_equals_numpy(layers):
-    model, source, target = _small("nmt", layers), _words(0), _words(1)
-    expected = _nmt(model, source, target, layers)
-    np.testing.assert_allclose(_run(_compile(model), source, target), expected, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("rnnlm:depth=2", "unknown argument 'depth'"),
-        ("rnnlm:layers=two", "gives layers as 'two'"),
-        ("rnnlm:layers=0", "gives layers as '0'"),
-        ("rnnlm:steps=1.5", "gives steps as '1.5'"),
-    ],
-)
-def test_wrong_arguments_are_refused(text, said):
-    with pytest.raises(UserError, match=said) as error:
-        zoo.build(text)
-    message = str(error.value)
-    assert repr(text) in message
-    assert "layers=2, steps=35, batch=64, hidden=2048, vocabulary=10000" in message
-    assert "\n" not in message
-
-
-@pytest.mark.parametrize("text", ["nmt:", "nmt:layers", "nmt:=2"])
-def test_malformed_arguments(text):
-    with pytest.raises(UserError, match="KEY=VALUE"):
-        zoo.build(text)
-
-
-def test_networks_without_arguments():
-    with pytest.raises(UserError, match=r"unknown argument 'layers'.*defaults: none"):
-        zoo.build("resnet50:layers=3")
+    model, words = _draw("nmt", layers, 0, 1)
+    np.testing.assert_allclose(_run(model, words), _nmt(model, *words, layers), atol=1e-6)

@@ -46,15 +46,6 @@ def test_shards_keep_the_work(family):
         assert matmul_flops(3) == pytest.approx(2 * 2 * 24**3 * (4 + 2 / 3 + 8))
 
 
-def test_rows_wait_for_statistics():
-    graph = _build("ffn")
-    types = np.array(graph.op_types)
-    last = np.flatnonzero(types == "Softmax")
-    assert len(last) == 4
-    senders = [graph.senders[graph.receivers == op] for op in last]
-    assert [types[s].tolist() for s in senders] == [["Relu", "ReduceMean"]] * 4
-
-
 @pytest.mark.parametrize(
     ("sizes", "said"),
     [
