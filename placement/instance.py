@@ -429,7 +429,7 @@ class Instance(Problem):
 
     def _simulate(self, placements: Array) -> tuple[Array, Array, Array]:
         simulate = simulators.get_objective(self.objective).simulate
-        # Padding on the host compiles nothing, but a tracer is not there.
+        # Padding on the host compiles nothing; a traced array cannot be padded there.
         is_traced = isinstance(placements, jax.core.Tracer)
         pad, placements = (jnp.pad, placements) if is_traced else (np.pad, np.asarray(placements))
         missing = self.num_padded_ops - self.graph.num_ops

@@ -139,10 +139,3 @@ def test_profiles_survive_json():
     np.testing.assert_array_equal(transfers, alone.transfers)
 
 
-def test_launch_is_the_least_loss():
-    graph = helpers.chain(11)
-    within = _profile([(f"op{i}", 1.0) for i in range(11)], 11.0)
-    alone_s = [[1 + 0.5 * i, 0.5] for i in range(1, 12)]
-    alone = _submodels(alone_s, *(f"op{i}" for i in range(11)))
-    found = make_concurrent(graph, _model(graph, within, within), alone)
-    assert found.segment_costs.launch_s.tolist() == [1.0, 0.0]  # nothing is lost on the other

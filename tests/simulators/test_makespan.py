@@ -107,39 +107,26 @@ def test_boundary_by_hand():
     np.testing.assert_array_equal(_latency(tables, placements), [11, 24, 14, 9])
 
 
-def _timed_cases(count: int):
+def test_operations_may_last_their_slack():
     drawn = reference.random_problems("makespan", TIMED_SIZE)
-    for problem, placements in itertools.islice(drawn, count):
+    for problem, placements in itertools.islice(drawn, 8):
         finite = np.isfinite(problem.costs.compute_s)
         compute_s = np.where(finite, problem.costs.compute_s, 1.0)
         problem = problem._replace(costs=problem.costs._replace(compute_s=compute_s))
-        tables = problem.makespan_tables
-        for placement in placements[:3]:
-            latency_s = float(_latency(tables, placement[:, None])[0])
-            if np.isfinite(latency_s):  # there may be no way between two devices
-                yield tables, placement, latency_s
-
-
-def test_schedule_ends_at_latency():
-    for tables, placement, latency_s in _timed_cases(20):
+        tables, placement = problem.makespan_tables, placements[2]
+        latency_s = float(_latency(tables, placement[:, None])[0])
+        if np.isinf(latency_s):  # there may be no way between two devices
+            continue
         times = _timing(tables, placement)
         assert float(times.latency_s) == pytest.approx(latency_s, rel=1e-6)
-        compute_s = np.zeros(10)
-        compute_s[tables.steps.op] = tables.compute_s[
-            np.arange(len(tables.steps.op)), placement[tables.steps.op]
-        ]
-        np.testing.assert_allclose(times.finish_s - times.start_s, compute_s, rtol=1e-4)
-
-
-def test_operations_may_last_their_slack():
-    for tables, placement, latency_s in _timed_cases(5):
-        times = _timing(tables, placement)
+        op_compute_s = np.take_along_axis(compute_s, placement[:, None], axis=1)[:, 0]
+        np.testing.assert_allclose(times.finish_s - times.start_s, op_compute_s, rtol=1e-4)
         assert np.min(times.slack_s) == pytest.approx(0, abs=1e-5 * latency_s)
         for op, slack_s in enumerate(np.asarray(times.slack_s).tolist()):
             for longer_s, later_s in ((slack_s, 0.0), (slack_s + latency_s, latency_s)):
                 # The order of priority stays as it is.
-                compute_s = tables.compute_s + np.where(tables.steps.op == op, longer_s, 0)[:, None]
-                changed = tables._replace(compute_s=compute_s.astype(np.float32))
+                step_s = tables.compute_s + np.where(tables.steps.op == op, longer_s, 0)[:, None]
+                changed = tables._replace(compute_s=step_s.astype(np.float32))
                 assert float(_latency(changed, placement[:, None])[0]) == pytest.approx(
                     latency_s + later_s, rel=1e-4
                 )

@@ -121,21 +121,6 @@ def test_numbering_is_irrelevant(objective, seed):
     np.testing.assert_array_equal(before, after)
 
 
-def test_evaluator_takes_any_arrays():
-    problem, placements = reference.random_problem(
-        np.random.default_rng(5), "serial", (3, 4, 2, 3), **LIMITS
-    )
-    latency_s, _, feasible = reference.outcomes(problem, placements)
-    expected = np.where(feasible, latency_s, np.inf)
-    assert 0 < np.isfinite(expected).sum() < len(expected)
-    evaluate = problem.evaluate
-    for given in (placements, placements.astype(np.int64), jnp.asarray(placements)):
-        value = evaluate(given)
-        assert value.dtype == jnp.float32
-        np.testing.assert_array_equal(value, expected)
-    np.testing.assert_array_equal(jax.jit(evaluate)(placements), expected)
-
-
 @pytest.mark.parametrize("objective", ["makespan", "max_load", "subgraph"])
 def test_31_devices(objective):
     graph = helpers.diamond()
