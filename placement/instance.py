@@ -194,6 +194,7 @@ class Instance(Problem):
     def edge_delay_s(self) -> np.ndarray:
         """float32 [E, D, D]: from the end of each edge's sender to the arrival at the receiver."""
         delay_s = self.edge_transfer_s.copy()
+        # A cut edge loses its fusion, a neighbour on the same device does not.
         for pair in itertools.permutations(range(delay_s.shape[-1]), 2):
             delay_s[:, *pair] += np.asarray(self.costs.fusion_loss_s, np.float32)
         return _read_only(delay_s)

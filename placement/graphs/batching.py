@@ -70,6 +70,7 @@ def to_graphs_tuple(
     num_ops = len(features)
     chex.assert_shape([features, allowed], (num_ops, None))
     chex.assert_type([features, allowed], [float, bool])
+    # Sorted by producer, then reader; parallel edges become one.
     ends = np.stack([senders, receivers], axis=1)
     pairs = np.unique(ends, axis=0).astype(np.int32).reshape(-1, 2)
     num_nodes = bucket(num_ops) if num_nodes is None else num_nodes

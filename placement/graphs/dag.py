@@ -54,6 +54,7 @@ def sort_nodes(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np
     _check_edges(senders, receivers)
     if np.all(senders < receivers):
         return np.arange(num_nodes, dtype=np.int32)
+    # Lists, because indexing arrays one element at a time is slow.
     starts, targets = (array.tolist() for array in successors(num_nodes, senders, receivers))
     num_missing = np.bincount(receivers, minlength=num_nodes).tolist()
     ready = [node for node, count in enumerate(num_missing) if count == 0]
@@ -222,7 +223,7 @@ def reachability(graph: OpGraph) -> np.ndarray:
     """
     starts, targets = successors(graph.num_ops, graph.senders, graph.receivers)
     reach = np.zeros((graph.num_ops, graph.num_ops), bool)
-    for node in topological_order(graph)[::-1]:
+    for node in topological_order(graph)[::-1]:  # the rows of the successors are complete
         for target in targets[starts[node] : starts[node + 1]]:
             reach[node] |= reach[target]
             reach[node, target] = True

@@ -80,6 +80,7 @@ def assign_groups(
 
     is_start = np.zeros(num_ops, bool)
     is_start[cuts] = True
+    # Operations that different devices support must not share a group.
     is_start |= np.diff(kinds[order], prepend=kinds[order[:1]]) != 0
     parts = np.empty(num_ops, np.int32)
     parts[order] = np.cumsum(is_start)

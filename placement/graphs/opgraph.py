@@ -173,6 +173,7 @@ def validate(graph: OpGraph) -> None:
                 "not be negative: fix the model's dynamic dimensions first"
             )
 
+    # Every edge must agree with the first one of its tensor.
     _, first_edge, number = np.unique(graph.tensors, return_index=True, return_inverse=True)
     for field, noun in (("senders", "senders"), ("edge_bytes", "sizes")):
         values = getattr(graph, field)
@@ -185,6 +186,7 @@ def validate(graph: OpGraph) -> None:
                 "one tensor has one sender and one size: give the tensors different numbers"
             )
 
+    # Of a cyclic graph only a part can be sorted; a component with two nodes has a cycle.
     ends = graph.senders, graph.receivers
     if len(dag.sort_nodes(graph.num_ops, *ends)) < graph.num_ops:
         components = dag.strong_components(graph.num_ops, *ends)

@@ -60,6 +60,7 @@ def steps(num_ops: int, senders: np.ndarray, receivers: np.ndarray, order: np.nd
     fan_in = np.diff(starts)[order]
     count = num_steps(fan_in)
     op = np.repeat(order, count).astype(np.int32)
+    # Of an operation with 3 inputs: steps 0 and 1, slots [[0, 1], [2, 3]], of which 3 is empty.
     step_of_op = np.arange(len(op)) - np.repeat(np.cumsum(count) - count, count)
     slot = step_of_op[:, None] * WIDTH + np.arange(WIDTH)
     has_input = slot < np.repeat(fan_in, count)[:, None]
