@@ -13,7 +13,7 @@ from placement.pipeline import loading
 from placement.types import OpGraph
 
 _BATCH, _IN, _OUT = 2, 3, 5
-_ZOO = ("resnet:depth=18,size=64", "nmt:layers=3,steps=4")
+_ZOO = ("inception_v3", "nmt:layers=3,steps=4")
 
 
 def _network(ops, edges, shapes, *, flops=None, weights=()) -> OpGraph:
