@@ -1,146 +1,143 @@
-"""The entry point of the researchers' command line: parses flags and runs a task.
+"""The researchers' command line: a flag for each setting, and configurations to begin with.
 
-python -m experiments.main --config=quickstart --workdir=runs/quickstart
+    python -m experiments.main --config=configs/quickstart.py --workdir=runs/quickstart \\
+        --config.graph=model.onnx
 
 The process exits with one of `faults.EXIT_CODES`. After 3 or 130, or after a kill, the same command
 continues from the saved state.
 """
 
-import importlib
-import io
+import dataclasses
 import os
 import re
 import runpy
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from absl import app, flags
-from ml_collections import config_flags
 
-from experiments import usage
+from configs import common
 from placement import arguments
 from placement.errors import UserError
+from placement.pipeline import tasks
 from placement.pipeline.console import faults
-from placement.pipeline.console.compilation_cache import keep_compiled
-from placement.pipeline.settings import SUMMARIES, Settings
+from placement.pipeline.settings import Settings
 
-TASKS = (
-    *("place", "advise", "deploy", "compare", "solve"),
-    *("profile", "pretrain", "report", "list"),
-)
-_REQUIRED = {"report": ("workdir",), "list": ()}  # the other tasks need both flags
-_EXAMPLES = {"config": "quickstart", "workdir": "runs/quickstart"}
+_CONFIGS = Path(common.__file__).parent
 # All of absl's help flags print the same help.
 _HELP = re.compile(r"--?(h|\?|help|helpshort|helpfull|helpxml)(=(true|1|yes))?", re.IGNORECASE)
+_DEFINE: dict[type, Any] = {
+    bool: flags.DEFINE_boolean,
+    int: flags.DEFINE_integer,
+    float: flags.DEFINE_float,
+    str: flags.DEFINE_string,
+}
 
-_CONFIG = config_flags.DEFINE_config_file(
-    "config", None, "The configuration: its name or its file.", lock_config=True
-)
-_WORKDIR = flags.DEFINE_string("workdir", None, "The run directory.")
-_TASK = flags.DEFINE_string("task", "place", f"One of {', '.join(TASKS)}.")
+_CONFIG = flags.DEFINE_string("config", None, "the configuration: its name or its file")
+_WORKDIR = flags.DEFINE_string("workdir", None, "the run directory")
+_TASK = flags.DEFINE_string("task", "place", "the task")
+_SETTINGS = {
+    field.name: _DEFINE[type(field.default)](
+        f"config.{field.name}", field.default, field.metadata["summary"]
+    )
+    for field in dataclasses.fields(Settings)
+}
 
 
 def main(argv: Sequence[str]) -> None:
     """Runs the task; an error becomes one line and one of `faults.EXIT_CODES`."""
-    with faults.exit_on_error(_workdir()):
+    workdir = Path(_WORKDIR.value) if _WORKDIR.value else None
+    with faults.exit_on_error(workdir):
         if len(argv) > 1:
             raise UserError(f"unexpected argument {argv[1]!r}; flags look like --task=place")
         task = _TASK.value
-        arguments.check_choice("task", task, TASKS)
-        values = {"config": _CONFIG.value, "workdir": _WORKDIR.value}
-        missing = [name for name in _REQUIRED.get(task, values) if not values[name]]
-        if missing:
-            flag_names = " and ".join(f"--{name}" for name in missing)
-            example = " ".join(f"--{name}={_EXAMPLES[name]}" for name in missing)
-            names = f"; configurations: {', '.join(usage.configs())}" if "config" in missing else ""
-            raise UserError(f"--task={task} needs {flag_names}, such as {example}{names}")
-        keep_compiled()
-        # Imported late, as these modules load JAX and OpenVINO: help and mistakes print at once.
-        module = importlib.import_module(f"placement.pipeline.{task}")
-        progress = importlib.import_module("placement.pipeline.console.progress")
-        settings = None if _CONFIG.value is None else Settings.from_mapping(_CONFIG.value)
-        module.run(settings, _workdir(), progress.Display(flags.FLAGS.verbosity))
+        arguments.check_choice("task", task, tasks.TASKS)
+        settings = read_settings()
+        if task != "list" and workdir is None:
+            raise UserError(f"--task={task} needs --workdir, such as --workdir=runs/quickstart")
+        if task not in ("list", "report") and settings is None:
+            raise UserError(
+                f"--task={task} needs --config, such as --config=quickstart; configurations: "
+                + ", ".join(_list_configs())
+            )
+    tasks.run_command(task, settings, workdir, flags.FLAGS.verbosity)
 
 
-def _workdir() -> Path | None:
-    return Path(_WORKDIR.value) if _WORKDIR.value else None
+def read_settings() -> Settings | None:
+    """Returns the settings of the configuration, changed by the flags; None without either.
+
+    Flags such as `--config.graph=...` without `--config` change the quickstart.
+
+    Raises:
+      UserError: the configuration does not exist, or is not one.
+    """
+    changes = {name: flag.value for name, flag in _SETTINGS.items() if flag.present}
+    text = _CONFIG.value or ("quickstart" if changes else None)
+    if text is None:
+        return None
+    # A bare name is an installed configuration: it must not run code of the current folder.
+    is_path = text.endswith(".py") or "/" in text or os.sep in text
+    files = (Path(text), _CONFIGS.parent / text) if is_path else (_CONFIGS / f"{text}.py",)
+    file = next(filter(Path.is_file, files), None)
+    if file is None:
+        raise arguments.make_choice_error("configuration", text, _list_configs())
+    try:
+        config = dict(runpy.run_path(str(file))["get_config"]())
+    except Exception as error:  # of any type: the file is a program
+        raise UserError(
+            f"{str(file)!r} is not a configuration: {type(error).__name__}: {error}; pass a file "
+            f"whose get_config() returns one, or one of {', '.join(_list_configs())}"
+        ) from error
+    return Settings.from_mapping(config | changes)
+
+
+def _list_configs() -> list[str]:
+    return sorted(file.stem for file in _CONFIGS.glob("[a-z]*.py") if file.stem != "common")
+
+
+def help_text() -> str:
+    """Returns the help: tasks, configurations, exit codes, and absl's list of all flags."""
+    lines = [f"  {task:<9} {text}" for task, text in tasks.TASKS.items()]
+    codes = [f"  {code:<9} {text}" for code, text in faults.EXIT_CODES.items()]
+    _, _, flag_texts = flags.FLAGS.module_help(sys.modules[__name__]).partition(":\n")
+    names = ", ".join(_list_configs())
+    return "\n\n".join(
+        [
+            "usage: python -m experiments.main --config=NAME --workdir=DIR [--task=place]\n"
+            "       [--config.KEY=VALUE ...]",
+            "\n".join(["tasks:", *lines]),
+            "configurations (--config=NAME, or the path of one):\n"
+            + textwrap.fill(names, 78, initial_indent="  ", subsequent_indent="  "),
+            "\n".join(["exit codes:", *codes]),
+            f"flags:\n{flag_texts}",
+            "--verbosity=-1 prints only results and warnings, --verbosity=1 prints details too.",
+        ]
+    )
 
 
 def parse(argv: list[str]) -> list[str]:
     """Parses flags; a mistake in them becomes one line and exit code 2."""
     with faults.exit_on_error(None):
         try:
-            return flags.FLAGS(_resolve_configs(argv))
-        except UserError:
-            raise
+            return flags.FLAGS(argv)
         except flags.UnrecognizedFlagError as error:
-            valid = ("config", "workdir", "task")
+            valid = ("config", "workdir", "task", *(f"config.{name}" for name in _SETTINGS))
             raise arguments.make_choice_error("flag", error.flagname, valid) from error
-        except (flags.Error, AttributeError, KeyError, ValueError, TypeError, OSError) as error:
-            if error.args and isinstance(cause := error.args[0], KeyError):
-                key = str(cause.args[0]).partition("\n")[0].strip("'")
-                raise arguments.make_choice_error(
-                    "key of the configuration", key, SUMMARIES
-                ) from error
+        except flags.Error as error:
             raise UserError(str(error)) from error
-
-
-def _resolve_configs(argv: list[str]) -> list[str]:
-    """Replaces the name of a configuration by its file.
-
-    Without --config, keys such as `--config.graph=...` change the quickstart.
-
-    Raises:
-      UserError: the configuration does not exist, or the file is not one.
-    """
-    names = [argument.partition("=")[0].lstrip("-") for argument in argv]
-    if "config" not in names and any(name.startswith("config.") for name in names):
-        argv = [*argv[:1], "--config=quickstart", *argv[1:]]
-    resolved = list(argv)
-    for i, argument in enumerate(resolved):
-        flag, equals, value = argument.partition("=")
-        if flag not in ("--config", "-config"):
-            continue
-        if equals:
-            resolved[i] = f"{flag}={_find_config(value)}"
-        elif i + 1 < len(resolved):
-            resolved[i + 1] = str(_find_config(resolved[i + 1]))
-    return resolved
-
-
-def _find_config(text: str) -> Path:
-    """Returns the file of a configuration.
-
-    A bare name, such as 'hsdag', is an installed configuration. A user's file needs a path with a
-    separator or the suffix .py: a bare name must not run code of the current folder.
-    """
-    is_path = text.endswith(".py") or "/" in text or os.sep in text
-    installed = usage.CONFIGS / f"{text}.py"
-    candidates = [Path(text), usage.CONFIGS.parent / text] if is_path else [installed]
-    for candidate in filter(Path.is_file, candidates):
-        try:
-            runpy.run_path(str(candidate))["get_config"]()
-        except Exception as error:  # of any type: the file is a program
-            raise UserError(
-                f"{str(candidate)!r} is not a configuration: {type(error).__name__}: {error}; pass "
-                f"a file whose get_config() returns one, or one of {', '.join(usage.configs())}"
-            ) from error
-        return candidate
-    raise arguments.make_choice_error("configuration", text, usage.configs())
 
 
 def cli() -> None:
     """Runs absl with `parse` instead of its own parser, which prints the usage and exits with 1."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # its encoding may lack a character
-            stream.reconfigure(errors="backslashreplace")
-    argv = sys.argv[1:]
-    if not argv:
-        print(f"{usage.short_help(TASKS)}\n\n{usage.COMMAND} --help says more.", file=sys.stderr)
+    tasks.prepare_process()
+    if len(sys.argv) < 2:
+        print(help_text(), file=sys.stderr)
         sys.exit(2)
-    if any(map(_HELP.fullmatch, argv)):
-        print(usage.full_help(TASKS, faults.EXIT_CODES))
+    if any(map(_HELP.fullmatch, sys.argv[1:])):
+        print(help_text())
         sys.exit(0)
     app.run(main, flags_parser=parse)
 

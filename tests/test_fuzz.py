@@ -10,7 +10,7 @@ from typing import Any
 import openvino as ov
 import pytest
 
-from placement.pipeline.settings import SUMMARIES
+from placement.pipeline.settings import Settings
 from tests.experiments.command import answer
 from tests.pipeline import test_workloads
 from tests.runtime import small
@@ -92,7 +92,7 @@ def change_model(rng: random.Random, folder: Path, finished: Path) -> list[str]:
 
 def change_flags(rng: random.Random, folder: Path, finished: Path) -> list[str]:
     task = rng.choice(("solve", "place", "compare", "report", "deploy", "pretrain", "sing"))
-    key = rng.choice((*SUMMARIES, "no_such_key"))
+    key = rng.choice((*Settings().to_dict(), "no_such_key"))
     text = str(rng.choice((rng.choice(NUMBERS), rng.choice(TEXTS), rng.choice(VALUES))))
     text = text.replace("\x00", "").encode("utf-8", "replace").decode()  # what a shell can pass
     return [*FLAGS, "--config.evaluate=simulate", f"--task={task}", f"--config.{key}={text}"]

@@ -32,7 +32,9 @@ def run(
     return texts
 
 
-def show(texts: dict[str, dict[str, str]], display: progress.Display) -> None:
+def show(
+    texts: dict[str, dict[str, str]], display: progress.Display = progress.DEFAULT_DISPLAY
+) -> None:
     """Prints sections of names, each with the text about it."""
     console = display.console
     width = console.width if console.is_terminal else 0

@@ -1,4 +1,7 @@
-"""The settings of a run: every key with its default, type and meaning."""
+"""The settings of a run: every key with its default, its type and its line in the help.
+
+The two command lines and the Python functions are made from these fields.
+"""
 
 import dataclasses
 from collections.abc import Mapping
@@ -113,8 +116,3 @@ class Settings:
     def to_dict(self) -> dict[str, Value]:
         """Returns the values by key, in the order of the fields."""
         return dataclasses.asdict(self)
-
-
-SUMMARIES: Mapping[str, str] = {
-    field.name: field.metadata["summary"] for field in dataclasses.fields(Settings)
-}

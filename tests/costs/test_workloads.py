@@ -165,6 +165,7 @@ _NUMBER = "pass a number from 0 to 1e+18"
         ),
         (_set("edges.1.sourceId", 99), "workload 'w', edges[1]: sourceId is 99, which is not a "),
         (_chain(fpgas=0, cpus=0), "workload 'w' has no device: maxFPGAs and maxCPUs are 0; raise "),
+        (_chain(fpgas=10**7, cpus=1), "workload 'w' has 10000001 devices: maxFPGAs is 10000000"),
         (_chain(cpus=0), "workload 'w', nodes[1]: supportedOnFpga is false, but maxCPUs is 0, "),
         (_set("edges.1.destId", 1), "graph 'w' has a cycle through 'layer1', 'layer2'; "),
     ],

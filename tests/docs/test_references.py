@@ -9,11 +9,10 @@ import pytest
 from ml_collections import ConfigDict
 
 from configs import common
-from experiments import main
 from experiments.benchmarks import __main__
 from placement import cli, simulators, zoo
 from placement.costs import roofline
-from placement.pipeline import loading, method_runs
+from placement.pipeline import loading, method_runs, tasks
 from tests.docs import pages
 
 KEYS = set(common.base())
@@ -76,7 +75,7 @@ def _missing_flags(text: str) -> Iterator[str]:
                 yield flag
         elif flag not in FLAGS:
             yield flag
-        if flag == "--task" and value and value not in main.TASKS:
+        if flag == "--task" and value and value not in tasks.TASKS:
             yield f"{flag}={value}"
         files = (pages.ROOT / value, pages.ROOT / "configs" / f"{value}.py")
         if flag == "--config" and value and not any(file.is_file() for file in files):
@@ -133,7 +132,7 @@ def test_tables_are_complete():
     readme, experiments = "README.md", "docs/EXPERIMENTS.md"
     assert _listed(readme, "method", "what") == set(method_runs.names())
     assert _listed(readme, "objective") == set(simulators.OBJECTIVES)
-    assert _listed(experiments, "task") == set(main.TASKS)
+    assert _listed(experiments, "task") == set(tasks.TASKS)
     commands = {row[0].strip("`").split()[1] for row in _rows(readme, "command")}
     assert commands == set(cli.main.commands)
     assert _listed(experiments, "key") == KEYS
