@@ -4,7 +4,7 @@ import difflib
 import itertools
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from placement.errors import UserError
@@ -25,14 +25,22 @@ def split_list(text: str) -> tuple[str, ...]:
             result[-1] += f",{entry}"
         else:
             result.append(entry)
-    return tuple(expanded for entry in result for expanded in _expand(entry))
+    expanded: list[str] = []
+    for entry in result:
+        # Every second part is a list of alternatives.
+        parts = re.split(r"\{([^{}]*,[^{}]*)\}", entry)
+        choices = [part.split(",") if number % 2 else [part] for number, part in enumerate(parts)]
+        expanded += map("".join, itertools.product(*choices))
+    return tuple(expanded)
 
 
-def _expand(entry: str) -> Iterator[str]:
-    """Yields an entry with each combination of the alternatives in its braces."""
-    parts = re.split(r"\{([^{}]*,[^{}]*)\}", entry)  # every second one is a list of alternatives
-    choices = [part.split(",") if number % 2 else [part] for number, part in enumerate(parts)]
-    return map("".join, itertools.product(*choices))
+def split_name(text: str) -> tuple[str, str]:
+    """Splits a name or path from its arguments with their colon, '' without any.
+
+    A path may have colons too: only a last part of the form ':KEY=VALUE,...' are arguments.
+    """
+    match = re.search(r":(?:\w+=[^:/,]*(?:,|$))+$", text)
+    return (text, "") if match is None else (text[: match.start()], match.group())
 
 
 def split_arguments(text: str, kind: str = "graph") -> tuple[str, dict[str, str]]:
@@ -151,23 +159,20 @@ def convert_arguments(
     for key, value in texts.items():
         if key not in defaults:
             raise UserError(f"{kind} {text!r} has the unknown argument {key!r}; {valid}")
+        default = defaults[key]
         try:
-            result[key] = _convert(value, defaults[key], (minimums or {}).get(key, 1))
+            if isinstance(default, bool):
+                if value.lower() not in ("true", "false"):
+                    raise ValueError("set True or False")
+                result[key] = value.lower() == "true"
+            elif isinstance(default, int):
+                minimum = (minimums or {}).get(key, 1)
+                if not value.isdecimal() or int(value) < minimum:
+                    raise ValueError(f"set a whole number of at least {minimum}")
+                result[key] = int(value)
+            else:
+                result[key] = type(default)(value)
         except ValueError as error:
             message = f"{kind} {text!r} gives {key} as {value!r}; {error}; {valid}"
             raise UserError(message) from None
     return result
-
-
-def _convert(text: str, default: Value, minimum: int) -> Value:
-    if isinstance(default, bool):
-        if text.lower() not in ("true", "false"):
-            raise ValueError("set True or False")
-        return text.lower() == "true"
-    if isinstance(default, int):
-        if not text.isdecimal() or int(text) < minimum:
-            raise ValueError(f"set a whole number of at least {minimum}")
-        return int(text)
-    if isinstance(default, float):
-        return float(text)
-    return text

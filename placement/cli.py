@@ -155,9 +155,8 @@ def _run(task: str, values: dict[str, Any], workdir: Path | None, verbosity: int
     settings = Settings.from_mapping(values)
     if workdir is None:
         from placement.pipeline import graph_labels
-        from placement.reporting import runs
 
-        workdir = Path("runs") / runs.file_name(graph_labels.shortest(settings.graph))
+        workdir = graph_labels.run_directory(settings.graph)
     tasks.run_command(task, settings, workdir, verbosity)
 
 

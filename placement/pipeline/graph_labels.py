@@ -5,26 +5,26 @@ All paths of one file are the same graph; two files are two graphs, also with th
 
 import hashlib
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from placement import zoo
+from placement import arguments, zoo
+from placement.reporting import runs
 from placement.zoo import synthetic
 
-_ARGUMENTS = re.compile(r":(?:\w+=[^:/,]*(?:,|$))+$")  # the arguments of a graph
 
-
-def split(graph: str) -> tuple[str, str]:
-    """Splits a graph into its name or path and its arguments with their colon, '' without any."""
-    match = _ARGUMENTS.search(graph)
-    return (graph, "") if match is None else (graph[: match.start()], match.group())
+def file(graph: str) -> Path | None:
+    """Returns the path of a graph; None for the name of a network."""
+    name, _ = arguments.split_name(graph)
+    is_network = name.split(":")[0] in (synthetic.NAME, *zoo.names())
+    is_path = os.sep in name or os.path.splitext(name)[1] or os.path.isdir(name)
+    return Path(name) if is_path and not is_network else None
 
 
 def identity(graph: str) -> str:
     """Returns the same text for every spelling of a graph; a file has its resolved path."""
-    path, options = _split_path(graph)
-    return graph if path is None else os.path.realpath(path) + options
+    path = file(graph)
+    return graph if path is None else os.path.realpath(path) + arguments.split_name(graph)[1]
 
 
 def content(graph: str) -> str | None:
@@ -46,11 +46,6 @@ def content(graph: str) -> str | None:
     return digest.hexdigest()
 
 
-def file(graph: str) -> Path | None:
-    """Returns the path of a graph; None for the name of a network."""
-    return _split_path(graph)[0]
-
-
 def shortest(graph: str) -> str:
     """Returns the label of a graph that stands alone; a file has its name without the suffix."""
     path = file(graph)
@@ -60,6 +55,11 @@ def shortest(graph: str) -> str:
     return path.name if path.is_dir() else path.stem
 
 
+def run_directory(graph: str) -> Path:
+    """Returns the run directory of a graph where the user names none."""
+    return Path("runs") / runs.file_name(shortest(graph))
+
+
 def distinct(graphs: Sequence[str]) -> list[str]:
     """Returns labels of graphs with different identities: the shortest, or else the identity."""
     labels = [shortest(graph) for graph in graphs]
@@ -67,16 +67,3 @@ def distinct(graphs: Sequence[str]) -> list[str]:
         label if labels.count(label) == 1 else identity(graph)
         for label, graph in zip(labels, graphs, strict=True)
     ]
-
-
-def _split_path(graph: str) -> tuple[Path | None, str]:
-    """Splits a graph into its path, None for a network, and its arguments with their colon."""
-    path, suffix, options = graph.partition(".json")
-    if suffix and options[:1] in ("", ":"):
-        return Path(path + suffix), options
-    name = graph.split(":")[0]
-    if name == synthetic.NAME or name in zoo.names():
-        return None, ""
-    path, options = split(graph)
-    is_path = os.sep in path or os.path.splitext(path)[1] or os.path.isdir(path)
-    return (Path(path), options) if is_path else (None, "")

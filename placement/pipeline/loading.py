@@ -290,7 +290,7 @@ def extract_zoo_graph(text: str, *, constants: bool) -> OpGraph:
 
 def _split_training(graph: str) -> tuple[str, dict[str, Any] | None]:
     """Splits a graph's arguments: the graph without those of training, and those, if any."""
-    name, rest = graph_labels.split(graph)
+    name, rest = arguments.split_name(graph)
     values = arguments.split_arguments(rest)[1]
     step_values = {key: value for key, value in values.items() if key in _TRAINING}
     if not step_values:

@@ -1,4 +1,4 @@
-"""`placement.place` and `placement.compare`: the tasks of these names as Python functions."""
+"""The tasks `place` and `compare` as Python functions, which `placement` exports."""
 
 import contextlib
 import dataclasses
@@ -96,12 +96,25 @@ class Comparison:
 def place(
     model: Any,
     *,
-    example_inputs: Any,
-    input_shapes: InputShapes,
-    workdir: str | os.PathLike[str] | None,
+    example_inputs: Any = None,
+    input_shapes: InputShapes = "",
+    workdir: str | os.PathLike[str] | None = None,
     **settings: Any,
 ) -> Placed:
-    """Places a model; see `placement.place`."""
+    """Places a model on this machine's devices: profiles, searches and measures.
+
+    Args:
+      model: the path of a model file; a network of the zoo; an `openvino.Model`; what `graph_from`
+        returns; or what it takes, such as a `torch.nn.Module`.
+      example_inputs: the inputs of a module or function, as for `graph_from`.
+      input_shapes: the shapes of dynamic inputs, such as {'images': (1, 3, 224, 224)}.
+      workdir: the run directory; None makes a temporary one.
+      settings: fields of `placement.pipeline.settings.Settings`, such as devices=['CPU', 'GPU.0'],
+        method='hsdag:variant=paper' or time_limit_s=60.
+
+    Raises:
+      UserError: the model, a device or a setting is invalid: one line.
+    """
     folder = Path(workdir or tempfile.mkdtemp(prefix="placement-"))
     with _run_directory(folder) as display:
         graph = _graph(model, example_inputs, folder / "model.xml")
@@ -113,14 +126,38 @@ def place(
     return Placed(preflight.read(folder / runs.PLACEMENT).affinity, summary, folder, checked)
 
 
-def compare(graphs: Any, *, workdir: str | os.PathLike[str] | None, **settings: Any) -> Comparison:
-    """Compares methods on graphs; see `placement.compare`."""
+def compare(
+    graphs: Any,
+    methods: str | Sequence[str],
+    *,
+    workdir: str | os.PathLike[str] | None = None,
+    **settings: Any,
+) -> Comparison:
+    """Runs methods on graphs with the same limits and several seeds, in one table.
+
+    Args:
+      graphs: one graph or a list; each is the path of a model file, a network of the zoo, an
+        `openvino.Model` or the result of `graph_from`.
+      methods: such as ['hsdag', 'lns'], names of `list_methods`, registered ones included. The
+        single devices are always in the table.
+      workdir: the run directory; None makes a temporary one. With the same directory, an
+        interrupted comparison continues and a finished one is not repeated.
+      settings: fields of `placement.pipeline.settings.Settings`, such as seeds=5, budget=1000,
+        devices='roofline:cpu,gpu', or evaluate='simulate', which measures nothing.
+
+    Returns:
+      The rows, one for each graph, method and seed, with `plot()`.
+
+    Raises:
+      UserError: a graph, a method, a device or a setting is invalid: one line.
+    """
     folder = Path(workdir or tempfile.mkdtemp(prefix="placement-"))
     with _run_directory(folder) as display:
         models = graphs if isinstance(graphs, list | tuple) else [graphs]
-        settings["graphs"] = [
+        names = [
             _graph(model, None, folder / f"model-{i}.xml") for i, model in enumerate(models, 1)
         ]
+        settings |= {"graphs": names, "methods": methods}
         summary = compare_task.run(Settings.from_mapping(settings), folder, display)
     rows = tuple(comparison.records(summary["rows"]))
     return Comparison(rows, summary["statistics"], summary, folder)

@@ -2,15 +2,13 @@
 
 import json
 import shutil
-from pathlib import Path
+import sys
 
 import pytest
 
-from placement.pipeline import graph_labels
-from tests.experiments.command import run
+from placement.pipeline import compare, graph_labels
+from placement.pipeline.settings import Settings
 from tests.pipeline import test_solve
-
-FLAGS = ("--task=compare", "--config.objective=max_load", "--config.methods=topological")
 
 
 @pytest.mark.parametrize(
@@ -37,32 +35,29 @@ def test_spellings_are_one_graph(tmp_path, monkeypatch):
     assert graph_labels.identity("bert:layers=4") == "bert:layers=4"
 
 
-@pytest.fixture
-def models(tmp_path) -> Path:
-    """Four workloads, of which the accelerators are 1, 2, 3 and 4 times as slow."""
-    for factor, name in enumerate(("x/m", "y/m", "x_m", "z/k"), 1):
+def test_every_model_has_a_cell(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    names = ("x/m", "y/m", "x_m", "z/k", "x/../x/m")
+    for factor, name in enumerate(names[:4], 1):  # accelerators are 1, 2, 3 and 4 times as slow
         path = tmp_path / f"{name}.json"
         path.parent.mkdir(exist_ok=True)
         nodes = [
             n | {"fpgaLatency": factor * n["fpgaLatency"]} for n in test_solve.WORKLOAD["nodes"]
         ]
         path.write_text(json.dumps(test_solve.WORKLOAD | {"nodes": nodes}))
-    return tmp_path
-
-
-SOLVERS = ("--config.devices=auto", "--config.budget=64")
-
-
-def test_every_model_has_a_cell(models, tmp_path):
+    graphs = ",".join(f"{tmp_path}/{name}.json" for name in names)
+    settings = Settings(
+        graphs=graphs, methods="topological", objective="max_load", evaluate="simulate"
+    )
     workdir = tmp_path / "run"
-    names = ("x/m.json", "y/m.json", "x_m.json", "z/k.json", "x/../x/m.json")
-    graphs = ",".join(f"{models}/{name}" for name in names)
-    flags = (*FLAGS, *SOLVERS, f"--config.graphs={graphs}")
-    code, out, err = run(workdir, *flags, config="solvers")
-    assert code == 0, err
-    rows = json.loads((workdir / "summary.json").read_text())["rows"]
-    singles = {row["graph"]: row["predicted_s"] for row in rows if row["method"] == "single:acc0"}
-    x, y = f"{models}/x/m.json", f"{models}/y/m.json"
+
+    def run() -> tuple[dict[str, float], str]:
+        rows = compare.run(settings, workdir)["rows"]
+        singles = {r["graph"]: r["predicted_s"] for r in rows if r["method"] == "single:acc0"}
+        return singles, capsys.readouterr().out
+
+    singles, out = run()
+    x, y = f"{tmp_path}/x/m.json", f"{tmp_path}/y/m.json"
     assert singles == {x: 15.0, y: 30.0, "x_m": 45.0, "k": 60.0}
     assert len(list(workdir.glob("cells/*/seed-0/summary.json"))) == 4
     csv = (workdir / "comparison.csv").read_text()
@@ -72,31 +67,11 @@ def test_every_model_has_a_cell(models, tmp_path):
         assert f"### {label}\n" in report
     assert out.count("cell ") == 4
 
-    code, out, err = run(workdir, *flags, config="solvers")
-    assert code == 0, err
-    assert out.count("finished before") == 4
-    shutil.copy(models / "z/k.json", models / "y/m.json")  # another model under the same path
-    code, out, err = run(workdir, *flags, config="solvers")
-    assert code == 0, err
-    assert out.count("finished before") == 3
-    rows = json.loads((workdir / "summary.json").read_text())["rows"]
-    singles = {row["graph"]: row["predicted_s"] for row in rows if row["method"] == "single:acc0"}
-    assert singles[y] == 60.0
-    (workdir / "report.md").unlink()
-    code, _, err = run(workdir, "--task=report", config="solvers")
-    assert code == 0, err
-
-
-def test_corrupt_cells_run_again(models, tmp_path):
-    workdir = tmp_path / "run"
-    flags = (*FLAGS, *SOLVERS, f"--config.graphs={models}/x/m.json")
-    code, _, err = run(workdir, *flags, config="solvers")
-    assert code == 0, err
-    (path,) = workdir.glob("cells/*/seed-0/summary.json")
-    path.write_text("{")
-    code, out, err = run(workdir, *flags, config="solvers")
-    assert code == 0, err
-    assert "finished before" not in out
+    # Another model under the same path, and a corrupt cell, are placed again.
+    shutil.copy(tmp_path / "z/k.json", y)
+    (corrupt,) = workdir.glob("cells/x_m/seed-0/summary.json")
+    corrupt.write_text("{")
+    singles, out = run()
+    assert singles == {x: 15.0, y: 60.0, "x_m": 45.0, "k": 60.0}
+    assert out.count("finished before") == 2
     assert "set aside as summary.json.corrupt" in out
-    code, out, err = run(workdir, *flags, config="solvers")
-    assert "finished before" in out
