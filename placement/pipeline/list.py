@@ -5,6 +5,7 @@ The text about each is the first line of its docstring.
 
 import contextlib
 import inspect
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from placement.costs import roofline
 from placement.errors import UserError
 from placement.methods import learned
 from placement.pipeline import loading, method_runs
-from placement.pipeline.console import columns, progress
+from placement.pipeline.console import progress
 from placement.pipeline.settings import Settings
 from placement.runtime import devices
 from placement.runtime.models import operations, support
@@ -35,12 +36,15 @@ def run(
 def show(
     texts: dict[str, dict[str, str]], display: progress.Display = progress.DEFAULT_DISPLAY
 ) -> None:
-    """Prints sections of names, each with the text about it."""
+    """Prints sections of names, each with the text about it, which a terminal wraps in a column."""
     console = display.console
     width = console.width if console.is_terminal else 0
     for title, entries in texts.items():
         display.result(f"{title}:")
-        display.result(columns.format_two_columns(entries, width=width))
+        column = max(map(len, entries)) + 4
+        for name, text in entries.items():
+            lines = textwrap.wrap(text, max(20, width - column)) if width else [text]
+            display.result(f"  {name}".ljust(column) + f"\n{' ' * column}".join(lines))
 
 
 def method_sections() -> dict[str, dict[str, str]]:

@@ -6,7 +6,6 @@ replaces its records; one that continues from a checkpoint drops its records aft
 """
 
 import contextlib
-import functools
 import json
 import math
 import re
@@ -68,21 +67,20 @@ class Log:
         if len(kept_records) < len(records):
             text = "".join(json.dumps(record) + "\n" for record in kept_records)
             runs.write_text(self._path, text)
-        directory = workdir / EVENTS / name_search(method, seed)
+        self._directory = workdir / EVENTS / name_search(method, seed)
         if step == 0:
-            files.remove_files(directory, ["events.out.tfevents.*"])
-        self._directory, self._first_evaluation = directory, evaluations
+            files.remove_files(self._directory, ["events.out.tfevents.*"])
+        self._events: tensorboard.Events | None = None  # made by the first event
+        self._first_evaluation, self._last_event_s = evaluations, -math.inf
         self._unwritten: tuple[dict[str, Any], np.ndarray] | None = None
-        self._last_event_s = -math.inf
 
     def __enter__(self) -> "Log":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # An error of the block matters more than one of the events.
+        # An error of the block matters more than one of the last event.
         with contextlib.suppress(*() if kind is None else (OSError,)):
-            if self._unwritten is not None:
-                self._write_event(*self._unwritten)
+            self._write_event()
 
     def add(
         self, record: Mapping[str, Any], elapsed_s: float, latencies_s: np.ndarray = _NO_LATENCIES
@@ -101,13 +99,16 @@ class Log:
         runs.append_jsonl(self._path, timed)
         self._unwritten = timed, latencies_s
         if time.monotonic() - self._last_event_s >= _EVENT_INTERVAL_S:
-            self._write_event(*self._unwritten)
+            self._write_event()
 
-    @functools.cached_property
-    def _events(self) -> tensorboard.Events:
-        return tensorboard.Events(self._directory, first_evaluation=self._first_evaluation)
-
-    def _write_event(self, record: Mapping[str, Any], latencies_s: np.ndarray) -> None:
+    def _write_event(self) -> None:
+        if self._unwritten is None:
+            return
+        record, latencies_s = self._unwritten
+        if self._events is None:
+            self._events = tensorboard.Events(
+                self._directory, first_evaluation=self._first_evaluation
+            )
         method = record["method"]
         values: dict[str, float | np.ndarray] = {f"{method}/latency_s": latencies_s}
         values |= {f"{method}/{k}": float(v) for k, v in record.items() if k not in _NOT_PLOTTED}
@@ -143,11 +144,10 @@ class SolverMetrics:
     def finish(self, solution: Solution) -> None:
         """Shows the result, and logs it if the solver has reported any progress."""
         value_s = min(solution.value_s, self._best_s)
+        self._phase.update(solution.evaluations, value_s)
         if self._num_steps:
             self._last_record_s = -math.inf
             self.observe(solution.evaluations, value_s)
-        else:
-            self._phase.update(solution.evaluations, value_s)
 
 
 def read_metrics(workdir: Path) -> list[dict[str, Any]]:

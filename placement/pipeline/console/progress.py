@@ -60,12 +60,13 @@ class Phase:
 
     def line(self, ending: str = "") -> str:
         """Returns a line with the last update, the note, and the remaining time or `ending`."""
-        parts, elapsed_s = list[str](), self.elapsed_s()
-        remaining_s = self.goal.time_limit_s - elapsed_s if self.goal else math.inf
-        if self.goal is not None and self._evaluations >= 2:
-            parts.append(f"{self._evaluations:,}/{self.goal.budget:,}")
-            budget_s = elapsed_s * (self.goal.budget / self._evaluations - 1)
-            remaining_s = min(remaining_s, budget_s)
+        parts, elapsed_s, remaining_s = list[str](), self.elapsed_s(), math.inf
+        if self.goal is not None:
+            remaining_s = self.goal.time_limit_s - elapsed_s
+            if self._evaluations >= 2:
+                parts.append(f"{self._evaluations:,}/{self.goal.budget:,}")
+                budget_s = elapsed_s * (self.goal.budget / self._evaluations - 1)
+                remaining_s = min(remaining_s, budget_s)
         if math.isfinite(self._best_s):
             unit = units.latency_unit([self._best_s])
             text = f"best {unit.write(self._best_s)} {unit.name}"
@@ -73,10 +74,8 @@ class Phase:
                 text += f", {self._best_s / self.goal.single_s:.3f} of the best single device"
             parts.append(text)
         is_known = remaining_s < math.inf
-        ending = ending or (
-            f"{max(remaining_s, 0):.0f} s left" if is_known else f"{elapsed_s:.0f} s"
-        )
-        return f"{self.name}: " + "; ".join(filter(None, [*parts, self._note, ending]))
+        time_text = f"{max(remaining_s, 0):.0f} s left" if is_known else f"{elapsed_s:.0f} s"
+        return f"{self.name}: " + "; ".join(filter(None, [*parts, self._note, ending or time_text]))
 
 
 class Display:
@@ -105,39 +104,34 @@ class Display:
     @contextlib.contextmanager
     def phase(self, name: str, goal: Goal | None = None) -> Iterator[Phase]:
         """Shows a phase while the block runs, and prints a line with its duration at the end."""
-        phase, ending = Phase(name, goal), "stopped after"
-        try:
-            with self._show(phase):
-                yield phase
-            ending = "took"
-            phase.note("")
-        finally:
-            self.say(phase.line(f"{ending} {phase.elapsed_s():.1f} s"))
-
-    @contextlib.contextmanager
-    def _show(self, phase: Phase) -> Iterator[None]:
-        has_ended = threading.Event()
+        phase, ending, has_ended = Phase(name, goal), "stopped after", threading.Event()
 
         def print_lines() -> None:
             while not has_ended.wait(_LINE_INTERVAL_S):
                 self.say(phase.line())
 
-        if self._verbosity < INFO:
-            yield
-        elif self.console.is_terminal and not self.console.is_dumb_terminal:
-            # Drawing takes milliseconds of a core on which a device may be measured.
-            drawing: dict[str, Any] = {"refresh_per_second": 2, "transient": True}
-            render = lambda: Text(printable.text(phase.line()), style="dim")  # noqa: E731
-            with Live(console=self.console, get_renderable=render, **drawing):
-                yield
-        else:
-            thread = threading.Thread(target=print_lines, daemon=True)
-            thread.start()
-            try:
-                yield
-            finally:
-                has_ended.set()
+        thread = threading.Thread(target=print_lines, daemon=True)
+        shown: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+        if self._verbosity >= INFO:
+            if self.console.is_terminal and not self.console.is_dumb_terminal:
+                shown = Live(
+                    console=self.console,
+                    get_renderable=lambda: Text(printable.text(phase.line()), style="dim"),
+                    refresh_per_second=2,  # drawing takes milliseconds of a core that may be timed
+                    transient=True,
+                )
+            else:
+                thread.start()
+        try:
+            with shown:
+                yield phase
+            ending = "took"
+            phase.note("")
+        finally:
+            has_ended.set()
+            if thread.is_alive():
                 thread.join()
+            self.say(phase.line(f"{ending} {phase.elapsed_s():.1f} s"))
 
     def _print(self, level: int, text: str) -> None:
         if level <= self._verbosity:
