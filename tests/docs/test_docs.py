@@ -47,7 +47,7 @@ def test_measuring_pages_run(tmp_path):
     for page in MEASURING:
         reader.follow(page)
     made = {path.name + "/" * path.is_dir() for path in tmp_path.rglob("runs/**/*")}
-    named = _first_column("README.md", "file") | _first_column("docs/DEPLOY.md", "file")
+    named = _first_column("docs/EXPERIMENTS.md", "file") | _first_column("docs/DEPLOY.md", "file")
     assert named <= made
     printed = (tmp_path / "runs/mine/report.md").read_text().splitlines()
     # On a fast processor the latencies are in microseconds.

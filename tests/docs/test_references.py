@@ -129,9 +129,9 @@ def test_inline_commands_exist():
 
 
 def test_tables_are_complete():
-    readme, experiments = "README.md", "docs/EXPERIMENTS.md"
-    assert _listed(readme, "method", "what") == set(method_runs.names())
-    assert _listed(readme, "objective") == set(simulators.OBJECTIVES)
+    readme, experiments, methods = "README.md", "docs/EXPERIMENTS.md", "docs/METHODS.md"
+    assert _listed(methods, "method", "what") == set(method_runs.names())
+    assert _listed(methods, "objective") == set(simulators.OBJECTIVES)
     assert _listed(experiments, "task") == set(tasks.TASKS)
     commands = {row[0].strip("`").split()[1] for row in _rows(readme, "command")}
     assert commands == set(cli.main.commands)

@@ -138,7 +138,7 @@ def _list_quotes() -> list[tuple[str, str]]:
     quotes = [
         ("README.md", f"Inception-V3 takes {gains[0]} of"),
         ("README.md", f"a two-branch network {gains[1]}"),
-        ("README.md", exceeding),
+        ("docs/METHODS.md", exceeding),
         ("docs/REPRODUCTION.md", exceeding),
         ("docs/REPRODUCTION.md", f"{verdicts.count('holds')} of {len(verdicts)} conclusions hold"),
         (
