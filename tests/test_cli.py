@@ -23,33 +23,23 @@ ROOT = Path(placement.__file__).parents[1]
 QUICK = ("--devices=host", "--method=heft", "--measure-time=0.2", "--time-limit=2")
 
 
-def command(*arguments: str, folder: Path) -> tuple[int, str, str]:
-    """Runs `placement` in a folder that has a package called `experiments`."""
-    (folder / "experiments").mkdir(exist_ok=True)
-    (folder / "experiments/__init__.py").write_text("raise ImportError('not this one')")
-    done = subprocess.run(
-        [sys.executable, "-m", "placement.cli", *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.returncode, done.stdout, done.stderr
-
-
 def test_model_is_placed_and_deployed(tmp_path):
+    (tmp_path / "experiments").mkdir()  # a package of the user's
+    (tmp_path / "experiments/__init__.py").write_text("raise ImportError('not this one')")
     ov.serialize(small.convolutions(length=2), tmp_path / "chain.xml")
-    code, _, err = command("place", "chain.xml", *QUICK, folder=tmp_path)
-    assert (code, err) == (0, ""), err
-    run = tmp_path / "runs/chain"
-    assert json.loads((run / "config.json").read_text())["method"] == "heft"
-    code, again, err = command("report", "runs/chain", folder=tmp_path)
-    assert (code, err) == (0, ""), err
-    assert str(Path("runs/chain/report.html")) in again
-    code, _, err = command("deploy", "runs/chain", folder=tmp_path)
-    assert (code, err) == (0, ""), err
-    assert (run / "deploy").is_dir()
+
+    def run(*arguments: str) -> str:
+        words = [sys.executable, "-m", "placement.cli", *arguments]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        return done.stdout
+
+    run("place", "chain.xml", *QUICK)
+    assert json.loads((tmp_path / "runs/chain/config.json").read_text())["method"] == "heft"
+    assert str(Path("runs/chain/report.html")) in run("report", "runs/chain")
+    run("deploy", "runs/chain")
+    assert (tmp_path / "runs/chain/deploy").is_dir()
 
 
 @pytest.fixture

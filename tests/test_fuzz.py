@@ -120,12 +120,10 @@ def finished(tmp_path_factory) -> Path:
     return workdir
 
 
-@pytest.mark.parametrize(
-    ("change", "count"),
-    [(change_workload, 12), (change_model, 12), (change_flags, 24), (change_run, 8)],
-)
-def test_changed_inputs_are_answered(change, count, finished, tmp_path):
-    for seed in range(count):
+@pytest.mark.parametrize("seeds", [range(3), pytest.param(range(3, 15), marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("change", [change_workload, change_model, change_flags, change_run])
+def test_changed_inputs_are_answered(change, seeds, finished, tmp_path):
+    for seed in seeds:
         folder = tmp_path / str(seed)
         folder.mkdir()
         flags = change(random.Random(seed), folder, finished)

@@ -118,8 +118,18 @@ def place(
     folder = Path(workdir or tempfile.mkdtemp(prefix="placement-"))
     with _run_directory(folder) as display:
         graph = _graph(model, example_inputs, folder / "model.xml")
-        settings |= {"graph": graph, "input_shapes": _format_shapes(input_shapes)}
-        checked = Settings.from_mapping(settings)
+        try:
+            shapes = (
+                input_shapes
+                if isinstance(input_shapes, str)
+                else frontend.format_shapes(input_shapes)
+            )
+        except (TypeError, ValueError, AttributeError) as error:
+            raise UserError(
+                f"input_shapes={input_shapes!r} is not a dict of shapes; pass a shape for each "
+                "input, such as {'images': (1, 3, 224, 224)}"
+            ) from error
+        checked = Settings.from_mapping(settings | {"graph": graph, "input_shapes": shapes})
         summary = place_task.run(checked, folder, display)
     if not (folder / runs.PLACEMENT).exists():
         raise UserError("no method found a placement that every device can run")
@@ -161,17 +171,6 @@ def compare(
         summary = compare_task.run(Settings.from_mapping(settings), folder, display)
     rows = tuple(comparison.records(summary["rows"]))
     return Comparison(rows, summary["statistics"], summary, folder)
-
-
-def _format_shapes(shapes: InputShapes) -> str:
-    """Returns shapes as the setting has them, such as 'x:1,3;y:8'."""
-    try:
-        return shapes if isinstance(shapes, str) else frontend.format_shapes(shapes)
-    except (TypeError, ValueError, AttributeError) as error:
-        raise UserError(
-            f"input_shapes={shapes!r} is not a dict of shapes; pass a shape for each input, such "
-            "as {'images': (1, 3, 224, 224)}"
-        ) from error
 
 
 def _graph(model: Any, example_inputs: Any, file: Path) -> str:

@@ -1,14 +1,11 @@
 """The researchers' command line: messages for mistakes, and whole runs on the real CPU plug-in."""
 
 import json
-import signal
-import time
 from pathlib import Path
 
 import onnx
 import pytest
 
-from experiments import main
 from placement.reporting import verdict
 from tests.experiments.command import answer, check_details, check_summary, run, start
 
@@ -46,14 +43,13 @@ def test_mistakes_are_one_line(flags: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "wrong"),
-    [("# A page\n\nIt's none.\n", "SyntaxError: "), ("x = 1\n", "KeyError: 'get_config'")],
+    ("text", "wrong"), [("It's none.\n", "SyntaxError: "), ("x = 1\n", "KeyError: 'get_config'")]
 )
 def test_broken_configurations_are_named(text, wrong, tmp_path: Path) -> None:
     file = tmp_path / "page.py"
     file.write_text(text)
-    code, out, err = answer(f"--config={file}", f"--workdir={tmp_path / 'run'}")
-    assert (code, out) == (2, ""), err
+    code, _, err = run(tmp_path / "run", config=str(file))
+    assert code == 2
     (line,) = err.splitlines()
     assert line.startswith(f"error: {str(file)!r} is not a configuration: {wrong}")
     assert "quickstart" in line
@@ -64,19 +60,16 @@ def test_missing_flags_are_named(tmp_path: Path) -> None:
     assert code == 2
     assert err.startswith("error: --task=place needs --config, such as --config=quickstart")
     code, _, err = answer("--config=quickstart")
-    assert (code, err) == (
-        2,
-        "error: --task=place needs --workdir, such as --workdir=runs/quickstart\n",
-    )
+    assert code == 2
+    assert err.startswith("error: --task=place needs --workdir, such as --workdir=runs/quickstart")
 
 
 def test_help_comes_before_mistakes() -> None:
-    assert answer("--config=nowhere", "--help") == (0, main.help_text() + "\n", "")
-    code, out, err = answer()
-    assert (code, out) == (2, "")
-    assert err.startswith("usage: python -m experiments.main")
-    for text in ("\n  pretrain  ", "quickstart", "\n  130  ", "--config.budget: placements"):
-        assert text in err
+    code, out, err = answer("--config=nowhere", "--help")
+    assert (code, err) == (0, "")
+    assert answer() == (2, "", out)  # without flags
+    for text in ("usage: ", "\n  pretrain  ", "quickstart", "\n  130  ", "--config.budget: "):
+        assert text in out
 
 
 def test_place_writes_the_run_directory(tmp_path: Path) -> None:
@@ -88,19 +81,12 @@ def test_place_writes_the_run_directory(tmp_path: Path) -> None:
     rows = {row["method"]: row for row in summary["rows"]}
     assert len([name for name in rows if name.startswith("single:")]) == 2
     assert {"hetero", "random", "hsdag"} <= set(rows)
-    singles = [row["predicted_s"] for name, row in rows.items() if name.startswith("single:")]
-    single_s = [value_s for value_s in singles if value_s is not None]
-    # The search's own best: its row has the one of its best few that measures fastest.
-    metrics = (tmp_path / "metrics.jsonl").read_text().splitlines()
-    assert json.loads(metrics[-1])["best_s"] <= min(single_s)
     for row in rows.values():
         assert (row["measured_s"] is None) == row["status"].startswith("failed"), row
         if row["measured_s"]:
             assert 0 < row["measured_s"]["low"] <= row["measured_s"]["median"]
     placed = json.loads((tmp_path / "placement.json").read_text())
     decided = verdict.decide(summary["rows"])
-    assert decided.placement is not None
-    assert decided.winner is not None
     assert (placed["method"], summary["best"]) == (decided.placement.method, decided.winner.method)
     assert verdict.sentence(decided).replace("`", "") in out
     assert len(placed["placement"]) == summary["graph"]["num_ops"]
@@ -115,48 +101,16 @@ def test_place_writes_the_run_directory(tmp_path: Path) -> None:
     assert (tmp_path / "report.md").read_text() == report
 
 
-SMALL = (
-    "--config.graph=synthetic:family=layered,ops=12,seed=1",
-    *("--config.devices=roofline:cpu,gpu", "--config.method=random"),
-)
-
-
-def test_closed_output_is_no_failure(tmp_path: Path) -> None:
-    process = start(tmp_path, *SMALL)
-    assert process.stdout is not None
-    process.stdout.close()  # as `head` does
-    _, err = process.communicate(timeout=600)
-    assert process.returncode == 0, err
-    check_summary(tmp_path)
-
-
-def test_encodings_may_lack_characters(tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_outputs_may_be_narrow(is_closed: bool, tmp_path: Path, monkeypatch) -> None:
+    """Standard output lacks characters of a path, or is closed early, as `head` does."""
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
-    process = start(tmp_path / "größe", *SMALL)
+    flags = ("--config.graph=synthetic:ops=12", "--config.devices=roofline:cpu,gpu")
+    process = start(tmp_path / "größe", *flags, "--config.method=random")
+    assert process.stdout is not None
+    if is_closed:
+        process.stdout.close()
     out, err = process.communicate(timeout=600)
     assert process.returncode == 0, err
-    assert "gr\\xf6\\xdfe" in out
-
-
-def test_interrupted_commands_continue(tmp_path: Path) -> None:
-    method = "hsdag:variant=paper,hidden_size=4,episode_steps=1"
-    flags = [*SMALL, f"--config.method={method}", "--config.time_limit_s=600"]
-    process = start(tmp_path, *flags, "--config.budget=9000000")
-    deadline = time.monotonic() + 600
-    while not (tmp_path / "metrics.jsonl").exists() and time.monotonic() < deadline:
-        time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=600)
-    assert process.returncode == 0, err
-    (interrupted,) = [r for r in check_summary(tmp_path)["rows"] if r["method"] == method]
-    assert interrupted["status"] == "interrupted"
-    assert 2 < interrupted["evaluations"] < 9_000_000
-
-    spent = interrupted["evaluations"]
-    code, _, err = run(tmp_path, *flags, f"--config.budget={spent + 640}")
-    assert code == 0, err
-    (resumed,) = [r for r in check_summary(tmp_path)["rows"] if r["method"] == method]
-    assert (resumed["status"], resumed["evaluations"]) == ("finished", spent + 640)
-    assert resumed["predicted_s"] <= interrupted["predicted_s"]
-    logged = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert [record["step"] for record in logged] == list(range(1, len(logged) + 1))
+    assert is_closed or "gr\\xf6\\xdfe" in out
+    check_summary(tmp_path / "größe")

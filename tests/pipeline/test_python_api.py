@@ -9,7 +9,6 @@ import pytest
 
 import placement
 from placement.errors import UserError
-from placement.pipeline import python_api
 from tests.pipeline import test_solve
 from tests.runtime import small
 
@@ -81,7 +80,3 @@ def test_models_are_compared(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(UserError, match=re.escape("pip install -e '.[plots]'")):
         compared.plot()
-
-
-def test_shapes_by_any_name_are_json():
-    assert python_api._format_shapes({"a;b": (1, 3)}) == '{"a;b": [1, 3]}'
