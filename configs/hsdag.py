@@ -7,7 +7,7 @@
 `hsdag:variant=released,faults=0` without them; `hsdag` alone is this project's default. The
 ablations are `hsdag:variant=paper,features=op_type+degrees` and similar. With
 `--config.evaluate=measure` every placement runs on the devices, which takes some seconds each; then
-give a lower budget.
+set a lower budget.
 """
 
 from ml_collections import ConfigDict

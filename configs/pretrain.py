@@ -16,7 +16,7 @@ from configs import common
 
 def get_config() -> ConfigDict:
     """The held-out families are inception_v3, rnnlm, two_stream, fork_join and chain."""
-    config = common.base().unlock()
+    config = common.base()
     config.evaluate = "simulate"
     config.objective = "makespan"
     config.method = "scheduler:learning_rate=0.01,learning_rate_decay=0.9"
@@ -26,4 +26,4 @@ def get_config() -> ConfigDict:
     config.members = 12
     config.budget = 576_000  # 1,500 updates
     config.time_limit_s = 1_800.0
-    return config.lock()
+    return config

@@ -13,9 +13,9 @@ from configs import pretrain
 
 def get_config() -> ConfigDict:
     """The families, devices and objective are those of `configs/pretrain.py`."""
-    config = pretrain.get_config().unlock()
+    config = pretrain.get_config()
     config.method = "hsdag:variant=untrained,uniform=0,learning_rate=0.001"
     config.constants = True
     config.budget = 2_457_600  # 48 batches: 400 steps on each of four graphs
     config.time_limit_s = 7_200.0
-    return config.lock()
+    return config

@@ -3,12 +3,12 @@
     python -m experiments.main --config=configs/reproduce_hierarchical.py --task=compare \
         --workdir=runs/reproduce_hierarchical
 
-This command makes the rows with two GPUs. For four GPUs add, with a work directory of its own:
+This command makes the rows with two GPUs. For four GPUs set another run directory, and add:
 
     --config.devices=roofline:server_cpu,server_gpu,server_gpu,server_gpu,server_gpu
     --config.graphs=nmt:layers=4,steps=40,batch=40,vocabulary=56000,training=1
 
-For eight GPUs give server_gpu eight times, and layers=8. For an exact solver and its bound add:
+For eight GPUs write server_gpu eight times, and layers=8. For an exact solver and its bound add:
 
     --config.methods=cpsat --config.seeds=1
 

@@ -3,7 +3,7 @@
     python -m experiments.main --config=configs/reproduce_hsdag.py --task=compare \
         --workdir=runs/reproduce_hsdag
 
-On a machine with a GPU give `--config.devices=CPU,GPU`; `host:f32,f32` stands for two cores of the
+On a machine with a GPU set `--config.devices=CPU,GPU`; `host:f32,f32` stands for two cores of the
 CPU. docs/REPRODUCTION.md has times and results.
 """
 
