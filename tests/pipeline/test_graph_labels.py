@@ -69,7 +69,7 @@ def test_every_model_has_a_cell(tmp_path, monkeypatch, capsys):
 
     # Another model under the same path, and a corrupt cell, are placed again.
     shutil.copy(tmp_path / "z/k.json", y)
-    (corrupt,) = workdir.glob("cells/x_m/seed-0/summary.json")
+    (corrupt,) = workdir.glob("cells/*z_k*/seed-0/summary.json")
     corrupt.write_text("{")
     singles, out = run()
     assert singles == {x: 15.0, y: 60.0, "x_m": 45.0, "k": 60.0}

@@ -80,7 +80,7 @@ def test_types_are_checked(values, message):
 def test_every_setting_has_help():
     values = Settings.from_mapping({"methods": ["heft", "lns"], "measure_s": 1})
     assert repr(values) == "Settings(methods='heft,lns', measure_s=1.0)"
-    assert common.base() == Settings().to_dict()
+    assert common.base().to_dict() == Settings().to_dict()
     text = main.help_text()
     for field in dataclasses.fields(Settings):
         assert 0 < len(field.metadata["summary"]) <= 90
