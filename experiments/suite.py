@@ -107,7 +107,7 @@ def _solve(name: str, method: str, seconds: str) -> Solution | None:
     arguments.check_choice("method", method.partition(":")[0], methods.METHODS)
     problem, time_limit_s = suite.load(name), _parse_seconds(seconds)
     try:
-        methods.check(method, problem.objective)
+        methods.get(method, problem.objective)
         return methods.solve(problem, method, time_limit_s=time_limit_s, budget=_BUDGET)
     except UserError as error:
         print(f"{name}: left out: {error}", file=sys.stderr)

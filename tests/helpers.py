@@ -2,7 +2,7 @@
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -384,17 +384,22 @@ def count_compilations() -> Iterator[list[str]]:
 
 
 def build(
-    name: str, n: int, edges: list[tuple[int, int]], edge_bytes: list[int] | None = None
+    name: str,
+    n: int,
+    edges: list[tuple[int, int]],
+    edge_bytes: Sequence[float] | None = None,
+    **fields: Any,
 ) -> OpGraph:
+    """Builds a graph of n operations; `fields` are further arguments of `opgraph.make_graph`."""
     senders, receivers = np.array(edges, np.int32).reshape(-1, 2).T
+    defaults = {
+        "op_names": [f"op{i}" for i in range(n)],
+        "op_types": ["MatMul"] * n,
+        "edge_bytes": 10 * (senders + 1) if edge_bytes is None else edge_bytes,
+        "output_shapes": [(1, i + 1) for i in range(n)],
+        "flops": 100.0 * np.arange(1, n + 1),
+        "weight_bytes": np.arange(n),
+    }
     return opgraph.make_graph(
-        name=name,
-        op_names=[f"op{i}" for i in range(n)],
-        op_types=["MatMul"] * n,
-        senders=senders,
-        receivers=receivers,
-        edge_bytes=10 * (senders + 1) if edge_bytes is None else edge_bytes,
-        output_shapes=[(1, i + 1) for i in range(n)],
-        flops=100.0 * np.arange(1, n + 1),
-        weight_bytes=np.arange(n),
+        name=name, senders=senders, receivers=receivers, **(defaults | fields)
     )

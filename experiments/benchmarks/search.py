@@ -29,10 +29,10 @@ def run(*names: str) -> None:
       *names: methods; none: `search`.
 
     Raises:
-      UserError: as `placement.methods.check`.
+      UserError: as `placement.methods.get`.
     """
     for method in names:
-        methods.check(method, "makespan")
+        methods.get(method, "makespan")
     columns = [f"{what} {time_s:g} s" for what in ("cold", "compiled") for time_s in _TIMES_S]
     for method in names or ("search",):
         table = grids.new_table(f"{method}: value over the best known", ("problem",), columns)
@@ -48,7 +48,7 @@ def run(*names: str) -> None:
 
 def measure_ratios(method: str, name: str, times_s: Sequence[float] = _TIMES_S) -> list[float]:
     """Returns the values over the best known one: cold at each time, then compiled; inf: none."""
-    find, best_s = methods.get_find(method), suite.best_known(name).value_s
+    find, best_s = methods.get(method, "makespan").find, suite.best_known(name).value_s
     ratios = []
     for _ in range(2):
         problem = suite.load(name)  # without anything derived from it

@@ -66,7 +66,7 @@ def run(names: Sequence[str]) -> None:
       UserError: a problem does not exist.
     """
     problems, runs = audit.list_problems(split=""), audit.read_stored()
-    searches = {method: methods.get_find(method) for method in METHODS}
+    searches = {method: methods.get(method, "makespan").find for method in METHODS}
     for path in sorted((stored.ROOT / "runs").glob("pretraining_*/policy.msgpack")):
         load = partial(pretrained.load, path, _UNTRAINED)
         number = path.parent.name.partition("_")[2]

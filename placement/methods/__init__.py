@@ -10,7 +10,7 @@ import functools
 import importlib.util
 import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -50,10 +50,27 @@ class Method(NamedTuple):
 
     kind: str  # 'learned', 'search', 'baseline', 'partitioner' or 'solver'
     find: base.Find  # a learned method with its defaults
-    summary: str  # one line
     objectives: tuple[str, ...] = ALL_OBJECTIVES  # the objectives that it minimises
-    missing: Callable[[], str | None] = lambda: None  # says which package or program is not here
+    needs: str = ""  # the optional package or program that it needs
+    proves: bool = False  # whether it proves optima of small problems, see `Solution.scope`
     seeded: bool = True  # whether the seed may change the result
+
+    @property
+    def summary(self) -> str:
+        """One line: the first of the documentation of the function, or of the policy's module."""
+        documented = getattr(self.find, "func", self.find)
+        if self.kind == "learned":
+            (name,) = self.find.args  # type: ignore[attr-defined]
+            documented = inspect.getmodule(learned.RECIPES[name].make)
+        return (documented.__doc__ or "").partition("\n")[0].rstrip(".")
+
+    def missing(self) -> str | None:
+        """Says in one line which package or program is not installed; None if none is missing."""
+        if self.needs == "scotch":
+            return scotch.describe_missing()
+        if self.needs and not importlib.util.find_spec(self.needs):
+            return missing_extra(self.needs, "solvers")
+        return None
 
 
 def solve(
@@ -94,7 +111,7 @@ def solve(
         problem, the problem's order is not topological, or a package that the method needs is not
         installed: one line.
     """
-    check(method, problem.objective)
+    find = get(method, problem.objective).find
     if problem.order is not None:
         dag.check_order(problem.graph, problem.order)
         if learned.is_learned(method) or method == "zero_shot":
@@ -103,33 +120,27 @@ def solve(
                 "order, or give another method"
             )
     limits = SearchLimits(time_limit_s, budget, observe, stop)
-    return run(method, get_find(method), Instance.from_problem(problem), seed, limits)
+    return run(method, find, Instance.from_problem(problem), seed, limits)
 
 
-def get_find(method: str) -> base.Find:
-    """Returns the function of a method that exists; a learned one may have arguments."""
-    if learned.is_learned(method):
-        return functools.partial(learned.find, method)
-    return METHODS[method].find
-
-
-def check(method: str, objective: str) -> None:
-    """Refuses a method that does not exist or is for other objectives.
+def get(method: str, objective: str) -> Method:
+    """Returns a method by its name, to which a learned one may add arguments.
 
     Raises:
-      UserError: the same for impossible arguments of a learned method; one line.
+      UserError: the method does not exist, is for other objectives, or has impossible arguments;
+        one line.
     """
     if learned.is_learned(method):
         learned.make(method, 2, False)
-        return
+        return _learned(method)
     arguments.check_choice("method", method, METHODS)
-    objectives = METHODS[method].objectives
-    if objective not in objectives:
+    if objective not in METHODS[method].objectives:
         suitable = [name for name, m in of_kind("solver").items() if objective in m.objectives]
         raise UserError(
-            f"method {method!r} is for objective {' or '.join(objectives)}, not {objective!r}; "
-            f"for {objective!r} there are {', '.join(suitable)}"
+            f"method {method!r} is for objective {' or '.join(METHODS[method].objectives)}, not "
+            f"{objective!r}; for {objective!r} there are {', '.join(suitable)}"
         )
+    return METHODS[method]
 
 
 def of_kind(*kinds: str) -> dict[str, Method]:
@@ -220,89 +231,63 @@ def single_device_placements(problem: Instance) -> np.ndarray:
     return np.tile(np.arange(num_devices, dtype=np.int32)[:, None], (1, num_ops))
 
 
-def _find_single(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def single(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Everything on one device: one row for each device."""
-    del seed, limits
     placements = single_device_placements(problem)
     latency_s = np.asarray(problem.evaluate(placements))
     return Solution(placements[np.argmin(latency_s)], evaluations=len(placements))
 
 
-def _search(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
-    """Local search at the simulator's speed, from the results of heuristics."""
-    return multistart.search(problem, seed, limits, improve_order=True)
-
-
-def _first_line(documented: Any) -> str:
-    return (documented.__doc__ or "").partition("\n")[0].rstrip(".")
-
-
-def _learned(name: str) -> Method:
-    summary = _first_line(inspect.getmodule(learned.RECIPES[name].make))
-    return Method("learned", functools.partial(learned.find, name), summary)
-
-
-def _baseline(find: base.Find, *, seeded: bool = False) -> Method:
-    return Method("baseline", find, _first_line(find), seeded=seeded)
-
-
-def _package(name: str) -> Callable[[], str | None]:
-    """Returns a function that says whether an optional package is missing."""
-    return lambda: None if importlib.util.find_spec(name) else missing_extra(name, "solvers")
-
-
-def _partitioner(
-    split: Callable[..., np.ndarray], missing: Callable[[], str | None], **options: Any
-) -> Method:
-    def find(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
-        del limits
-        return Solution(split(problem, seed=seed, **options), evaluations=1)
-
-    return Method("partitioner", find, _first_line(split), missing=missing)
-
-
-def _solver(find: base.Find, *objectives: str, **fields: Any) -> Method:
-    return Method("solver", find, _first_line(find), objectives or ALL_OBJECTIVES, **fields)
+def _learned(method: str) -> Method:
+    return Method("learned", functools.partial(learned.find, method))
 
 
 METHODS: dict[str, Method] = {
     **{name: _learned(name) for name in learned.RECIPES},
-    "search": Method("search", _search, _first_line(_search)),
-    "single": _baseline(_find_single),
-    "human_expert": _baseline(human_expert.human_expert),
-    "fill_in_order": _baseline(trivial.fill_in_order),
-    "split_by_memory": _baseline(trivial.split_by_memory),
-    "zero_shot": _baseline(pretrained.find, seeded=True),
-    "metis": _partitioner(partition.metis, _package("pymetis")),
-    "kahip": _partitioner(partition.kahip, _package("kahip")),
-    "scotch": _partitioner(partition.scotch, scotch.describe_missing, gmap=scotch.run_gmap),
-    "min_cut": _partitioner(partition.min_cut, _package("pymetis")),
-    "random": _solver(trivial.random),
-    "round_robin": _solver(trivial.round_robin, seeded=False),
-    "topological": _solver(trivial.topological, seeded=False),
-    "local_search": _solver(local_search.local_search),
-    "annealing": _solver(local_search.annealing),
-    "genetic": _solver(local_search.genetic),
-    "brute_force": _solver(trivial.brute_force, seeded=False),
-    "graph_cut": _solver(graph_cut.graph_cut, "serial", seeded=False),
-    "ideals_dp": _solver(ideals_dp.ideals_dp, "max_load", seeded=False),
-    "dp_split": _solver(ideals_dp.dp_split, "subgraph", seeded=False),
-    "linearised_dp": _solver(ideals_dp.linearised_dp, "max_load", seeded=False),
-    "pipedream": _solver(pipedream.pipedream, "max_load", seeded=False),
-    "milp": _solver(program_search.milp, "max_load", "subgraph"),
-    "milp_noncontiguous": _solver(program_search.milp_noncontiguous, "max_load"),
-    "cpsat": _solver(
-        program_search.cpsat,
-        *("makespan", "max_load", "subgraph"),
-        missing=_package("ortools"),
+    "search": Method("search", functools.partial(multistart.search, improve_order=True)),
+    "single": Method("baseline", single, seeded=False),
+    "human_expert": Method("baseline", human_expert.human_expert, seeded=False),
+    "fill_in_order": Method("baseline", trivial.fill_in_order, seeded=False),
+    "split_by_memory": Method("baseline", trivial.split_by_memory, seeded=False),
+    "zero_shot": Method("baseline", pretrained.find),
+    "metis": Method("partitioner", partition.metis, needs="pymetis"),
+    "kahip": Method("partitioner", partition.kahip, needs="kahip"),
+    "scotch": Method(
+        "partitioner", functools.partial(partition.scotch, gmap=scotch.run_gmap), needs="scotch"
     ),
-    "cpsat_free": _solver(program_search.cpsat_free, "makespan", missing=_package("ortools")),
-    "greedy": _solver(trivial.greedy, "subgraph", seeded=False),
-    "heft": _solver(list_scheduling.heft, "makespan", seeded=False),
-    "peft": _solver(list_scheduling.peft, "makespan", seeded=False),
-    "m_topo": _solver(baechi.m_topo, "makespan", seeded=False),
-    "m_etf": _solver(baechi.m_etf, "makespan", seeded=False),
-    "m_sct": _solver(baechi.m_sct, "makespan", seeded=False),
-    "lns": _solver(multistart.lns, "makespan"),
-    "diagram": _solver(diagrams.solve_diagram, "makespan", seeded=False),
+    "min_cut": Method("partitioner", partition.min_cut, needs="pymetis"),
+    "random": Method("solver", trivial.random),
+    "round_robin": Method("solver", trivial.round_robin, seeded=False),
+    "topological": Method("solver", trivial.topological, seeded=False),
+    "local_search": Method("solver", local_search.local_search),
+    "annealing": Method("solver", local_search.annealing),
+    "genetic": Method("solver", local_search.genetic),
+    "brute_force": Method("solver", trivial.brute_force, proves=True, seeded=False),
+    "graph_cut": Method("solver", graph_cut.graph_cut, ("serial",), proves=True, seeded=False),
+    "ideals_dp": Method("solver", ideals_dp.ideals_dp, ("max_load",), proves=True, seeded=False),
+    "dp_split": Method("solver", ideals_dp.dp_split, ("subgraph",), seeded=False),
+    "linearised_dp": Method("solver", ideals_dp.linearised_dp, ("max_load",), seeded=False),
+    "pipedream": Method("solver", pipedream.pipedream, ("max_load",), seeded=False),
+    "milp": Method("solver", program_search.milp, ("max_load", "subgraph"), proves=True),
+    "milp_noncontiguous": Method(
+        "solver", program_search.milp_noncontiguous, ("max_load",), proves=True
+    ),
+    "cpsat": Method(
+        "solver",
+        program_search.cpsat,
+        ("makespan", "max_load", "subgraph"),
+        needs="ortools",
+        proves=True,
+    ),
+    "cpsat_free": Method(
+        "solver", program_search.cpsat_free, ("makespan",), needs="ortools", proves=True
+    ),
+    "greedy": Method("solver", trivial.greedy, ("subgraph",), seeded=False),
+    "heft": Method("solver", list_scheduling.heft, ("makespan",), seeded=False),
+    "peft": Method("solver", list_scheduling.peft, ("makespan",), seeded=False),
+    "m_topo": Method("solver", baechi.m_topo, ("makespan",), seeded=False),
+    "m_etf": Method("solver", baechi.m_etf, ("makespan",), seeded=False),
+    "m_sct": Method("solver", baechi.m_sct, ("makespan",), seeded=False),
+    "lns": Method("solver", multistart.lns, ("makespan",)),
+    "diagram": Method("solver", diagrams.solve_diagram, ("makespan",), proves=True, seeded=False),
 }

@@ -264,12 +264,12 @@ def check(method: str, objective: str) -> None:
     """Refuses a method that does not exist or is for other objectives.
 
     Raises:
-      UserError: as `placement.methods.check`.
+      UserError: as `placement.methods.get`.
     """
     if not learned.is_learned(method):
         arguments.check_choice("method", method, names())
     if method not in OPENVINO:
-        methods_lib.check(method, objective)
+        methods_lib.get(method, objective)
 
 
 def _table_entry(method: str) -> methods_lib.Method:

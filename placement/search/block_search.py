@@ -38,14 +38,6 @@ NUM_SETS, SET_SIZE = 2, 32  # of each chain in a step: sets of proposals, and pr
 NUM_PROPOSALS = NUM_SETS * SET_SIZE
 
 
-class _Blocks(NamedTuple):
-    """Intervals of the sets' orders and their target devices; int32 [K, Q, M / Q] each."""
-
-    begin: Array
-    end: Array
-    device: Array
-
-
 class SearchSpace(NamedTuple):
     """Placements of N operations on D devices that keep C classes together."""
 
@@ -164,19 +156,47 @@ def draw_moves(
     index = jax.random.uniform(order_key, kinds.shape) * orders.num_orders[kinds]
     index = index.astype(jnp.int32)
     order = orders.first_order[kinds] + index
-    blocks = _draw_blocks(block_key, orders, kinds, index, num_devices, shape[1])
+
+    # The blocks are intervals of ranks, int32 [K, Q, M / Q].
+    length_key, begin_key, device_key = jax.random.split(block_key, 3)
+    block_shape, kind = (*kinds.shape, shape[1]), kinds[..., None]
+    order_length = orders.lengths[order][..., None]
+    log_length = jax.random.uniform(length_key, block_shape) * jnp.log(order_length + 1.0)
+    length = jnp.exp(log_length).astype(jnp.int32)
+    uniform = jax.random.uniform(begin_key, block_shape)
+    # An interval may reach beyond either end, so that every class is as likely to be in a block.
+    begin = (uniform * (order_length + length - 1)).astype(jnp.int32) + 1 - length
+    begin = jnp.where(kind == BALL, 0, begin)
+    end = begin + length
+    parse = jnp.where(kind == GROUP, index[..., None], 0)
+    group = orders.groups[parse, (uniform * orders.num_groups[parse]).astype(jnp.int32)]
+    begin = jnp.maximum(jnp.where(kind == GROUP, group[..., 0], begin), 0)
+    end = jnp.where(kind == GROUP, group[..., 1], end)
+    device = jax.random.randint(device_key, block_shape, 0, num_devices)
     if free_bytes is not None:
-        blocks = _shorten_to_fit(orders, order, blocks, free_bytes)
+        # Blocks end where their device is full, as if none of their classes were there already.
+        # Bisects for the end, because the prefix sums of an order's bytes ascend.
+        prefix_bytes = jnp.asarray(orders.prefix_bytes)[order]  # [K, Q, C + 1]
+        limit_bytes = free_bytes[device, jnp.arange(num_parents)[:, None, None]]
+        begin_bytes = jnp.take_along_axis(prefix_bytes, begin, axis=-1)
+        low, high = begin, jnp.clip(end, begin, num_classes)
+        for _ in range(num_classes.bit_length()):
+            middle = (low + high + 1) // 2
+            middle_bytes = jnp.take_along_axis(prefix_bytes, middle, axis=-1)
+            fits = middle_bytes - begin_bytes <= limit_bytes
+            low, high = jnp.where(fits, middle, low), jnp.where(fits, high, middle - 1)
+        end = low
+
     ranks = orders.ranks[order]
-    begin = jnp.maximum(blocks.begin, 0).astype(ranks.dtype)
-    end = jnp.minimum(blocks.end, num_classes).astype(ranks.dtype)
+    begin = begin.astype(ranks.dtype)
+    end = jnp.minimum(end, num_classes).astype(ranks.dtype)
     ranks = jnp.moveaxis(ranks, -1, 0)[..., None]
     current = parents[:, :, None, None]
     # A source below D confines the block to the classes on that device.
-    source = jax.random.randint(source_key, blocks.device.shape, 0, 2 * num_devices)
+    source = jax.random.randint(source_key, block_shape, 0, 2 * num_devices)
     # Without a barrier XLA would compute these again for every class.
     ranks, begin, end, device, source = jax.lax.optimization_barrier(
-        (ranks, begin, end, blocks.device, source)
+        (ranks, begin, end, device, source)
     )
     supports = [allowed[:, d, None, None, None] & (device == d) for d in range(num_devices)]
     moves = (ranks >= begin) & (ranks < end) & ((source >= num_devices) | (current == source))
@@ -235,46 +255,3 @@ def _evaluate(
     infinite_s = jnp.full(latencies_s.shape, jnp.inf)
     initial = is_candidate, ils.Evaluation(infinite_s, infinite_s)
     return jax.lax.while_loop(lambda carry: carry[0].any(), check_fastest, initial)[1]
-
-
-def _draw_blocks(
-    key: chex.PRNGKey, orders: Orders, kinds: Array, index: Array, num_devices: int, set_size: int
-) -> _Blocks:
-    """Draws blocks of the orders that have an `index` [K, Q] among those of their kind."""
-    length_key, begin_key, device_key = jax.random.split(key, 3)
-    shape = (*kinds.shape, set_size)
-    kinds, index = kinds[..., None], index[..., None]
-    order_length = orders.lengths[orders.first_order[kinds] + index]
-    log_length = jax.random.uniform(length_key, shape) * jnp.log(order_length + 1.0)
-    length = jnp.exp(log_length).astype(jnp.int32)
-    uniform = jax.random.uniform(begin_key, shape)
-    # An interval may reach beyond either end, so that every class is as likely to be in a block.
-    begin = (uniform * (order_length + length - 1)).astype(jnp.int32) + 1 - length
-    begin = jnp.where(kinds == BALL, 0, begin)
-    parse = jnp.where(kinds == GROUP, index, 0)
-    group = orders.groups[parse, (uniform * orders.num_groups[parse]).astype(jnp.int32)]
-    return _Blocks(
-        jnp.where(kinds == GROUP, group[..., 0], begin),
-        jnp.where(kinds == GROUP, group[..., 1], begin + length),
-        jax.random.randint(device_key, shape, 0, num_devices),
-    )
-
-
-def _shorten_to_fit(orders: Orders, order: Array, blocks: _Blocks, free_bytes: Array) -> _Blocks:
-    """Ends blocks where their device is full, as if none of their classes were there already.
-
-    Bisects for the end, because the prefix sums of an order's bytes ascend.
-    """
-    prefix_bytes = jnp.asarray(orders.prefix_bytes)[order]  # [K, Q, C + 1]
-    num_classes = prefix_bytes.shape[-1] - 1
-    begin = jnp.maximum(blocks.begin, 0)
-    parent = jnp.arange(len(order))[:, None, None]
-    limit_bytes = free_bytes[blocks.device, parent]
-    begin_bytes = jnp.take_along_axis(prefix_bytes, begin, axis=-1)
-    low, high = begin, jnp.clip(blocks.end, begin, num_classes)
-    for _ in range(num_classes.bit_length()):
-        middle = (low + high + 1) // 2
-        middle_bytes = jnp.take_along_axis(prefix_bytes, middle, axis=-1)
-        fits = middle_bytes - begin_bytes <= limit_bytes
-        low, high = jnp.where(fits, middle, low), jnp.where(fits, high, middle - 1)
-    return blocks._replace(end=low)

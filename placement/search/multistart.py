@@ -14,8 +14,6 @@ functions, so that the chains continue under a new order without compilation. La
 their order.
 """
 
-from typing import NamedTuple
-
 import chex
 import jax
 import jax.numpy as jnp
@@ -52,23 +50,10 @@ _LNS_STARTS: tuple[base.Find, ...] = (
 _start = jax.jit(ils.start)
 
 
-class _Turns(NamedTuple):
-    """The turns of the chains and of the search over schedules."""
-
-    tables: schedule_search.Tables
-    rng: np.random.Generator
-    chain_work: int  # of a turn of the chains
-    order_work: int  # of a turn of the other search
-    max_evaluations: int  # of a turn
-    end: int  # the evaluations after which the turn of the chains ends
-    start_s: float  # the best latency at the beginning of that turn
-    schedule: schedule_search.State | None = None  # None: begins at the incumbent
-
-
 def search(
     problem: Instance, seed: int, limits: SearchLimits, *, improve_order: bool = False
 ) -> Solution:
-    """Searches by block moves from single devices and the results of fast methods.
+    """Local search at the simulator's speed, from the results of heuristics.
 
     Args:
       problem: the problem to place.
@@ -89,8 +74,23 @@ def search(
     if np.log(classes.allowed.sum(axis=1)).sum() <= np.log(_ENUMERATION_LIMIT):
         enumerated = trivial.brute_force(problem, seed, limits)
         return _improve_proven(problem, enumerated, seed, limits) if improve_order else enumerated
-    placements, optimum = _find_starts(problem, seed, limits)
-    evaluations = len(placements)
+
+    # The single devices and the results of fast methods, until one is proven optimal.
+    rows: list[np.ndarray] = list(problem.single_devices)
+    optimum: Solution | None = None
+    start_limits = limits.take_share(_STARTS_SHARE, limits.budget, len(rows))
+    for result in starts.find_starts(problem, seed, start_limits):
+        placement, began_s = np.asarray(result.placement, np.int32), limits.elapsed_s()
+        rows.append(placement)
+        value_s = problem.value_s(placement)
+        limits.report(len(rows), value_s, placement)
+        start_limits.extend(limits.elapsed_s() - began_s)  # the first value compiles the simulator
+        is_optimal = result.status == Status.OPTIMAL and result.scope != base.CONTIGUOUS
+        if is_optimal and np.isfinite(value_s):
+            # Of equally fast placements the first one, which may be a single device.
+            optimum = result._replace(placement=min(rows, key=problem.value_s))
+            break
+    placements, evaluations = np.array(rows, np.int32), len(rows)
     if optimum is not None:
         assert optimum.placement is not None
         limits.report(evaluations, problem.value_s(optimum.placement), optimum.placement)
@@ -112,10 +112,34 @@ def search(
         if result.placement is not None:
             placements = result.placement[None]
     if improve_order:
-        trial = _choose_order(problem, placements, evaluations, seed, limits)
-        problem, evaluations = problem.with_order(trial.order), trial.evaluations
-        if trial.placement is not None:
-            placements = trial.placement[None]
+        # Besides the problem's order, which is by default that of HEFT's upward rank, the trials
+        # are that of the downward rank and a depth-first one, each for one turn of both searches.
+        # Single moves do not lead from one to another.
+        graph, best = problem.graph, Solution(None)
+        for order in (
+            problem.priority_order,
+            problem.reverse().priority_order[::-1],
+            dag.depth_first_order(graph.num_ops, graph.senders, graph.receivers),
+        ):
+            trial = run_chain(
+                problem.with_order(order),
+                placements,
+                evaluations,
+                seed,
+                limits,
+                improve_order=True,
+                is_trial=True,
+            )
+            evaluations = trial.evaluations
+            if trial.placement is not None:
+                value_s = problem.with_order(trial.order).value_s(trial.placement)
+                if best.placement is None or value_s < best.value_s:
+                    best = trial._replace(value_s=value_s)
+            if limits.is_over():
+                break
+        problem = problem.with_order(best.order)
+        if best.placement is not None:
+            placements = best.placement[None]
     return run_chain(problem, placements, evaluations, seed, limits, improve_order=improve_order)
 
 
@@ -131,66 +155,6 @@ def lns(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     return run_chain(problem, placements, len(placements), seed, limits)
 
 
-def _choose_order(
-    problem: Instance, placements: np.ndarray, evaluations: int, seed: int, limits: SearchLimits
-) -> Solution:
-    """Tries orders of priority, each for one turn of both searches.
-
-    Besides the problem's order, which is by default that of HEFT's upward rank, it tries that of
-    the downward rank and a depth-first one. Single moves do not lead from one to another.
-
-    Returns:
-      The best result with its order, and the evaluations so far.
-    """
-    graph = problem.graph
-    best = Solution(None)
-    for order in (
-        problem.priority_order,
-        problem.reverse().priority_order[::-1],
-        dag.depth_first_order(graph.num_ops, graph.senders, graph.receivers),
-    ):
-        trial = run_chain(
-            problem.with_order(order),
-            placements,
-            evaluations,
-            seed,
-            limits,
-            improve_order=True,
-            is_trial=True,
-        )
-        evaluations = trial.evaluations
-        if trial.placement is not None:
-            value_s = problem.with_order(trial.order).value_s(trial.placement)
-            if best.placement is None or value_s < best.value_s:
-                best = trial._replace(value_s=value_s)
-        if limits.is_over():
-            break
-    return best._replace(evaluations=evaluations)
-
-
-def _find_starts(
-    problem: Instance, seed: int, limits: SearchLimits
-) -> tuple[np.ndarray, Solution | None]:
-    """Returns the placements int32 [M, N] of fast methods, and one that is proven optimal, if any.
-
-    The proof holds for the problem's order of priority.
-    """
-    placements = list(problem.single_devices)
-    start_limits = limits.take_share(_STARTS_SHARE, limits.budget, len(placements))
-    for result in starts.find_starts(problem, seed, start_limits):
-        placement, began_s = np.asarray(result.placement, np.int32), limits.elapsed_s()
-        placements.append(placement)
-        value_s = problem.value_s(placement)
-        limits.report(len(placements), value_s, placement)
-        start_limits.extend(limits.elapsed_s() - began_s)  # the first value compiles the simulator
-        is_optimal = result.status == Status.OPTIMAL and result.scope != base.CONTIGUOUS
-        if is_optimal and np.isfinite(value_s):
-            # Of equally fast placements the first one, which may be a single device.
-            fastest = min(np.array(placements, np.int32), key=problem.value_s)
-            return np.array(placements, np.int32), result._replace(placement=fastest)
-    return np.array(placements, np.int32), None
-
-
 def run_chain(
     problem: Instance,
     placements: np.ndarray,
@@ -203,11 +167,30 @@ def run_chain(
 ) -> Solution:
     """Searches with one chain from placements int32 [M, N]; `evaluations` were made before.
 
-    A trial ends after one turn of both searches, or of the chains if they find no placement.
+    There is one chain, because each of several would make fewer steps. A trial ends after one turn
+    of both searches, or of the chains if they find no placement.
     """
+    chex.assert_shape(placements, (None, problem.graph.num_ops))
     classes = problem.classes
     simulate = simulators.get_objective(problem.objective).simulate_columns
-    space, state = start_chain(problem, placements, seed)
+
+    # The chain starts at the best placement. They are simulated one at a time, because the
+    # simulator is compiled for one placement in any case. If none is feasible, the chain first
+    # moves to its best proposal, whatever that costs.
+    latencies_s = np.array([problem.value_s(placement) for placement in placements], np.float32)
+    costs_s = latencies_s
+    if not np.isfinite(latencies_s).any():
+        rows = placements[:, None]
+        costs_s = np.array([float(problem.evaluate_penalised(row)[0]) for row in rows], np.float32)
+    penalty_s = costs_s[np.isfinite(costs_s)].max(initial=0.0)
+    space = block_search.make_space(problem, seed)._replace(penalty_s=penalty_s)
+    space = jax.tree.map(jnp.asarray, space)
+    best_row = int(np.argmin(costs_s))
+    no_credit = jnp.zeros(len(KINDS))
+    chain = _make_chain(problem, placements[best_row], latencies_s[best_row], no_credit)
+    # This generator compiles and draws faster than Threefry.
+    state = block_search.SearchState(jax.random.key(seed, impl="rbg"), chain)
+
     # Fewer proposals share an order where more steps gain more: in large graphs, whose simulation
     # takes as long per proposal whatever their number, and with a budget for few steps. The size is
     # a power of two, so that few sizes are compiled.
@@ -216,20 +199,16 @@ def run_chain(
     set_size = min(max_size, 2 ** max(1, affordable.bit_length() - 1))
     batch_size = block_search.NUM_SETS * set_size
     num_steps, status = 1, Status.FINISHED
-    turns: _Turns | None = None
+    turn_end = np.inf  # the evaluations after which the turn of the chains ends
     if improve_order:
         tables, rng = schedule_search.make_tables(problem), np.random.default_rng(seed)
+        chain_work = order_work = _FIRST_TURN
+        step_work = len(problem.makespan_tables.steps.op) * len(problem.devices)
         max_evaluations = int((_TRIAL_TURN_SHARE if is_trial else _TURN_SHARE) * limits.budget)
-        num_evaluations = _count_chain_evaluations(problem, _FIRST_TURN, batch_size)
-        turns = _Turns(
-            tables,
-            rng,
-            chain_work=_FIRST_TURN,
-            order_work=_FIRST_TURN,
-            max_evaluations=max_evaluations,
-            end=evaluations + min(num_evaluations, max_evaluations),
-            start_s=np.inf,
-        )
+        num_evaluations = max(1, chain_work // step_work) * batch_size
+        turn_end = evaluations + min(num_evaluations, max_evaluations)
+        turn_start_s = np.inf  # the best latency at the beginning of the turn
+        schedule: schedule_search.State | None = None  # None: begins at the incumbent
 
     def report() -> np.ndarray | None:
         chains = state.chains
@@ -245,14 +224,30 @@ def run_chain(
         if limits.is_over():
             status = Status.TIME_LIMIT
             break
-        if turns is not None and evaluations >= turns.end and (is_trial or best is not None):
+        if evaluations >= turn_end and (is_trial or best is not None):
             if best is None:
                 break
+            # A turn of the search over schedules, and the lengths of the next turns.
             best_s = float(state.chains.best_latency_s)
-            incumbent = Solution(best, best_s, evaluations=evaluations)
-            result, turns = _search_orders(problem, turns, incumbent, limits)
+            has_gained = best_s < turn_start_s
+            chain_work = _next_turn(chain_work, _SHORTEST_TURN, has_gained=has_gained)
+            if schedule is None or has_gained:
+                schedule = schedule_search.begin(problem, tables, best, rng)
+            result, schedule = schedule_search.improve(
+                problem,
+                tables,
+                schedule,
+                Solution(best, best_s),
+                min(_count_order_evaluations(problem, order_work), max_evaluations),
+                limits.take_share(1.0, limits.budget - evaluations, evaluations),
+            )
             evaluations += result.evaluations
-            if result.value_s < best_s:
+            has_gained = result.value_s < best_s
+            order_work = _next_turn(order_work, _SHORTEST_ORDER_TURN, has_gained=has_gained)
+            if not has_gained and schedule.best.latency_s < best_s * (1 - base.ROUNDING):
+                # A schedule that is faster, but was not taken, does not keep all limits.
+                schedule = None
+            if has_gained:
                 problem = problem.with_order(result.order)
                 placement_limits, objective_tables = problem.tables
                 placement_limits = placement_limits._replace(representative=None)
@@ -265,13 +260,12 @@ def run_chain(
                 best, best_s = report(), result.value_s
             if is_trial:
                 break
-            num_evaluations = _count_chain_evaluations(problem, turns.chain_work, batch_size)
-            end = evaluations + min(num_evaluations, turns.max_evaluations)
-            turns = turns._replace(end=end, start_s=best_s)
+            num_evaluations = max(1, chain_work // step_work) * batch_size
+            turn_end, turn_start_s = evaluations + min(num_evaluations, max_evaluations), best_s
             continue
         num_steps = min(num_steps, remaining_steps)
-        if turns is not None:
-            num_steps = min(num_steps, max(1, -(-(turns.end - evaluations) // batch_size)))
+        if improve_order:
+            num_steps = min(num_steps, max(1, int(-(-(turn_end - evaluations) // batch_size))))
         began_s = limits.elapsed_s()
         state = jax.block_until_ready(
             block_search.advance(simulate, space, state, num_steps, set_size)
@@ -283,29 +277,6 @@ def run_chain(
     return Solution(best, status=status, evaluations=evaluations, order=problem.order)
 
 
-def start_chain(
-    problem: Instance, placements: np.ndarray, seed: int
-) -> tuple[block_search.SearchSpace, block_search.SearchState]:
-    """Makes a problem's search space and starts a chain at the best of placements int32 [M, N].
-
-    There is one chain, because each of several would make fewer steps. If no placement is feasible,
-    it first moves to its best proposal, whatever that costs.
-    """
-    chex.assert_shape(placements, (None, problem.graph.num_ops))
-    # One at a time, because the simulator is compiled for one placement in any case.
-    latencies_s = np.array([problem.value_s(placement) for placement in placements], np.float32)
-    costs_s = latencies_s
-    if not np.isfinite(latencies_s).any():
-        rows = placements[:, None]
-        costs_s = np.array([float(problem.evaluate_penalised(row)[0]) for row in rows], np.float32)
-    penalty_s = costs_s[np.isfinite(costs_s)].max(initial=0.0)
-    space = block_search.make_space(problem, seed)._replace(penalty_s=penalty_s)
-    best = int(np.argmin(costs_s))
-    chain = _make_chain(problem, placements[best], latencies_s[best], jnp.zeros(len(KINDS)))
-    key = jax.random.key(seed, impl="rbg")  # compiles and draws faster than Threefry
-    return jax.tree.map(jnp.asarray, space), block_search.SearchState(key, chain)
-
-
 def _make_chain(
     problem: Instance, placement: np.ndarray, latency_s: float, move_credit: Array
 ) -> ils.ChainState:
@@ -314,49 +285,6 @@ def _make_chain(
     latencies_s = np.array([latency_s], np.float32)
     chain = _start(column, ils.Evaluation(latencies_s, latencies_s), np.arange(1))
     return chain._replace(move_credit=move_credit)
-
-
-def _search_orders(
-    problem: Instance, turns: _Turns, incumbent: Solution, limits: SearchLimits
-) -> tuple[Solution, _Turns]:
-    """Runs a turn of the search over schedules, and chooses the length of the next turns.
-
-    Args:
-      problem: its order of priority is that of the incumbent.
-      turns: the turns so far.
-      incumbent: the chains' best placement, with its value and the evaluations so far.
-      limits: of the search.
-
-    Returns:
-      What `schedule_search.improve` returns, and the turns.
-    """
-    assert incumbent.placement is not None
-    has_gained = incumbent.value_s < turns.start_s
-    chain_work = _next_turn(turns.chain_work, _SHORTEST_TURN, has_gained=has_gained)
-    schedule = turns.schedule
-    if schedule is None or has_gained:
-        schedule = schedule_search.begin(problem, turns.tables, incumbent.placement, turns.rng)
-    evaluations = incumbent.evaluations
-    result, schedule = schedule_search.improve(
-        problem,
-        turns.tables,
-        schedule,
-        incumbent,
-        min(_count_order_evaluations(problem, turns.order_work), turns.max_evaluations),
-        limits.take_share(1.0, limits.budget - evaluations, evaluations),
-    )
-    has_gained = result.value_s < incumbent.value_s
-    order_work = _next_turn(turns.order_work, _SHORTEST_ORDER_TURN, has_gained=has_gained)
-    is_close = schedule.best.latency_s >= incumbent.value_s * (1 - base.ROUNDING)
-    # A schedule that is faster, but was not taken, does not keep all limits.
-    continued = schedule if has_gained or is_close else None
-    return result, turns._replace(chain_work=chain_work, order_work=order_work, schedule=continued)
-
-
-def _count_chain_evaluations(problem: Instance, work: int, batch_size: int) -> int:
-    """Returns the evaluations of a turn of the chains."""
-    step_work = len(problem.makespan_tables.steps.op) * len(problem.devices)
-    return max(1, work // step_work) * batch_size
 
 
 def _count_order_evaluations(problem: Instance, work: int) -> int:

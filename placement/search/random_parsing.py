@@ -71,11 +71,8 @@ def draw_parses(
         num_groups, component = csgraph.connected_components(matrix, directed=False)
         ends, group = component[ends], component[group]
         levels.append(group.reshape(num_parses, num_nodes))
-    return _order_groups(levels, num_parses, num_nodes)
 
-
-def _order_groups(levels: list[np.ndarray], num_parses: int, num_nodes: int) -> Parses:
-    """Finds orders in which the groups of all levels, int [P, C] each, are intervals."""
+    # Orders of the nodes in which the groups of all levels are intervals.
     nodes = np.tile(np.arange(num_nodes), (num_parses, 1))
     order = np.lexsort([nodes, *levels], axis=1)
     ranks = np.empty_like(order)

@@ -2,18 +2,7 @@
 
 Under `makespan` a placement and an order of priority define a schedule. For a fixed order, most
 moves of one operation only make its device wait. Here an operation is inserted directly before
-another one, or at the end of a device, whichever shortens the schedule most. This is the
-neighbourhood of Mastrolilli and Gambardella (2000) for the flexible job shop, with transfer delays
-between devices.
-
-Let finish(u) be the longest path of the schedule that ends with operation u, and rest(w) the
-longest that begins with w. If v is inserted on device d between a and b, the longest path through v
-takes
-
-    max( finish(a), max over edges (u, v) of finish(u) + delay )
-        + compute_s[v, d] + max( rest(b), max over edges (v, w) of delay + rest(w) ).
-
-A path that v itself is on changes when v moves, so that this is an estimate. One step
+another one, or at the end of a device, whichever shortens the schedule most. One step
 
 1. draws some operations on a longest path that have not moved lately,
 2. estimates the insertion of each before every operation and at the end of every device, where the
@@ -25,16 +14,17 @@ A path that v itself is on changes when v moves, so that this is an estimate. On
 
 The simulation differs from that of `placement.simulators.makespan` in two ways: each schedule of a
 batch has an order as well, and operations before the first change are not simulated again. The
-arrays are arguments of the compiled functions, so that no order compiles anything.
+arrays are arguments of the compiled functions, so that no order compiles anything. The search knows
+the memory that operations always occupy. It does not know copies of constants, nor how long tensors
+are alive: `improve` simulates the result. Co-located operations keep their device.
 
-The search knows the memory that operations always occupy. It does not know copies of constants, nor
-how long tensors are alive: `improve` simulates the result. Co-located operations keep their device.
-
-Mastrolilli and Gambardella move only on proven optimal positions and take the best move by its
-estimate. Here positions are limited by the current order instead, and moves are simulated.
+The neighbourhood is that of Mastrolilli and Gambardella (2000) for the flexible job shop, with
+transfer delays. They move only on proven optimal positions and take the best move by its estimate.
+Here positions are limited by the current order instead, and moves are simulated.
 """
 
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import chex
 import jax
@@ -206,7 +196,7 @@ def start(tables: Tables, order: Array, placement: Array, key: chex.PRNGKey) -> 
     """Starts a search at an order of priority int32 [N] and a placement int32 [N] that can run."""
     chex.assert_equal_shape([order, placement])
     chex.assert_type([order, placement], int)
-    position = _invert(order)
+    position = jnp.argsort(order).astype(jnp.int32)
     path_s = _sweep(
         tables, tables.incoming, order[:, None], position[:, None], placement[order][:, None]
     )
@@ -218,51 +208,73 @@ def start(tables: Tables, order: Array, placement: Array, key: chex.PRNGKey) -> 
 @jax.jit
 def advance(tables: Tables, state: State, num_steps: Array) -> State:
     """Advances a search by `num_steps` steps."""
-    return jax.lax.fori_loop(0, num_steps, lambda _, state: _step(tables, state), state)
 
+    def step(_: Array, state: State) -> State:
+        key, propose_key, tabu_key = jax.random.split(state.key, 3)
+        current = state.current
+        op, begin, end, device, exists = _propose(tables, state, propose_key)
 
-def _step(tables: Tables, state: State) -> State:
-    key, propose_key, tabu_key = jax.random.split(state.key, 3)
-    current = state.current
-    insertions = _propose(tables, state, propose_key)
-    orders, positions, devices = _insert(current, insertions)
-    path_s = _sweep(
-        tables,
-        tables.incoming,
-        orders,
-        positions,
-        devices,
-        current.finish_s[current.order],
-        jnp.minimum(insertions.begin, insertions.end).min(),
-    )
-    latencies_s = jnp.where(insertions.exists, path_s.max(axis=0), jnp.inf)
-    best, best_s = latencies_s.argmin(), state.best.latency_s
-    is_accepted = latencies_s[best] <= jnp.maximum(current.latency_s, best_s * (1 + _THRESHOLD))
-    is_moved = jnp.arange(len(current.order)) == insertions.op[best]
+        # B changed schedules: orders, positions, and devices by position, int32 [N, B].
+        row, position = jnp.arange(len(current.order))[:, None], current.position[:, None]
+        source = jnp.where((begin <= row) & (row < end), row + 1, row)
+        source = jnp.where((end < row) & (row <= begin), row - 1, source)
+        orders = current.order[jnp.where(row == end, begin, source)]
+        positions = jnp.where((begin < position) & (position <= end), position - 1, position)
+        positions = jnp.where((end <= position) & (position < begin), position + 1, positions)
+        positions = jnp.where(position == begin, end, positions)
+        devices = jnp.where(row == end, device, current.placement[orders])
+        path_s = _sweep(
+            tables,
+            tables.incoming,
+            orders,
+            positions,
+            devices,
+            current.finish_s[current.order],
+            jnp.minimum(begin, end).min(),
+        )
 
-    def move() -> Schedule:
-        placement = jnp.where(is_moved, insertions.device[best], current.placement)
-        return _complete(tables, orders[:, best], positions[:, best], placement, path_s[:, best])
+        latencies_s = jnp.where(exists, path_s.max(axis=0), jnp.inf)
+        best, best_s = latencies_s.argmin(), state.best.latency_s
+        is_accepted = latencies_s[best] <= jnp.maximum(current.latency_s, best_s * (1 + _THRESHOLD))
+        is_moved = jnp.arange(len(current.order)) == op[best]
 
-    current = jax.lax.cond(is_accepted, move, lambda: current)
-    is_better = current.latency_s < best_s * (1 - _PRECISION)
-    stale = jnp.where(is_better, 0, state.steps_since_improvement + 1)
-    best_schedule = _select(is_better, current, state.best)
-    is_stuck = stale > _PATIENCE
-    tabu_steps = jax.random.randint(tabu_key, (), _TABU_STEPS, 2 * _TABU_STEPS)
-    return State(
-        key=key,
-        current=_select(is_stuck, best_schedule, current),
-        best=best_schedule,
-        # A rejected operation waits too, so that other operations are drawn.
-        tabu_until=jnp.where(is_moved, state.num_steps + tabu_steps, state.tabu_until),
-        num_steps=state.num_steps + 1,
-        steps_since_improvement=jnp.where(is_stuck, 0, stale),
-    )
+        def move() -> Schedule:
+            placement = jnp.where(is_moved, device[best], current.placement)
+            return _complete(
+                tables, orders[:, best], positions[:, best], placement, path_s[:, best]
+            )
+
+        moved = jax.lax.cond(is_accepted, move, lambda: current)
+        is_better = moved.latency_s < best_s * (1 - _PRECISION)
+        stale = jnp.where(is_better, 0, state.steps_since_improvement + 1)
+        best_schedule = jax.tree.map(partial(jnp.where, is_better), moved, state.best)
+        is_stuck = stale > _PATIENCE
+        tabu_steps = jax.random.randint(tabu_key, (), _TABU_STEPS, 2 * _TABU_STEPS)
+        return State(
+            key=key,
+            current=jax.tree.map(partial(jnp.where, is_stuck), best_schedule, moved),
+            best=best_schedule,
+            # A rejected operation waits too, so that other operations are drawn.
+            tabu_until=jnp.where(is_moved, state.num_steps + tabu_steps, state.tabu_until),
+            num_steps=state.num_steps + 1,
+            steps_since_improvement=jnp.where(is_stuck, 0, stale),
+        )
+
+    return jax.lax.fori_loop(0, num_steps, step, state)
 
 
 def _propose(tables: Tables, state: State, key: chex.PRNGKey) -> _Insertions:
-    """Draws operations and returns the best insertions of the most promising ones by estimate."""
+    """Draws operations and returns the best insertions of the most promising ones by estimate.
+
+    Let finish(u) be the longest path of the schedule that ends with operation u, and rest(w) the
+    longest that begins with w. If v is inserted on device d between a and b, the longest path
+    through v takes
+
+        max( finish(a), max over edges (u, v) of finish(u) + delay )
+            + compute_s[v, d] + max( rest(b), max over edges (v, w) of delay + rest(w) ).
+
+    A path that v itself is on changes when v moves, so that this is an estimate.
+    """
     draw_key, noise_key = jax.random.split(key)
     schedule, (num_ops, num_devices) = state.current, tables.compute_s.shape
     order, position, placement, finish_s, rest_s = schedule
@@ -359,21 +371,6 @@ def _reach(
     return jax.lax.fori_loop(0, _num_reads(edges, ops), read, initial)
 
 
-def _insert(schedule: Schedule, insertions: _Insertions) -> tuple[Array, Array, Array]:
-    """Returns B changed schedules: orders, positions, and devices by position, int32 [N, B]."""
-    _, begin, end, device, _ = insertions
-    row = jnp.arange(len(schedule.order))[:, None]
-    source = jnp.where((begin <= row) & (row < end), row + 1, row)
-    source = jnp.where((end < row) & (row <= begin), row - 1, source)
-    source = jnp.where(row == end, begin, source)
-    position = schedule.position[:, None]
-    shifted = jnp.where((begin < position) & (position <= end), position - 1, position)
-    shifted = jnp.where((end <= position) & (position < begin), position + 1, shifted)
-    shifted = jnp.where(position == begin, end, shifted)
-    orders = schedule.order[source]
-    return orders, shifted, jnp.where(row == end, device, schedule.placement[orders])
-
-
 def _complete(
     tables: Tables, order: Array, position: Array, placement: Array, path_s: Array
 ) -> Schedule:
@@ -386,7 +383,7 @@ def _complete(
     # Stable, so that operations that take no time keep their order.
     order = order[jnp.argsort(start_s, stable=True)]
     reverse = order[::-1]
-    reverse_position = _invert(reverse)
+    reverse_position = jnp.argsort(reverse).astype(jnp.int32)
     rest_s = _sweep(
         tables,
         tables.outgoing,
@@ -477,11 +474,3 @@ def _delay_s(
     else:
         delay_s = edges.delay_s[edge, tables.kind[source], tables.kind[device]]
     return jnp.where(source == device, 0.0, delay_s)
-
-
-def _invert(order: Array) -> Array:
-    return jnp.argsort(order).astype(jnp.int32)
-
-
-def _select(condition: Array, first: Any, second: Any) -> Any:
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), first, second)

@@ -154,8 +154,24 @@ class _Search:
         return placement
 
     def draw_windows(self) -> list[_Window]:
-        """Draws the windows of a pass."""
-        return _cover(self._ordered, int(self._rng.integers(1, SIZE // 2)))
+        """Draws the windows of a pass, as large as their shapes allow; they cover all operations.
+
+        The second one begins at a random operation, or at the middle of the first.
+        """
+        num_ops, begin = len(self._placement), 0
+        first_length = int(self._rng.integers(1, SIZE // 2))
+        windows: list[_Window] = []
+        while begin < num_ops:
+            end = min(begin + SIZE, num_ops)
+            ops, neighbours, _ = self._ordered.incoming.select(begin, end)
+            fan_in = np.bincount(ops[neighbours >= begin] - begin, minlength=end - begin)
+            num_steps = np.cumsum(list_schedule.num_steps(fan_in))
+            end = begin + int(np.searchsorted(num_steps, _MAX_STEPS, side="right"))
+            middle = begin + (end - begin + 1) // 2
+            next_begin = middle if windows else min(begin + first_length, middle)
+            windows.append(_Window(begin, end, next_begin if end < num_ops else num_ops))
+            begin = windows[-1].next_begin
+        return windows
 
     def search_windows(self, windows: list[_Window], num_steps: int) -> Iterator[float]:
         """Searches windows by `num_steps` steps each; yields the evaluations of each window."""
@@ -277,28 +293,6 @@ def _order_problem(problem: Instance) -> _OrderedProblem:
         last_ops=len(order) - 1 - np.unique(class_ids[::-1], return_index=True)[1],
         memory=memory,
     )
-
-
-def _cover(ordered: _OrderedProblem, first_length: int) -> list[_Window]:
-    """Covers all operations by windows as large as their shapes allow.
-
-    Args:
-      ordered: the problem.
-      first_length: the second window begins at this operation, or at the middle of the first.
-    """
-    num_ops, begin = len(ordered.order), 0
-    windows: list[_Window] = []
-    while begin < num_ops:
-        end = min(begin + SIZE, num_ops)
-        ops, neighbours, _ = ordered.incoming.select(begin, end)
-        fan_in = np.bincount(ops[neighbours >= begin] - begin, minlength=end - begin)
-        num_steps = np.cumsum(list_schedule.num_steps(fan_in))
-        end = begin + int(np.searchsorted(num_steps, _MAX_STEPS, side="right"))
-        middle = begin + (end - begin + 1) // 2
-        next_begin = middle if windows else min(begin + first_length, middle)
-        windows.append(_Window(begin, end, next_begin if end < num_ops else num_ops))
-        begin = windows[-1].next_begin
-    return windows
 
 
 def _prepare(ordered: _OrderedProblem, window: _Window, rng: np.random.Generator) -> _WindowSearch:

@@ -27,11 +27,6 @@ ROUNDING = 1e-5  # relative: a value so close to a bound counts as equal to it
 ALL, GIVEN_ORDER, CONTIGUOUS = "all", "given order", "contiguous"
 
 
-def find_scope(problem: Instance) -> str:
-    """Returns the scope of a proof that counts on the simulator's order of priority."""
-    return GIVEN_ORDER if problem.objective == "makespan" else ALL
-
-
 def bound_rounding(problem: Instance) -> float:
     """Bounds the share by which the simulator's value may lie below a valid bound, or above.
 

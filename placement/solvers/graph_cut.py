@@ -1,26 +1,9 @@
 """The `serial` objective by minimum s-t cuts (`graph_cut`).
 
 The nodes of the cut problem are the co-location classes. A *move* to device a decides for every
-class u at once: x[u] = 0 keeps its current device l[u], x[u] = 1 changes to a. Let a tensor of
-class u have readers R(d) on device d, and let T be the seconds of one transfer. After the move the
-tensor costs
-
-    (1)  [x[u] = 0] T[l[u], a]     if some reader r has x[r] = 1 or l[r] = a
-    (2)  [x[u] = 0] T[l[u], d]     for every d != a with some r in R(d), x[r] = 0
-    (3)  [x[u] = 1] T[a, d]        for the same d
-
-To these the move adds
-
-    (4)  compute_s[u, l[u] or a]   for every class u
-    (5)  fusion_loss_s[e]          for every edge e whose ends are on different devices
-
-The sum of (1) to (5) is the capacity of an s-t cut. Nodes with x = 0 are on the source's side, and
-classes that are on a already are the sink. One auxiliary node for each "some reader" makes a tensor
-count once however many operations read it (Stone 1977, with hyperedges).
-
-Line (2) is not a capacity where T[l[u], d] > T[a, d]. The difference is then charged to x[u] = 0
-whatever the readers do. That is right for x = 0 and too much elsewhere, so a move never costs more
-than its cut.
+class u at once: x[u] = 0 keeps its current device l[u], x[u] = 1 changes to a. The costs after the
+move are the capacity of an s-t cut (`_move`). One auxiliary node for each "some reader" makes a
+tensor count once however many operations read it (Stone 1977, with hyperedges).
 
 With two devices, the move from "all on device 0" to device 1 is exact: the minimum cut is the
 optimum, and the maximum flow proves it. With more devices, moves to one device after another are
@@ -29,17 +12,7 @@ then hold:
 
 1. One device against the rest: the cut of two devices, a and one that takes the best value of all
    other devices for every operation and transfer and needs no transfers within.
-2. The integer program below. Here t is a tensor of class u, and f[t, s, d] = 1 if t is sent from
-   device s to device d.
-
-       minimise    sum_n,d compute_s[n, d] x[n, d] + sum_t,s,d T[t, s, d] f[t, s, d]
-                   + sum_e,d fusion_loss_s[e] v[e, d]
-       subject to  (6)   sum_d x[n, d] = 1
-                   (7)   sum_n memory[n] x[n, d] <= capacity[d]
-                   (8)   x[u, d] + sum_s f[t, s, d] >= x[r, d]      for every reader r of t
-                   (9)   f[t, s, d] <= x[u, s]
-                   (10)  v[e, d] >= x[u, d] - x[r, d]               for every edge e = (u, r)
-                         x in {0, 1},  f, v >= 0
+2. An integer program (`_solve_integer_program`).
 
 Cuts ignore memory. If the limits are broken, the integer program decides, with two devices too. It
 does not know that copies of constants occupy memory, so that only its bound holds where they do.
@@ -92,14 +65,21 @@ def graph_cut(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
       Status OPTIMAL where the bound proves it; else FINISHED, or TIME_LIMIT where the integer
       program was cut off.
     """
-    del seed  # the method is deterministic
     base.report_single_device(problem, limits)
     classes, capacity_bytes = problem.classes, np.asarray(problem.costs.capacity_bytes)
     costs = collect_costs(problem)
     num_devices = costs.compute_s.shape[1]
     placement, bound_s = minimise(costs, limits)
-    if num_devices > 2:
-        bound_s = max(bound_one_against_rest(costs, device) for device in range(num_devices))
+    for device in range(num_devices if num_devices > 2 else 0):  # one against the rest
+        rest = np.arange(num_devices) != device
+        device_s, rest_s = costs.compute_s[:, device], costs.compute_s[:, rest].min(axis=1)
+        transfer_s = np.zeros((len(costs.tensor_source), 2, 2))
+        transfer_s[:, 0, 1] = costs.transfer_s[:, device, rest].min(axis=1)
+        transfer_s[:, 1, 0] = costs.transfer_s[:, rest, device].min(axis=1)
+        two_devices = costs._replace(
+            compute_s=np.stack([device_s, rest_s], axis=1), transfer_s=transfer_s
+        )
+        bound_s = max(bound_s, solve_two_devices(two_devices)[1])
 
     def compute_value_s(labels: np.ndarray) -> float:
         """Returns the seconds of a placement int [C]; inf where it exceeds a memory."""
@@ -177,8 +157,18 @@ def minimise(costs: SerialCosts, limits: SearchLimits) -> tuple[np.ndarray, floa
         return solve_two_devices(costs)
     single_devices = [np.full(num_classes, device) for device in range(num_devices)]
     best_single = min(single_devices, key=lambda start: evaluate(costs, start))
-    starts = (costs.compute_s.argmin(axis=1), best_single)
-    expanded = [_expand(costs, start, limits) for start in starts]
+    expanded = []
+    for placement in (costs.compute_s.argmin(axis=1), best_single):
+        # Moves classes to one device after another until no move improves the placement.
+        num_failed_moves, device, value_s = 0, 0, evaluate(costs, placement)
+        while num_failed_moves < num_devices and not limits.is_over():
+            moved = _move(costs, placement, device)[0]
+            moved_s = evaluate(costs, moved)
+            if moved_s < value_s:
+                placement, value_s, num_failed_moves = moved, moved_s, 0
+            num_failed_moves += 1
+            device = (device + 1) % num_devices
+        expanded.append(placement)
     return min(expanded, key=lambda labels: evaluate(costs, labels)), -np.inf
 
 
@@ -194,32 +184,25 @@ def solve_two_devices(costs: SerialCosts) -> tuple[np.ndarray, float]:
     return _move(costs, placement, 1)
 
 
-def bound_one_against_rest(costs: SerialCosts, device: int) -> float:
-    """Bounds the optimum from below: the device against the best of all others at every choice."""
-    rest = np.arange(costs.compute_s.shape[1]) != device
-    compute_s = np.stack([costs.compute_s[:, device], costs.compute_s[:, rest].min(axis=1)], axis=1)
-    transfer_s = np.zeros((len(costs.tensor_source), 2, 2))
-    transfer_s[:, 0, 1] = costs.transfer_s[:, device, rest].min(axis=1)
-    transfer_s[:, 1, 0] = costs.transfer_s[:, rest, device].min(axis=1)
-    return solve_two_devices(costs._replace(compute_s=compute_s, transfer_s=transfer_s))[1]
-
-
-def _expand(costs: SerialCosts, placement: np.ndarray, limits: SearchLimits) -> np.ndarray:
-    """Moves classes to one device after another until no move improves the placement int [C]."""
-    num_devices = costs.compute_s.shape[1]
-    num_failed_moves, device, value_s = 0, 0, evaluate(costs, placement)
-    while num_failed_moves < num_devices and not limits.is_over():
-        moved = _move(costs, placement, device)[0]
-        moved_s = evaluate(costs, moved)
-        if moved_s < value_s:
-            placement, value_s, num_failed_moves = moved, moved_s, 0
-        num_failed_moves += 1
-        device = (device + 1) % num_devices
-    return placement
-
-
 def _move(costs: SerialCosts, placement: np.ndarray, device: int) -> tuple[np.ndarray, float]:
-    """Finds the best move to a device by the cut of the module's docstring.
+    """Finds the best move to a device by a minimum cut.
+
+    Nodes with x = 0 are on the source's side, and classes that are on a already are the sink. Let a
+    tensor of class u have readers R(d) on device d before the move, and let T be the seconds of one
+    transfer. After the move the tensor costs
+
+        (1)  [x[u] = 0] T[l[u], a]     if some reader r has x[r] = 1 or l[r] = a
+        (2)  [x[u] = 0] T[l[u], d]     for every d != a with some r in R(d), x[r] = 0
+        (3)  [x[u] = 1] T[a, d]        for the same d
+
+    To these the move adds
+
+        (4)  compute_s[u, l[u] or a]   for every class u
+        (5)  fusion_loss_s[e]          for every edge e whose ends are on different devices
+
+    Line (2) is not a capacity where T[l[u], d] > T[a, d]. The difference is then charged to
+    x[u] = 0 whatever the readers do. That is right for x = 0 and too much elsewhere, so a move
+    never costs more than its cut.
 
     Returns:
       The placement int [C] after the move, and the capacity of its cut, which the flow proves.
@@ -332,7 +315,19 @@ def minimum_cut(arcs: _Arcs, num_nodes: int, source: int, sink: int) -> tuple[np
 
 
 def _solve_integer_program(problem: Instance, costs: SerialCosts, limits: SearchLimits) -> Solution:
-    """Solves the integer program of the module's docstring; the placement is of the classes."""
+    """Solves the problem as an integer program; the placement is of the classes.
+
+    Here t is a tensor of class u, and f[t, s, d] = 1 if t is sent from device s to device d.
+
+        minimise    sum_n,d compute_s[n, d] x[n, d] + sum_t,s,d T[t, s, d] f[t, s, d]
+                    + sum_e,d fusion_loss_s[e] v[e, d]
+        subject to  (6)   sum_d x[n, d] = 1
+                    (7)   sum_n memory[n] x[n, d] <= capacity[d]
+                    (8)   x[u, d] + sum_s f[t, s, d] >= x[r, d]      for every reader r of t
+                    (9)   f[t, s, d] <= x[u, s]
+                    (10)  v[e, d] >= x[u, d] - x[r, d]               for every edge e = (u, r)
+                          x in {0, 1},  f, v >= 0
+    """
     memory, memory_bytes = problem.memory_limits, problem.classes.memory_bytes
     (num_classes, num_devices), num_tensors = costs.compute_s.shape, len(costs.tensor_source)
     x = np.arange(num_classes * num_devices).reshape(num_classes, num_devices)

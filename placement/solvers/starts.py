@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Iterator
 
-import chex
 import numpy as np
 
 from placement.errors import UserError
@@ -22,7 +21,7 @@ from placement.solvers.heuristics import (
 )
 from placement.solvers.limits import SearchLimits
 from placement.solvers.splits import ideals_dp, pipedream
-from placement.types import OpGraph, Solution, Status
+from placement.types import Solution, Status
 
 _MAX_DIAGRAM_ROWS = 128  # rows of the states of a diagram
 # In graphs of more operations these would use up the time of the search: in a training step of NMT
@@ -40,7 +39,6 @@ def narrow_diagram(problem: Instance, seed: int, limits: SearchLimits) -> Soluti
 
     The placement is None if the graph is wide or the time ends before.
     """
-    del seed
     diagram = make_diagram(problem, _MAX_DIAGRAM_ROWS)
     if diagram is None:
         return Solution(None)
@@ -56,26 +54,14 @@ def narrow_diagram(problem: Instance, seed: int, limits: SearchLimits) -> Soluti
     )
 
 
-def partition_accelerators(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
-    """Returns the placement of `min_cut`; raises UserError if pymetis is not installed."""
-    del limits
-    return Solution(partition.min_cut(problem, seed=seed))
-
-
-def partition_devices(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
-    """Returns the placement of `metis`; raises UserError if pymetis is not installed."""
-    del limits
-    return Solution(partition.metis(problem, seed=seed))
-
-
 # The fastest methods come first, because time may run out before the last.
 STARTS: dict[str, tuple[base.Find, ...]] = {
     "serial": (graph_cut.graph_cut,),
     "makespan": (
         human_expert.human_expert,
         trivial.slices,
-        partition_accelerators,
-        partition_devices,
+        partition.min_cut,
+        partition.metis,
         list_scheduling.heft,
         baechi.m_topo,
         list_scheduling.peft,
@@ -135,7 +121,19 @@ def find_warm_start(
       The placement with its value and the evaluations; None and inf if none is feasible.
     """
     base.report_single_device(problem, limits)
-    reach = reachability_within_passes(problem.graph) if contiguous else None
+    if contiguous:  # paths within the forward or within the backward operations, bool [N, N]
+        backward = problem.graph.backward
+        reach = dag.reachability(problem.graph) & (backward[:, None] == backward)
+
+    def is_admitted(placement: np.ndarray) -> bool:
+        """Whether no path leaves a device and returns to it, where that matters."""
+        for device in np.unique(placement) if contiguous else ():
+            is_inside = placement == device
+            is_between = reach[is_inside].any(axis=0) & reach[:, is_inside].any(axis=1)
+            if (is_between & ~is_inside).any():
+                return False
+        return True
+
     share = max(_STARTS_SHARE, _MIN_STARTS_S / max(_MIN_STARTS_S, limits.remaining_s()))
     results = find_starts(problem, seed, limits.take_share(share, limits.budget))
     placements = [*problem.single_devices, *(result.placement for result in results)]
@@ -145,7 +143,7 @@ def find_warm_start(
         nonlocal best
         best = best._replace(evaluations=evaluations)
         value_s = problem.value_s(placement)
-        if value_s < best.value_s and (reach is None or is_contiguous(placement, reach)):
+        if value_s < best.value_s and is_admitted(placement):
             best = best._replace(placement=placement, value_s=value_s)
         limits.report(evaluations, best.value_s, best.placement)
 
@@ -162,26 +160,3 @@ def find_warm_start(
     if improved.placement is not None:
         take(improved.placement, best.evaluations + 1)
     return best
-
-
-def is_contiguous(placement: np.ndarray, reach: np.ndarray) -> bool:
-    """Whether no path leaves a device and returns to it.
-
-    Args:
-      placement: int [N].
-      reach: bool [N, N], whether a path leads from i to j.
-    """
-    chex.assert_rank([placement, reach], [1, 2])
-    chex.assert_type([placement, reach], [int, bool])
-    for device in np.unique(placement):
-        is_inside = placement == device
-        is_between = reach[is_inside].any(axis=0) & reach[:, is_inside].any(axis=1)
-        if (is_between & ~is_inside).any():
-            return False
-    return True
-
-
-def reachability_within_passes(graph: OpGraph) -> np.ndarray:
-    """Returns bool [N, N]: the paths within the forward or within the backward operations."""
-    reach, backward = dag.reachability(graph), graph.backward
-    return reach & (backward[:, None] == backward)

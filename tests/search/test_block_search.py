@@ -142,14 +142,10 @@ def _with_tensors_in_memory(starts: np.ndarray) -> Instance:
     costs = problem.costs._replace(
         tensor_bytes=TensorBytes(tensor_bytes, tensor_bytes), memory_bytes=memory_bytes
     )
-    # The memory that about half of the placements need, by bisection.
-    low, high = 0.0, float(tensor_bytes[first].sum())
-    for _ in range(12):
-        capacity_bytes = np.full(len(problem.devices), (low + high) / 2, np.float32)
-        limited = problem._replace(costs=costs._replace(capacity_bytes=capacity_bytes))
-        is_enough = np.isfinite(limited.evaluate(starts)).mean() > 0.5
-        low, high = (low, capacity_bytes[0]) if is_enough else (capacity_bytes[0], high)
-    return limited
+    unlimited = problem._replace(costs=costs)
+    peak_bytes = np.median([unlimited.peak_bytes(row).max() for row in starts])
+    capacity_bytes = np.full(len(problem.devices), peak_bytes, np.float32)
+    return problem._replace(costs=costs._replace(capacity_bytes=capacity_bytes))
 
 
 def test_memory_is_computed_for_winners():

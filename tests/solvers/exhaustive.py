@@ -1,11 +1,14 @@
 """Small random problems, and their optima by trying every placement."""
 
+import dataclasses
+import functools
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
 
+from placement.graphs import dag
 from placement.instance import Instance
-from placement.solvers import starts
 from placement.types import Solution
 from tests import helpers
 
@@ -13,6 +16,7 @@ from tests import helpers
 # their compilations with these here.
 SIZE = (6, 9, 6, 3)
 _PLACEMENTS = {num: helpers.all_placements(SIZE[0], num) for num in (3, 4)}
+every_placement = _PLACEMENTS[SIZE[3]]
 
 
 def problems(
@@ -20,8 +24,9 @@ def problems(
 ) -> Iterator[Instance]:
     """Yields random problems that share a few compilations of the simulator, whatever the seed.
 
-    Half of them have co-located operations, half of them limited memories. Where `shared`, devices
-    may be parts of one accelerator; a third of the problems has equal accelerators.
+    Half of them have co-located operations, half of them limited memories, a third equal
+    accelerators, and under `max_load` a third a backward pass. Where `shared`, devices may be parts
+    of one accelerator.
     """
     rng, size = np.random.default_rng(seed), SIZE[:3]
     base = helpers.random_dag_of_size(np.random.default_rng([*size, num_devices]), *size)
@@ -43,26 +48,76 @@ def problems(
             costs.capacity_bytes[accelerators] = costs.capacity_bytes[accelerators[:1]]
             nothing = np.zeros_like(costs.transfer_s_per_byte)
             costs = costs._replace(transfer_latency_s=nothing, transfer_s_per_byte=nothing)
+        if number % 3 == 2 and objective == "max_load":
+            rank = np.argsort(dag.topological_order(graph))
+            backward = rank >= rng.integers(2, graph.num_ops - 1)
+            graph = dataclasses.replace(graph, backward=backward)
         yield helpers.as_problem(graph, costs, objective)
 
 
-def optimum(problem: Instance, *, contiguous: bool = False) -> float:
+@functools.cache
+def six(objective: str) -> list[tuple[Instance, np.ndarray]]:
+    """Returns six problems, and the value of every placement in the order of `every_placement`."""
+    pairs = []
+    for problem in problems(objective, 6, seed=5, shared=objective in ("makespan", "subgraph")):
+        # The slowest device cannot hold everything, because a simulation without memories would
+        # be another compilation. The other limits are finite too.
+        capacity = np.minimum(problem.costs.capacity_bytes, np.float32(2**30))
+        seconds = np.where(np.isfinite(problem.costs.compute_s), problem.costs.compute_s, 99)
+        same = problem.shares_memory[seconds.sum(axis=0).argmax()]
+        capacity[same] = np.minimum(capacity[same], problem.costs.memory_bytes.sum() - 1)
+        problem = problem._replace(costs=problem.costs._replace(capacity_bytes=capacity))
+        pairs.append((problem, np.asarray(problem.evaluate(every_placement))))
+    return pairs
+
+
+def returns_to_no_device(problem: Instance) -> np.ndarray:
+    """Returns bool [D**N]: whether no path of a pass leaves a device and returns to it."""
+    backward = problem.graph.backward
+    same_pass = backward[:, None] == backward
+    reaches = (dag.reachability(problem.graph) & same_pass).astype(int)
+    contiguous = np.ones(len(every_placement), bool)
+    for device in range(len(problem.devices)):
+        on = every_placement == device
+        contiguous &= ~(~on & (on @ reaches > 0) & (on @ reaches.T > 0)).any(axis=1)
+    return contiguous
+
+
+def follows_device_order(problem: Instance) -> np.ndarray:
+    """Returns bool [D**N]: whether some order of the devices exists that no tensor of the forward
+    pass goes down, and those of the backward pass either all go up or all go down."""
+    graph = problem.graph
+    is_inner = graph.backward[graph.senders] == graph.backward[graph.receivers]
+    senders, receivers = graph.senders[is_inner], graph.receivers[is_inner]
+    is_backward = graph.backward[senders]
+    follows = np.zeros(len(every_placement), bool)
+    for rank in map(np.array, itertools.permutations(range(len(problem.devices)))):
+        step = rank[every_placement[:, receivers]] - rank[every_placement[:, senders]]
+        up, down = (step[:, ~is_backward] >= 0).all(axis=1), step[:, is_backward]
+        follows |= up & ((down <= 0).all(axis=1) | (down >= 0).all(axis=1))
+    return follows
+
+
+def admitted(
+    method: str, solution: Solution, problem: Instance, values_s: np.ndarray
+) -> np.ndarray:
+    """Returns the values float [D**N] of all placements, inf of those outside a proof's scope."""
+    if solution.scope != "contiguous":
+        return values_s
+    admits = returns_to_no_device if method == "milp" else follows_device_order
+    return np.where(admits(problem), values_s, np.inf)
+
+
+def optimum(problem: Instance) -> float:
     """Returns the least value of all placements, inf where none is feasible."""
-    placements = _PLACEMENTS[len(problem.devices)]
-    values = np.asarray(problem.evaluate(placements))
-    if contiguous:
-        reach = starts.reachability_within_passes(problem.graph)
-        for row in np.argsort(values, kind="stable"):
-            if starts.is_contiguous(placements[row], reach):
-                return float(values[row])
-    return float(values.min())
+    return float(np.min(problem.evaluate(_PLACEMENTS[len(problem.devices)])))
 
 
-def check(problem: Instance, found: Solution, best_s: float) -> None:
+def check(solution: Solution, best_s: float) -> None:
     """Checks that a solution is the proven optimum, or that infeasibility is proven."""
     if np.isinf(best_s):
-        assert found.status == "infeasible"
+        assert solution.status == "infeasible"
     else:
-        assert found.status == "optimal"
-        np.testing.assert_allclose(found.value_s, best_s, rtol=1e-6)
-        assert found.bound_s <= found.value_s
+        assert solution.status == "optimal"
+        np.testing.assert_allclose(solution.value_s, best_s, rtol=1e-6)
+        assert solution.bound_s <= solution.value_s

@@ -11,7 +11,7 @@ from placement.types import Solution, Status
 from tests import helpers
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", [entry.name for entry in suite.list_entries()])
 def test_rounding_is_bounded_on_suite(name):
     best, problem = suite.best_known(name), suite.load(name)

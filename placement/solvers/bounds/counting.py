@@ -15,15 +15,15 @@ P[d, k] < T, and all devices together need room for j. So some load is at least
 
     the j-th smallest of all P[d, k].
 
-`subgraph` is bounded by the longest path with every operation on its fastest device. If the
-accelerators' memories cannot hold everything, the host has to take a share h[c] of class c:
+`subgraph` is bounded by the longest path with every operation on its fastest device. If
+accelerators cannot hold everything, the host has to take a share h[c] of class c:
 
     minimise    T
     subject to  (4)  T >= t[v] >= t[u] + (1 - h) * fastest accelerator + h * fastest host
                 (5)  sum_c memory_bytes[c] (1 - h[c]) <= memory of all accelerators
                      0 <= h <= 1.
 
-No bound charges communication, because a placement on a single device has none.
+A placement on a single device has no communication, so no bound charges any.
 """
 
 from typing import Any, NamedTuple
@@ -99,22 +99,18 @@ def pigeonhole(compute_s: np.ndarray) -> Pigeonhole:
 
 def bound_subgraph(problem: Instance) -> float:
     """Bounds the objective `subgraph` from below; inf where no placement can be feasible."""
-    classes, memory = problem.classes, problem.memory_limits
+    graph, classes, memory = problem.graph, problem.classes, problem.memory_limits
+    compute_s, total_bytes = problem.allowed_compute_s, classes.memory_bytes.sum()
     is_host = np.asarray(problem.costs.accelerator) < 0
-    has_free_host = (is_host & ~memory.devices.any(axis=0)).any()
-    is_limited = not is_host.all() and memory.devices[:, ~is_host].any(axis=0).all()
-    if is_limited and has_free_host:
-        capacity = memory.capacity_bytes[memory.devices[:, ~is_host].any(axis=1)].sum()
-        if classes.memory_bytes.sum() > capacity:
-            return _bound_path_with_host_shares(problem, capacity)
-    graph, fastest_s = problem.graph, problem.allowed_compute_s.min(axis=1)
-    return float(dag.longest_paths(graph.senders, graph.receivers, fastest_s).max())
+    is_limited = memory.devices.any(axis=0)
+    capacity = memory.capacity_bytes[memory.devices[:, ~is_host].any(axis=1)].sum()
+    is_host_needed = (is_host & ~is_limited).any() and not is_host.all()
+    is_host_needed &= is_limited[~is_host].all() and total_bytes > capacity
+    if not is_host_needed:
+        fastest_s = compute_s.min(axis=1)
+        return float(dag.longest_paths(graph.senders, graph.receivers, fastest_s).max())
 
-
-def _bound_path_with_host_shares(problem: Instance, capacity: float) -> float:
-    """Solves the program of lines (4) and (5); its variables are T, t [N], h [C]."""
-    graph, is_host = problem.graph, np.asarray(problem.costs.accelerator) < 0
-    classes, compute_s = problem.classes, problem.allowed_compute_s
+    # The program of lines (4) and (5); its variables are T, t [N], h [C].
     host_s = compute_s[:, is_host].min(axis=1)
     accelerator_s = compute_s[:, ~is_host].min(axis=1)
     num_ops, num_classes = graph.num_ops, len(classes.memory_bytes)
@@ -135,11 +131,10 @@ def _bound_path_with_host_shares(problem: Instance, capacity: float) -> float:
     starts = sparse.coo_array((data, (row, column)), (len(readers), 1 + num_ops + num_classes))
     ends = sparse.hstack([sparse.coo_array(-np.ones((num_ops, 1))), sparse.eye_array(num_ops)])
     ends = sparse.hstack([ends, sparse.coo_array((num_ops, num_classes))])
-    memory = np.concatenate([np.zeros(1 + num_ops), -classes.memory_bytes])[None]
-    total_bytes = classes.memory_bytes.sum()
+    memory_row = np.concatenate([np.zeros(1 + num_ops), -classes.memory_bytes])[None]
     limits = np.concatenate([-accelerator_s[readers], np.zeros(num_ops), [capacity - total_bytes]])
     bounds = np.array([[0, np.inf]] * (1 + num_ops) + list(zip(low, high, strict=True)))
-    upper = sparse.vstack([starts, ends, sparse.coo_array(memory)]).tocsr()
+    upper = sparse.vstack([starts, ends, sparse.coo_array(memory_row)]).tocsr()
     return _solve_linear_program(np.eye(1, upper.shape[1])[0], upper, limits, None, None, bounds)
 
 

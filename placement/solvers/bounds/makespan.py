@@ -12,33 +12,9 @@ So d is *open* to v only if head(v, d) + compute_s[v, d] + tail(v, d) <= T. It i
 co-located operations only if it is open to all of them. Heads and tails are computed again over the
 open devices alone until nothing changes. A class without an open device refutes T.
 
-The open devices are then checked for load (energetic reasoning; Baptiste, Le Pape and Nuijten 2001,
-section 3.3). Within an interval [a, b] operation v computes on d for at least
-
-    overlap(v, d) = min(compute_s, b - a, head + compute_s - a, b - (T - tail - compute_s)),
-
-where the last two are those of an operation that runs as early and as late as it can. All overlaps
-have to fit into the b - a seconds of the device. A linear program over the share x(v, d) of a class
-on each of its open devices,
-
-    (1)  sum over v of overlap(v, d) x(v, d) <= b - a     for some intervals, for all d
-    (2)  sum over d of x(v, d) = 1
-    (3)  the memory limits,
-
-finds shares or refutes T. Devices with equal costs, heads and tails are one device in it, with the
-time and memory of all of them together.
-
-The bound is the largest T that was refuted (a destructive bound; Klein and Scholl 1999). It does
-not use the priority order, so it bounds all schedules and not only the simulator's.
-
-If there are more than some thousand classes C, the program is solved for every k-th class, counted
-k times. Its multipliers y >= 0 of lines (1) and (3), sum of y <= 1, then refute T for all classes
-by weak duality, if
-
-    sum over classes of min over open d of sum over rows r of d of y[r] load[r, c]
-        > sum over rows of y[r] limit[r].
-
-This is as valid, and takes one pass.
+The open devices are then checked for load by a linear program (`_is_overloaded`). The bound is the
+largest T that was refuted (a destructive bound; Klein and Scholl 1999). It does not use the
+priority order, so it bounds all schedules and not only the simulator's.
 """
 
 from typing import NamedTuple
@@ -80,15 +56,6 @@ class Edges(NamedTuple):
     senders: list[int]
     receivers: list[int]
     delay_s: np.ndarray  # float64 [E, D, D]
-
-
-class _Rows(NamedTuple):
-    """The R rows of lines (1) and (3) of the linear program, in units of their limits."""
-
-    # R pairs: the number of the group of equal devices that the row limits, and the load float64
-    # [C] of each class on it.
-    loads: list[tuple[int, np.ndarray]]
-    limits: np.ndarray  # float64 [R]
 
 
 def bound_makespan(problem: Instance, limits: SearchLimits) -> float:
@@ -196,47 +163,44 @@ def close_windows(
 
 
 def _is_overloaded(problem: Instance, windows: Windows, latency_s: float) -> bool:
-    """Whether the linear program has no shares: its least excess, in units of T, is positive."""
+    """Whether operations overload the open devices (Baptiste et al. 2001, section 3.3).
+
+    Within an interval [a, b] operation v computes on d for at least
+
+        overlap(v, d) = min(compute_s, b - a, head + compute_s - a, b - (T - tail - compute_s)),
+
+    where the last two are those of an operation that runs as early and as late as it can. All
+    overlaps have to fit into the b - a seconds of the device. A linear program over the share
+    x(v, d) of a class on each of its open devices,
+
+        (1)  sum over v of overlap(v, d) x(v, d) <= b - a     for some intervals, for all d
+        (2)  sum over d of x(v, d) = 1
+        (3)  the memory limits,
+
+    refutes T if its least excess is positive. Devices with equal costs, heads and tails are one
+    device in it, with the time and memory of all of them together.
+
+    If there are more than some thousand classes C, the program is solved for every k-th class,
+    counted k times. Its multipliers y >= 0 of lines (1) and (3), sum of y <= 1, then refute T for
+    all classes by weak duality, if
+
+        sum over classes of min over open d of sum over rows r of d of y[r] load[r, c]
+            > sum over rows of y[r] limit[r].
+    """
     classes = problem.classes
+    num_classes = len(classes.memory_bytes)
     first_equal = find_equal_devices(np.concatenate(windows))
     devices, group = np.unique(first_equal, return_inverse=True)
-    rows = _make_rows(problem, windows, latency_s, devices, group)
-    if not rows.loads:  # no operation takes time, and no memory is limited
-        return False
-    is_open = np.ones((len(classes.memory_bytes), len(devices)), bool)
-    np.logical_and.at(is_open, classes.ids, np.isfinite(windows.compute_s[:, devices]))
-    stride = 1
-    if len(is_open) > _MAX_SOLVED_CLASSES:
-        stride = -(-len(is_open) // _SAMPLE_CLASSES)
-    sample = rows._replace(loads=[(g, stride * load[::stride]) for g, load in rows.loads])
-    solution = _minimise_excess(sample, is_open[::stride])
-    if solution.status != 0 or stride == 1:
-        return bool(solution.status == 0 and solution.fun > _TOLERANCE)
-    multipliers = np.maximum(-solution.ineqlin.marginals, 0.0)
-    multipliers /= max(1.0, multipliers.sum())
-    weighted_load = np.where(is_open, 0.0, np.inf)
-    for multiplier, (g, load) in zip(multipliers, rows.loads, strict=True):
-        weighted_load[:, g] += multiplier * load
-    return bool(weighted_load.min(axis=1).sum() - multipliers @ rows.limits > _TOLERANCE)
-
-
-def _make_rows(
-    problem: Instance,
-    windows: Windows,
-    latency_s: float,
-    devices: np.ndarray,
-    group: np.ndarray,
-) -> _Rows:
-    """Makes the rows of intervals and of memories for one device int [G] of each group int [D]."""
-    classes = problem.classes
+    num_groups = len(devices)
+    # The R rows of lines (1) and (3), in units of their limits: the group of equal devices that a
+    # row limits, the load float64 [C] of each class on it, and the limit.
     loads, limits = list[tuple[int, np.ndarray]](), []
+    quantiles = np.linspace(0, 1, _QUANTILES)
     for g, device in enumerate(devices.tolist()):
-        num_members = np.sum(group == g)
         head_s, compute_s, tail_s = (field[:, device] for field in windows)  # [N]
         is_open = np.isfinite(compute_s)
         if not is_open.any():
             continue
-        quantiles = np.linspace(0, 1, _QUANTILES)
         begins_s = np.unique(np.append(np.quantile(head_s[is_open], quantiles), 0.0))
         ends_s = np.append(latency_s - np.quantile(tail_s[is_open], quantiles), latency_s)
         ends_s = np.unique(ends_s)
@@ -252,31 +216,43 @@ def _make_rows(
                     ),
                     0.0,
                 )
-                load_s = np.bincount(classes.ids, overlap_s, len(classes.memory_bytes))
+                load_s = np.bincount(classes.ids, overlap_s, num_classes)
                 loads.append((g, load_s / latency_s))
-                limits.append(num_members * length_s / latency_s)
+                limits.append(np.sum(group == g) * length_s / latency_s)
     for g, capacity_bytes in enumerate(problem.sum_group_capacity(group)):
         if np.isfinite(capacity_bytes):
             loads.append((g, classes.memory_bytes / max(capacity_bytes, 1.0)))
             limits.append(capacity_bytes / max(capacity_bytes, 1.0))
-    return _Rows(loads, np.array(limits))
+    if not loads:  # no operation takes time, and no memory is limited
+        return False
 
-
-def _minimise_excess(rows: _Rows, is_open: np.ndarray) -> optimize.OptimizeResult:
-    """Finds the shares of classes, bool [C, G] where open, that exceed the limits the least."""
-    num_classes, num_groups = is_open.shape
-    loads = []
-    for g, class_load in rows.loads:
-        load = np.zeros((num_classes, num_groups))
-        load[:, g] = class_load
-        loads.append(sparse.csr_array(load.reshape(1, -1)))
-    excess = sparse.csr_array(-np.ones((len(loads), 1)))
-    sums = sparse.kron(sparse.eye_array(num_classes), np.ones((1, num_groups)))
-    return optimize.linprog(
-        np.append(np.zeros(is_open.size), 1.0),
-        sparse.hstack([sparse.vstack(loads), excess], format="csr"),
-        rows.limits,
-        sparse.hstack([sums, sparse.csr_array((num_classes, 1))], format="csr"),
-        np.ones(num_classes),
-        bounds=[(0, float(is_allowed)) for is_allowed in is_open.flat] + [(0, None)],
+    # The program for every k-th class; its last variable is the excess over the limits.
+    is_open = np.ones((num_classes, num_groups), bool)
+    np.logical_and.at(is_open, classes.ids, np.isfinite(windows.compute_s[:, devices]))
+    k = -(-num_classes // _SAMPLE_CLASSES) if num_classes > _MAX_SOLVED_CLASSES else 1
+    is_sample_open = is_open[::k]
+    rows = []
+    for g, class_load in loads:
+        row = np.zeros(is_sample_open.shape)
+        row[:, g] = k * class_load[::k]
+        rows.append(sparse.csr_array(row.reshape(1, -1)))
+    excess = sparse.csr_array(-np.ones((len(rows), 1)))
+    sums = sparse.kron(sparse.eye_array(len(is_sample_open)), np.ones((1, num_groups)))
+    solution = optimize.linprog(
+        np.append(np.zeros(is_sample_open.size), 1.0),
+        sparse.hstack([sparse.vstack(rows), excess], format="csr"),
+        np.array(limits),
+        sparse.hstack([sums, sparse.csr_array((len(is_sample_open), 1))], format="csr"),
+        np.ones(len(is_sample_open)),
+        bounds=[(0, float(is_allowed)) for is_allowed in is_sample_open.flat] + [(0, None)],
     )
+    if solution.status != 0 or k == 1:
+        return bool(solution.status == 0 and solution.fun > _TOLERANCE)
+
+    # The sample's multipliers for all classes.
+    multipliers = np.maximum(-solution.ineqlin.marginals, 0.0)
+    multipliers /= max(1.0, multipliers.sum())
+    weighted_load = np.where(is_open, 0.0, np.inf)
+    for multiplier, (g, load) in zip(multipliers, loads, strict=True):
+        weighted_load[:, g] += multiplier * load
+    return bool(weighted_load.min(axis=1).sum() - multipliers @ np.array(limits) > _TOLERANCE)

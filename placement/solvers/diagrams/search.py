@@ -40,7 +40,6 @@ def solve_diagram(problem: Instance, seed: int, limits: SearchLimits) -> Solutio
     Raises:
       UserError: too many tensors are alive at a time.
     """
-    del seed
     diagram = make_diagram(problem)
     if diagram is None:
         raise UserError(
@@ -68,22 +67,15 @@ def solve_diagram(problem: Instance, seed: int, limits: SearchLimits) -> Solutio
             )
             evaluations += num_evaluations
             limits.report(evaluations, value_s, best)
-        if value_s <= bound_s * (1 + base.ROUNDING):
-            return Solution(
-                best,
-                bound_s=bound_s,
-                status=Status.OPTIMAL,
-                evaluations=evaluations,
-                scope=base.GIVEN_ORDER,
-            )
+        is_proven = value_s <= bound_s * (1 + base.ROUNDING)
         # An exact sweep without the optimum: its placement exceeds a memory with the tensors alive
         # or with copies of constants, which diagrams do not know. Wider ones would not help.
-        if limits.is_over() or evaluations >= limits.budget or swept.exact:
+        if is_proven or limits.is_over() or evaluations >= limits.budget or swept.exact:
             status = Status.TIME_LIMIT if limits.is_over() else Status.FINISHED
             return Solution(
                 best,
                 bound_s=bound_s,
-                status=status,
+                status=Status.OPTIMAL if is_proven else status,
                 evaluations=evaluations,
                 scope=base.GIVEN_ORDER,
             )

@@ -4,32 +4,21 @@ A diagram has one layer for each operation, in order of priority. Once the first
 placed, the others depend only on when each device is free and when each tensor that one of them
 still reads arrives on each device: the *state*. Tensors with the same remaining readers form one
 row of the state, because a reader waits for the last of them. So a state has few rows if the graph
-is narrow, however long it is. Co-located operations are joined by artificial tensors that arrive at
-once on their own device and never on any other. A tensor without readers is read by the end, which
-has a separate row.
+is narrow, however long it is.
 
 In a sweep each layer has a limited number of states. A layer places its operation, from each state,
 on each device that is open to it within a latency T (`placement.solvers.bounds.makespan`). A state
-is dropped if no completion can be as fast as T:
+is dropped if no completion can be as fast as T, or if another state is nowhere later. If more than
+`width` states remain, a *restricted* diagram keeps the most promising ones, which finds placements
+(a beam search). A *relaxed* diagram merges nearly equal states into one that is everywhere as early
+as any of them, so the least latency of all is a lower bound. With fewer states than that, a sweep
+is both, and exact (Bergman, Cire, van Hoeve and Hooker 2016, chapters 4 and 5). Departures: states
+are vectors of times, and those at one point of a grid, as coarse as necessary, are merged, rather
+than those of lowest rank; bounds of completions prune both kinds of diagrams.
 
-- A row of tensors that arrives at a[d], on a device that is free from f[d] on, is followed at least
-  by each of its readers v, for min over d of max(a[d], f[d]) + compute_s[v, d] + tail(v, d).
-- For any weights y >= 0 of the devices with sum of y <= 1, the load is a bound: sum over d of
-  y[d] f[d], plus the sum over the remaining operations of min over d of y[d] compute_s[v, d].
-
-A state is also dropped if another state is nowhere later. If more than `width` states remain, a
-*restricted* diagram keeps the most promising ones, which finds placements (a beam search). A
-*relaxed* diagram merges nearly equal states into one that is everywhere as early as any of them, so
-the least latency of all is a lower bound. With fewer states than that, a sweep is both, and exact.
-
-Restricted and relaxed diagrams: Bergman, Cire, van Hoeve and Hooker 2016, Decision Diagrams for
-Optimization, chapters 4 and 5. Departures: states are vectors of times, and those at one point of a
-grid, as coarse as necessary, are merged, rather than those of lowest rank; bounds of completions
-prune both kinds of diagrams.
-
-The recursion of `placement.simulators.makespan` is written here once more (`_expand`): it places
-one operation of many states at once, on all devices, and knows arrivals of rows instead of finish
-times of operations. The simulators' steps could not represent merged states.
+The list schedule is written here once more (`_expand`): it places one operation of many states at
+once, on all devices, and knows arrivals of rows instead of finish times of operations. The
+simulators' steps could not represent merged states.
 """
 
 import itertools
@@ -119,38 +108,32 @@ class _States(NamedTuple):
 def make_diagram(problem: Instance, max_rows: int = MAX_ROWS) -> Diagram | None:
     """Orders a problem in layers.
 
+    Co-located operations are joined by artificial tensors that arrive at once on their own device
+    and never on any other. A tensor without readers is read by the end, which has a separate row.
+
     Returns:
       None if a state has more than `max_rows` rows, or rows with thousands of remaining readers,
       all of which every layer would look at.
     """
-    edges = _with_colocation(makespan.collect_edges(problem), problem)
-    layers = _layers(edges, problem.priority_order, max_rows)
-    if layers is None:
-        return None
-    windows = makespan.compute_windows(edges, problem.allowed_compute_s)
-    return Diagram(problem, edges, windows, layers)
-
-
-def _with_colocation(edges: makespan.Edges, problem: Instance) -> makespan.Edges:
-    """Adds an edge from each operation to the next of its class, earlier receivers first."""
     classes, order = problem.classes, problem.priority_order
+    edges = makespan.collect_edges(problem)
+    num_ops, num_devices = len(order), edges.delay_s.shape[-1]
+
+    # Edges from each operation to the next of its class, earlier receivers first.
     class_order = order[np.argsort(classes.ids[order], kind="stable")]
     is_joined = classes.ids[class_order[1:]] == classes.ids[class_order[:-1]]
-    if not is_joined.any():
-        return edges
-    num_devices, num_joined = edges.delay_s.shape[-1], is_joined.sum()
-    same_device_s = np.where(np.eye(num_devices, dtype=bool), 0.0, np.inf)
-    senders = np.concatenate([np.array(edges.senders, int), class_order[:-1][is_joined]])
-    receivers = np.concatenate([np.array(edges.receivers, int), class_order[1:][is_joined]])
-    delay_s = np.concatenate(
-        [edges.delay_s, np.broadcast_to(same_device_s, (num_joined, *same_device_s.shape))]
-    )
-    sort = np.argsort(np.argsort(order)[receivers], kind="stable")
-    return makespan.Edges(senders[sort].tolist(), receivers[sort].tolist(), delay_s[sort])
+    if is_joined.any():
+        same_device_s = np.where(np.eye(num_devices, dtype=bool), 0.0, np.inf)
+        senders = np.concatenate([np.array(edges.senders, int), class_order[:-1][is_joined]])
+        receivers = np.concatenate([np.array(edges.receivers, int), class_order[1:][is_joined]])
+        joined_s = np.broadcast_to(same_device_s, (is_joined.sum(), *same_device_s.shape))
+        sort = np.argsort(np.argsort(order)[receivers], kind="stable")
+        edges = makespan.Edges(
+            senders[sort].tolist(),
+            receivers[sort].tolist(),
+            np.concatenate([edges.delay_s, joined_s])[sort],
+        )
 
-
-def _layers(edges: makespan.Edges, order: np.ndarray, max_rows: int) -> list[Layer] | None:
-    num_ops, num_devices = len(order), edges.delay_s.shape[-1]
     # The readers of each operation's tensors; tensors with equal delays count as one.
     outputs: list[dict[bytes, set[int]]] = [{} for _ in range(num_ops)]
     for sender, receiver, delay_s in zip(*edges, strict=True):
@@ -198,7 +181,8 @@ def _layers(edges: makespan.Edges, order: np.ndarray, max_rows: int) -> list[Lay
                 _ints([row for row, readers in enumerate(row_readers) if readers[0] < num_ops]),
             )
         )
-    return layers
+    windows = makespan.compute_windows(edges, problem.allowed_compute_s)
+    return Diagram(problem, edges, windows, layers)
 
 
 def _ints(values: list) -> np.ndarray:
@@ -227,6 +211,9 @@ def sweep(
         np.zeros((1, 0 if bounds.new_bytes is None else num_devices)),
         np.arange(num_devices, dtype=np.int8)[None],
     )
+    first_equal = problem.interchangeable_devices
+    groups = [np.flatnonzero(first_equal == first) for first in np.unique(first_equal)]
+    interchangeable = [group for group in groups if len(group) > 1]
     decisions: list[tuple[np.ndarray, np.ndarray]] = []  # of each layer: parent and device, int [S]
     exact, num_placed = True, 0
     for index, layer in enumerate(diagram.layers):
@@ -243,7 +230,14 @@ def sweep(
         if not len(fast):
             return refuted
         states, bound_s = _take(states, fast), bound_s[fast]
-        _sort_interchangeable(states, problem.interchangeable_devices)
+        for group in interchangeable:  # its columns are sorted by when they are free
+            time_s, used_bytes, column = states
+            finite_s = np.where(np.isfinite(time_s[:, :, group]), time_s[:, :, group], 0.0)
+            by_free_s = np.lexsort((finite_s.sum(axis=1), time_s[:, 0, group]), axis=1)
+            time_s[:, :, group] = np.take_along_axis(time_s[:, :, group], by_free_s[:, None], 2)
+            column[:, group] = np.take_along_axis(column[:, group], by_free_s, axis=1)
+            if used_bytes.shape[1]:
+                used_bytes[:, group] = np.take_along_axis(used_bytes[:, group], by_free_s, axis=1)
         survivors, states, is_complete = _shrink(states, bound_s, width, bounds, relaxed=relaxed)
         exact &= is_complete
         decisions.append((parent[fast[survivors]], device[fast[survivors]]))
@@ -275,7 +269,25 @@ def _make_bounds(diagram: Diagram, latency_s: float, *, limited: bool) -> _Bound
     if not is_open.any(axis=1).all():
         return None
     order = np.array([layer.op for layer in diagram.layers])
-    weights = _load_weights(compute_s)
+
+    # Weights of the devices' loads: each device alone, all equally, and the best. The best are the
+    # multipliers of the relaxation without communication: they maximise the sum over operations of
+    # z(v), where z(v) <= y(d) compute_s[v, d] and sum of y = 1. Of a large problem they are those
+    # of a sample of the operations; any weights give a bound.
+    sample_s = compute_s
+    if num_ops > _MAX_WEIGHT_OPS:
+        sample_s = np.random.default_rng(0).permutation(compute_s)[:_MAX_WEIGHT_OPS]
+    op, device = np.nonzero(np.isfinite(sample_s))
+    row, device_column = np.arange(len(op)), len(sample_s) + device
+    values = np.concatenate([np.ones(len(op)), -sample_s[op, device]])
+    ends = np.concatenate([row, row]), np.concatenate([op, device_column])
+    is_weight = np.concatenate([np.zeros(len(sample_s)), np.ones(num_devices)])
+    upper = sparse.csr_array((values, ends), shape=(len(op), len(is_weight)))
+    solved = optimize.linprog(is_weight - 1.0, upper, np.zeros(len(op)), is_weight[None], [1.0])
+    best = solved.x[len(sample_s) :] if solved.status == 0 else np.zeros(num_devices)
+    best = np.maximum(best, 0.0) / max(1.0, best.sum())
+    weights = np.stack([*np.eye(num_devices), np.full(num_devices, 1 / num_devices), best])
+
     finite_s = np.where(is_open, compute_s, 0.0)
     load_s = np.stack(
         [np.where(is_open, finite_s * row, np.inf).min(axis=1)[order] for row in weights], axis=1
@@ -304,32 +316,6 @@ def _make_bounds(diagram: Diagram, latency_s: float, *, limited: bool) -> _Bound
         new_bytes=new_bytes,
         memory=memory,
     )
-
-
-def _load_weights(compute_s: np.ndarray) -> np.ndarray:
-    """Computes weights of the devices' loads [Y, D]: each device alone, all equally, and the best.
-
-    The best are the multipliers of the relaxation without communication: they maximise the sum over
-    operations of z(v), where z(v) <= y(d) compute_s[v, d] and sum of y = 1. Of a large problem they
-    are those of a sample of the operations; any weights give a bound.
-    """
-    if len(compute_s) > _MAX_WEIGHT_OPS:
-        compute_s = np.random.default_rng(0).permutation(compute_s)[:_MAX_WEIGHT_OPS]
-    num_ops, num_devices = compute_s.shape
-    op, device = np.nonzero(np.isfinite(compute_s))
-    row = np.arange(len(op))
-    upper = sparse.csr_array(
-        (
-            np.concatenate([np.ones(len(op)), -compute_s[op, device]]),
-            (np.concatenate([row, row]), np.concatenate([op, num_ops + device])),
-        ),
-        shape=(len(op), num_ops + num_devices),
-    )
-    is_weight = np.concatenate([np.zeros(num_ops), np.ones(num_devices)])
-    solved = optimize.linprog(is_weight - 1.0, upper, np.zeros(len(op)), is_weight[None], [1.0])
-    best = solved.x[num_ops:] if solved.status == 0 else np.zeros(num_devices)
-    best = np.maximum(best, 0.0) / max(1.0, best.sum())
-    return np.stack([*np.eye(num_devices), np.full(num_devices, 1 / num_devices), best])
 
 
 def _expand(
@@ -376,6 +362,12 @@ def _bound_completions(
 ) -> np.ndarray:
     """Computes a lower bound of the latency of each state's completions, float64 [S].
 
+    - A row of tensors that arrives at a[d], on a device that is free from f[d] on, is followed at
+      least by each of its readers v, for min over d of max(a[d], f[d]) + compute_s[v, d] +
+      tail(v, d).
+    - For any weights y >= 0 of the devices with sum of y <= 1, the load is a bound: sum over d of
+      y[d] f[d], plus the sum over the remaining operations of min over d of y[d] compute_s[v, d].
+
     It also moves times, in place, to the earliest time at which they can matter, so that states
     with the same future become equal. The next operation on a device reads a row or is a source.
     """
@@ -393,21 +385,6 @@ def _bound_completions(
         path_s = rows_s[:, row] + bounds.path_s[reader]
         bound_s = np.maximum(bound_s, path_s.min(axis=2).max(axis=1))
     return bound_s
-
-
-def _sort_interchangeable(states: _States, interchangeable: np.ndarray) -> None:
-    """Sorts the columns of interchangeable devices by when they are free, in place."""
-    time_s, used_bytes, device = states
-    for first in np.unique(interchangeable).tolist():
-        group = np.flatnonzero(interchangeable == first)
-        if len(group) == 1:
-            continue
-        ties_s = np.where(np.isfinite(time_s[:, :, group]), time_s[:, :, group], 0.0).sum(axis=1)
-        order = np.lexsort((ties_s, time_s[:, 0, group]), axis=1)
-        time_s[:, :, group] = np.take_along_axis(time_s[:, :, group], order[:, None], axis=2)
-        device[:, group] = np.take_along_axis(device[:, group], order, axis=1)
-        if used_bytes.shape[1]:
-            used_bytes[:, group] = np.take_along_axis(used_bytes[:, group], order, axis=1)
 
 
 def _shrink(
@@ -436,13 +413,8 @@ def _shrink(
     if not relaxed:
         order = order[:width]
         return order, _take(states, order), False
-    return *_merge(states, bound_s, order, width, bounds), False
 
-
-def _merge(
-    states: _States, bound_s: np.ndarray, order: np.ndarray, width: int, bounds: _Bounds
-) -> tuple[np.ndarray, _States]:
-    """Merges the states at each point of the finest grid with at most `width` occupied points."""
+    # Merges the states at each point of the finest grid with at most `width` occupied points.
     states = _take(states, order)
     capacity_bytes = np.maximum(states.used_bytes.max(axis=0, initial=1.0), 1.0)
     features = np.concatenate(
@@ -463,11 +435,12 @@ def _merge(
         grid_s *= 2
     point_order = np.lexsort((bound_s[order], point))
     starts = np.searchsorted(point[point_order], np.arange(point.max() + 1))
-    return order[point_order[starts]], _States(
+    merged = _States(
         np.minimum.reduceat(states.time_s[point_order], starts),
         np.minimum.reduceat(states.used_bytes[point_order], starts),
         states.device[point_order[starts]],
     )
+    return order[point_order[starts]], merged, False
 
 
 def _take(states: _States, index: np.ndarray) -> _States:

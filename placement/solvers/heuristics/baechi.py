@@ -19,17 +19,13 @@ once that one is urgent, that is, once its inputs could be on any device.
 
 Departures. The paper's devices are identical and have no host next to them. Here m-TOPO leaves to
 the host what no accelerator takes. The other two put an operation on the device that *finishes* it
-first, and the next operation is the one with the least
-
-    EFT(v, d) - min over devices of compute_s[v],
-
+first, and take next the operation with the least EFT(v, d) - min over devices of compute_s[v],
 which on equal devices is its earliest start; ties go to the highest upward rank. Links do not
-queue, as in the simulator. If the linear program takes too long, there are no favourite children
-and m-SCT is m-ETF. After the time limit, the remaining operations of both follow HEFT's rule.
+queue. If the linear program takes too long, m-SCT is m-ETF.
 """
 
 import heapq
-from typing import NamedTuple
+import math
 
 import numpy as np
 from scipy import optimize, sparse
@@ -45,18 +41,8 @@ _LP_SHARE = 0.5  # of the remaining time, for the linear program
 _TOLERANCE = 1e-6  # of the linear program
 
 
-class _Choice(NamedTuple):
-    """The best device for an operation."""
-
-    key_s: float  # the earlier, the sooner the operation is placed
-    device: int
-    start_s: float
-    reserved: tuple[int, ...]  # devices that await another operation
-
-
 def m_topo(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Memory-constrained topological placement (Jeon et al. 2020, section 3.1)."""
-    del seed, limits
     assignment = Assignment(problem)
     compute_s: list[list[float]] = np.asarray(problem.costs.compute_s, np.float64).tolist()
     accelerators = np.flatnonzero(np.asarray(problem.costs.accelerator) >= 0).tolist()
@@ -85,13 +71,11 @@ def m_topo(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
 
 def m_etf(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Memory-constrained earliest task first (Jeon et al. 2020, section 3.2)."""
-    del seed
     return _earliest_first(problem, np.full(problem.graph.num_ops, -1), limits)
 
 
 def m_sct(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Memory-constrained small communication times (Jeon et al. 2020, section 3.3)."""
-    del seed
     favourite = favourite_children(problem, _LP_SHARE * limits.remaining_s())
     return _earliest_first(problem, favourite, limits)
 
@@ -150,31 +134,42 @@ def _earliest_first(problem: Instance, favourite: np.ndarray, limits: SearchLimi
     queue = [(0.0, -rank[op], op) for op in arrival_s]
     heapq.heapify(queue)
     while queue and not limits.is_over():
-        key_s, _, op = heapq.heappop(queue)
+        queued_key_s, _, op = heapq.heappop(queue)
         if schedule.placed[op] >= 0:
             continue
-        choice = _choose(schedule, op, arrival_s[op], awaited_op)
-        if choice is None:
+
+        # The device that finishes the operation first, after all its other operations.
+        candidates, compute_s = schedule.assignment.candidates(op), schedule.compute_s[op]
+        if not candidates:
             return Solution(None)
-        for device in choice.reserved:
-            blocked_ops[device].add(op)
-        if choice.key_s > key_s:
-            heapq.heappush(queue, (choice.key_s, -rank[op], op))
+        min_compute_s, key_s, best_device, best_start_s = min(compute_s), math.inf, -1, 0.0
+        for device in candidates:
+            start_s, awaited = arrival_s[op][device], awaited_op[device]
+            if awaited not in (-1, op) and schedule.placed[awaited] < 0:
+                blocked_ops[device].add(op)
+                start_s = max(arrival_s[op][d] for d in candidates)  # when it becomes urgent
+            start_s = max(start_s, schedule.timelines[device].free_s)
+            device_key_s = start_s + compute_s[device] - min_compute_s
+            if best_device < 0 or device_key_s < key_s:
+                key_s, best_device, best_start_s = device_key_s, device, start_s
+        if key_s > queued_key_s:
+            heapq.heappush(queue, (key_s, -rank[op], op))
             continue
-        schedule.place(op, choice.device, choice.start_s)
+
+        schedule.place(op, best_device, best_start_s)
         del arrival_s[op]
         queued_ops = waiting.place(op)
         arrival_s |= {reader: schedule.arrival_s(reader) for reader in queued_ops}
         child = int(favourite[op])
         for device, awaited in enumerate(awaited_op):
-            if device == choice.device and child >= 0:
+            if device == best_device and child >= 0:
                 # The device now awaits `child`, which alone may start sooner there.
                 queued_ops += blocked_ops[device] & {child}
                 blocked_ops[device] -= {child}
-            elif device == choice.device or awaited == op:
+            elif device == best_device or awaited == op:
                 queued_ops += blocked_ops[device]
                 blocked_ops[device] = set()
-        awaited_op[choice.device] = child
+        awaited_op[best_device] = child
         for queued_op in set(queued_ops):
             heapq.heappush(queue, (0.0, -rank[queued_op], queued_op))
     no_tail_s = [0.0] * len(problem.devices)
@@ -182,22 +177,3 @@ def _earliest_first(problem: Instance, favourite: np.ndarray, limits: SearchLimi
         if schedule.placed[op] < 0 and not schedule.place_earliest(op, no_tail_s):
             return Solution(None)
     return Solution(np.array(schedule.placed))
-
-
-def _choose(
-    schedule: PartialSchedule, op: int, arrival_s: list[float], awaited_op: list[int]
-) -> _Choice | None:
-    """Chooses the device that finishes an operation first, after all its other operations."""
-    candidates, compute_s = schedule.assignment.candidates(op), schedule.compute_s[op]
-    reserved: tuple[int, ...] = ()
-    best, min_compute_s = None, min(compute_s)
-    for device in candidates:
-        start_s, awaited = arrival_s[device], awaited_op[device]
-        if awaited not in (-1, op) and schedule.placed[awaited] < 0:
-            reserved += (device,)
-            start_s = max(arrival_s[d] for d in candidates)  # when it becomes urgent
-        start_s = max(start_s, schedule.timelines[device].free_s)
-        key_s = start_s + compute_s[device] - min_compute_s
-        if best is None or key_s < best[0]:
-            best = key_s, device, start_s
-    return None if best is None else _Choice(*best, reserved)

@@ -15,11 +15,9 @@ If no name has a part `lstm` with a number, the network counts as not recurrent.
 """
 
 import re
-from collections.abc import Sequence
 
 import numpy as np
 
-from placement.errors import UserError
 from placement.graphs import dag
 from placement.instance import Instance
 from placement.solvers.limits import SearchLimits
@@ -31,31 +29,25 @@ _LAST = re.compile(r"(?:^|/)(?:attention|softmax)(?=/|$)")
 _NO_LAYER = -1
 
 
-def place(problem: Instance, accelerators: Sequence[int], host: int | None) -> np.ndarray:
-    """Places a network as an expert does; see the module docstring.
+def human_expert(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+    """The choice of people, by rules of thumb, for all operations without coarsening.
 
     In a recurrent network, operations whose names tell no layer (inputs, outputs, shared constants)
     go with the first operation that reads them, else with one that they read. Co-located operations
-    go with the first of them.
-
-    Args:
-      problem: N operations, not coarsened: a coarse operation has the name of one member only.
-      accelerators: devices, in the order in which they are used.
-      host: the device for everything without accelerators, else unused.
-
-    Returns:
-      int32 [N].
-
-    Raises:
-      UserError: there is neither an accelerator nor a host.
+    go with the first of them. A coarse operation has the name of one member only.
     """
     graph, order = problem.graph, problem.topological_order
-    devices = [*accelerators] or ([] if host is None else [host])
-    if not devices:
-        raise UserError(
-            f"graph {graph.name!r} has no device to go to, neither an accelerator nor a host"
-        )
-    layers = _named_layers(graph.op_names)
+    matches = [_LSTM.search(name) for name in graph.op_names]
+    numbers = sorted({int(match[1]) for match in matches if match})
+    layers = np.full(graph.num_ops, _NO_LAYER if numbers else 0)
+    for op, (name, match) in enumerate(zip(graph.op_names, matches, strict=True)):
+        if match:
+            layers[op] = numbers.index(int(match[1]))
+        elif _FIRST.search(name):
+            layers[op] = 0
+        elif _LAST.search(name):
+            layers[op] = max(0, len(numbers) - 1)
+
     position = np.argsort(order)
     # Unknown layers: the first reader's, found from the end; then the first producer's.
     passes = (
@@ -70,30 +62,8 @@ def place(problem: Instance, accelerators: Sequence[int], host: int | None) -> n
             if len(candidates):
                 layers[op] = layers[candidates[np.argmin(position[candidates])]]
     layers = np.maximum(layers, 0)  # operations without a path to or from a layer
-    return np.array(devices, np.int32)[layers[problem.leaders] % len(devices)]
-
-
-def human_expert(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
-    """The choice of people, by rules of thumb, for all operations without coarsening."""
-    del seed, limits
+    # The host takes everything if there is no accelerator.
     is_host = np.asarray(problem.costs.accelerator) < 0
-    host = int(np.argmax(is_host)) if is_host.any() else None
-    accelerators = np.flatnonzero(~is_host).tolist()
-    return Solution(place(problem, accelerators, host), evaluations=1)
-
-
-def _named_layers(names: Sequence[str]) -> np.ndarray:
-    """Returns layers by name, int [N], from 0 without gaps; all 0 if not recurrent."""
-    matches = [_LSTM.search(name) for name in names]
-    numbers = sorted({int(match[1]) for match in matches if match})
-    if not numbers:
-        return np.zeros(len(names), int)
-    layers = np.full(len(names), _NO_LAYER)
-    for op, (name, match) in enumerate(zip(names, matches, strict=True)):
-        if match:
-            layers[op] = numbers.index(int(match[1]))
-        elif _FIRST.search(name):
-            layers[op] = 0
-        elif _LAST.search(name):
-            layers[op] = len(numbers) - 1
-    return layers
+    devices = np.flatnonzero(is_host)[:1] if is_host.all() else np.flatnonzero(~is_host)
+    placement = devices.astype(np.int32)[layers[problem.leaders] % len(devices)]
+    return Solution(placement, evaluations=1)

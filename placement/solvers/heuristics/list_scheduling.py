@@ -204,7 +204,6 @@ class PartialSchedule:
 
 def heft(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """Heterogeneous earliest finish time (Topcuoglu et al. 2002, section 5.1)."""
-    del seed, limits  # one deterministic pass
     partial_schedule = PartialSchedule(problem)
     no_tail_s = [0.0] * len(problem.devices)
     for op in problem.priority_order.tolist():
@@ -218,7 +217,6 @@ def peft(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
 
     Departure: OCT and its mean are over the devices that support an operation.
     """
-    del seed, limits  # one deterministic pass
     partial_schedule, waiting = PartialSchedule(problem), list_schedule.InputCounts(problem.graph)
     optimistic_cost_s = ranks.optimistic_cost_s(
         problem.graph,

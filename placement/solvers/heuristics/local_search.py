@@ -131,8 +131,16 @@ def _advance(
         i: Array, carry: tuple[chex.PRNGKey, ils.ChainState]
     ) -> tuple[chex.PRNGKey, ils.ChainState]:
         key, cross_key, move_key, accept_key = jax.random.split(carry[0], 4)
-        chains = carry[1]
-        parents = _cross(cross_key, space, chains) if crosses else chains.placements
+        chains, ranks = carry[1], space.ranks[:, None]
+        parents = chains.placements
+        if crosses:  # with the better of two random chains, within a random interval
+            mates_key, ends_key = jax.random.split(cross_key)
+            mates = jax.random.randint(mates_key, (2, NUM_CHAINS), 0, NUM_CHAINS)
+            costs_s = chains.costs_s[mates]
+            mate = jnp.where(costs_s[0] <= costs_s[1], mates[0], mates[1])
+            ends = jax.random.randint(ends_key, (2, NUM_CHAINS), 0, space.num_classes + 1)
+            is_inside = (ranks >= ends.min(axis=0)) & (ranks < ends.max(axis=0))
+            parents = jnp.where(is_inside, parents[:, mate], parents)
         # A neighbour of each parent int32 [N, K]: an interval of operations on one device.
         num_chains, num_devices = parents.shape[1], space.allowed.shape[1]
         keys = jax.random.split(move_key, 5)
@@ -140,7 +148,6 @@ def _advance(
         length = space.num_classes ** jax.random.uniform(keys[1], (num_chains,))
         length = jnp.where(jax.random.bernoulli(keys[2], 0.5, (num_chains,)), 1, length)
         device = jax.random.randint(keys[3], (num_chains,), 0, num_devices)
-        ranks = space.ranks[:, None]
         previous_op = jnp.argmax(ranks == jnp.maximum(begin - 1, 0), axis=0)
         previous_device = parents[previous_op, jnp.arange(num_chains)]
         device = jnp.where(
@@ -166,15 +173,3 @@ def _advance(
 def _evaluate(objective: str, space: _SearchSpace, placements: Array) -> ils.Evaluation:
     outcome = simulators.get_objective(objective).simulate_columns(space.tables, placements)
     return ils.penalise(outcome, space.penalty_s)
-
-
-def _cross(key: chex.PRNGKey, space: _SearchSpace, chains: ils.ChainState) -> Array:
-    """Crosses each chain's placement with that of the better of two random chains."""
-    mates_key, ends_key = jax.random.split(key)
-    mates = jax.random.randint(mates_key, (2, NUM_CHAINS), 0, NUM_CHAINS)
-    costs_s = chains.costs_s[mates]
-    mate = jnp.where(costs_s[0] <= costs_s[1], mates[0], mates[1])
-    ends = jax.random.randint(ends_key, (2, NUM_CHAINS), 0, space.num_classes + 1)
-    ranks = space.ranks[:, None]
-    is_inside = (ranks >= ends.min(axis=0)) & (ranks < ends.max(axis=0))
-    return jnp.where(is_inside, chains.placements[:, mate], chains.placements)

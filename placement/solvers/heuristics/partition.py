@@ -29,6 +29,8 @@ from scipy import sparse
 from placement.errors import import_extra
 from placement.instance import Instance
 from placement.simulators import ranks
+from placement.solvers.limits import SearchLimits
+from placement.types import Solution
 
 _TOTAL = 10**7  # of weights: twice that, for edges, is far below 2**31 of 32-bit partitioners
 _SHARES = 1000  # shares are whole numbers that sum to about this, at least 1
@@ -46,7 +48,7 @@ class WeightedGraph(NamedTuple):
 Partitioner = Callable[[WeightedGraph, np.ndarray, int], np.ndarray]
 
 
-def metis(problem: Instance, *, seed: int = 0) -> np.ndarray:
+def metis(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """METIS (Karypis and Kumar 1998): shares by device speed, few bytes cut.
 
     If one class outweighs a whole part, METIS may leave parts empty, and prints that to stdout.
@@ -57,7 +59,7 @@ def metis(problem: Instance, *, seed: int = 0) -> np.ndarray:
     return _place(problem, np.arange(len(problem.devices)), _metis, seed)
 
 
-def kahip(problem: Instance, *, seed: int = 0) -> np.ndarray:
+def kahip(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """KaFFPa of KaHIP (Sanders and Schulz 2013): equal parts, few bytes cut.
 
     KaFFPa takes no shares: all parts are equal within its customary 3 %, whatever the speeds.
@@ -65,20 +67,29 @@ def kahip(problem: Instance, *, seed: int = 0) -> np.ndarray:
     Raises:
       UserError: kahip is not installed.
     """
-    return _place(problem, np.arange(len(problem.devices)), _kahip, seed)
+
+    def partition(graph: WeightedGraph, shares: np.ndarray, seed: int) -> np.ndarray:
+        kahip = import_extra("kahip", "solvers")
+        adjacency = graph.adjacency
+        csr = (adjacency.indptr, adjacency.data, adjacency.indices)
+        _, parts = kahip.kaffpa(graph.weights, *csr, len(shares), 0.03, True, seed, _ECO)
+        return np.array(parts)
+
+    return _place(problem, np.arange(len(problem.devices)), partition, seed)
 
 
-def scotch(problem: Instance, *, gmap: Callable[[str], str], seed: int = 0) -> np.ndarray:
+def scotch(
+    problem: Instance, seed: int, limits: SearchLimits, *, gmap: Callable[[str], str]
+) -> Solution:
     """Scotch (Pellegrini and Roman 1996): shares by device speed, few bytes cut.
 
     Mirhoseini et al. also give Scotch the capacities of the links. Here the architecture is a
     complete graph with equal links. Scotch has no seed; the seed shuffles its vertices instead.
 
     Args:
-      problem: the problem.
+      problem, seed, limits: as of every method; the seed is that of the shuffle.
       gmap: the program, from standard input to standard output
         (`placement.runtime.scotch.run_gmap`).
-      seed: the seed of the shuffle.
 
     Raises:
       UserError: as raised by `gmap`.
@@ -94,7 +105,7 @@ def scotch(problem: Instance, *, gmap: Callable[[str], str], seed: int = 0) -> n
     return _place(problem, np.arange(len(problem.devices)), partition, seed)
 
 
-def min_cut(problem: Instance, *, seed: int = 0) -> np.ndarray:
+def min_cut(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """The papers' MinCut: METIS without the CPU.
 
     The host gets only the operations that no accelerator supports. Without an accelerator, all
@@ -152,8 +163,8 @@ def from_scotch(text: str, num_vertices: int, num_parts: int) -> np.ndarray:
     )
 
 
-def _place(problem: Instance, devices: np.ndarray, partition: Partitioner, seed: int) -> np.ndarray:
-    """Partitions the classes over some devices and repairs the result: a placement int32 [N]."""
+def _place(problem: Instance, devices: np.ndarray, partition: Partitioner, seed: int) -> Solution:
+    """Partitions the classes over some devices and repairs the result."""
     ids, class_s = problem.classes.ids, problem.classes.compute_s
     useful = devices[np.isfinite(class_s[:, devices]).any(axis=0)]
     devices = useful if len(useful) else devices
@@ -192,7 +203,7 @@ def _place(problem: Instance, devices: np.ndarray, partition: Partitioner, seed:
         best = candidates[class_s[:, candidates].argmin(axis=1)]
         can_move = ~np.isfinite(class_s[index, placement]) & np.isfinite(class_s[index, best])
         placement = np.where(can_move, best, placement)
-    return placement[ids].astype(np.int32)
+    return Solution(placement[ids].astype(np.int32), evaluations=1)
 
 
 def _scale(values: np.ndarray, total: int) -> np.ndarray:
@@ -213,12 +224,4 @@ def _metis(graph: WeightedGraph, shares: np.ndarray, seed: int) -> np.ndarray:
         tpwgts=(shares / shares.sum()).tolist(),
         options=pymetis.Options(seed=seed),
     )
-    return np.array(parts)
-
-
-def _kahip(graph: WeightedGraph, shares: np.ndarray, seed: int) -> np.ndarray:
-    kahip = import_extra("kahip", "solvers")
-    adjacency = graph.adjacency
-    csr = (adjacency.indptr, adjacency.data, adjacency.indices)
-    _, parts = kahip.kaffpa(graph.weights, *csr, len(shares), 0.03, True, seed, _ECO)
     return np.array(parts)

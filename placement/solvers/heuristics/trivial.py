@@ -97,7 +97,6 @@ def greedy(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     host and leaves the accelerator open. Only the first part of each accelerator is used. Without a
     host, the last accelerator takes the rest.
     """
-    del seed, limits
     classes = problem.classes
     accelerator = np.asarray(problem.costs.accelerator)
     _, first = np.unique(accelerator, return_index=True)
@@ -132,7 +131,6 @@ def fill_in_order(problem: Instance, seed: int, limits: SearchLimits) -> Solutio
     the memory are filled, 100% to 50%, and the largest share that fits is the result. A class that
     the device does not support goes to the first device that supports it and has free memory.
     """
-    del seed, limits
     classes, num_devices = problem.classes, len(problem.devices)
     capacity_bytes = np.asarray(problem.costs.capacity_bytes, np.float64)
     placements = np.zeros((len(_FILLED_SHARES), len(classes.first_ops)), np.int32)
@@ -160,7 +158,6 @@ def split_by_memory(problem: Instance, seed: int, limits: SearchLimits) -> Solut
     the whole model, and as the largest; so devices without limits get equal parts. A class that its
     device does not support goes to the first one that does.
     """
-    del seed, limits
     classes = problem.classes
     class_bytes = classes.memory_bytes[problem.class_order]
     total_bytes = class_bytes.sum()
@@ -219,5 +216,6 @@ def brute_force(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
         bound_s=best_s,
         status=Status.OPTIMAL,
         evaluations=evaluations,
-        scope=base.find_scope(problem),
+        # The simulator runs its order of priority alone.
+        scope=base.GIVEN_ORDER if problem.objective == "makespan" else base.ALL,
     )

@@ -1,30 +1,9 @@
 """Makespan by constraint programming (CP-SAT), in the given order of priority or in any.
 
-For every class c of co-located operations and device d that supports it, x(c, d) says whether c is
-on d. Every operation v of class c has a start s(v), a whole number. For every device d, f(d, v) is
-the time at which d is free after the operations up to v in order of priority, and v' precedes v in
-that order. Then
-
-    minimise    w
-    subject to  (1)  w >= s(v) + compute(v, d) x(v, d)
-                (2)  sum over d of x(c, d) = 1
-                (3)  s(v) >= s(u) + compute(u, a) + delay(u, v, a, b)   if x(u, a) and x(v, b),
-                                                                         for edges u -> v
-                (4)  s(v) >= f(d, v')                                   if x(v, d)
-                (5)  f(d, v) >= s(v) + compute(v, d)                    if x(v, d)
-                (6)  f(d, v) >= f(d, v')
-                (7)  the memory limits.
-
-Each device runs its operations in the order of priority that the problem gives, so the least w is
-the optimum for this order. If the order is free, lines (4) to (6) are left out; by line (8) a
-device still runs one operation at a time. The order of the starts s(v) is then the solution's order
-of priority, and bounds hold for all orders. Three kinds of constraints follow from these and help
-the proof:
-
-    (8)  the operations on a device do not overlap
-    (9)  heads and tails (`placement.solvers.bounds.makespan`) of a placement at least as fast as
-         the warm start
-    (10) of two interchangeable devices, the one of lower number takes an operation first.
+Each device runs its operations in the order of priority that the problem gives, so the least
+latency is the optimum for this order. If the order is free, a device still runs one operation at a
+time. The order of the starts is then the solution's order of priority, and bounds hold for all
+orders. `_build_model` has the constraints.
 
 Seconds are rounded down to whole units, so that the solver's bound is valid. A path of N operations
 and its N - 1 delays loses less than 2 N units. With
@@ -150,6 +129,29 @@ def _build_model(
     cp_model: Any, problem: Instance, value_s: float, *, is_order_free: bool
 ) -> tuple[Any, list[dict[int, Any]], list[Any], float]:
     """Builds the model of placements whose latency is at most that of the warm start.
+
+    For every class c of co-located operations and device d that supports it, x(c, d) says whether c
+    is on d. Every operation v of class c has a start s(v), a whole number. For every device d,
+    f(d, v) is the time at which d is free after the operations up to v in order of priority, and v'
+    precedes v in that order. Then
+
+        minimise    w
+        subject to  (1)  w >= s(v) + compute(v, d) x(v, d)
+                    (2)  sum over d of x(c, d) = 1
+                    (3)  s(v) >= s(u) + compute(u, a) + delay(u, v, a, b)   if x(u, a) and x(v, b),
+                                                                             for edges u -> v
+                    (4)  s(v) >= f(d, v')                                   if x(v, d)
+                    (5)  f(d, v) >= s(v) + compute(v, d)                    if x(v, d)
+                    (6)  f(d, v) >= f(d, v')
+                    (7)  the memory limits.
+
+    If the order is free, lines (4) to (6) are left out. Three kinds of constraints follow from
+    these and help the proof:
+
+        (8)  the operations on a device do not overlap
+        (9)  heads and tails (`placement.solvers.bounds.makespan`) of a placement at least as fast
+             as the warm start
+        (10) of two interchangeable devices, the one of lower number takes an operation first.
 
     Args:
       cp_model: OR-Tools' module.

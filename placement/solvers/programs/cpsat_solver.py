@@ -1,9 +1,9 @@
 """Programs on CP-SAT, a constraint solver of OR-Tools, which is an optional package.
 
-`solve_program` solves the integer programs that `placement.solvers.programs.highs` also solves:
-clauses as they are, conditional rows by enforcement literals. Times are whole numbers of a unit,
-2**-30 of the horizon. Seconds that are added are rounded down. So a bound of the program is a bound
-of the problem, and too low by one unit per term at most. Values are the simulator's.
+`solve_program` solves the integer programs that HiGHS also solves: clauses as they are, conditional
+rows by enforcement literals. Times are whole numbers of a unit, 2**-30 of the horizon. Seconds that
+are added are rounded down. So a bound of the program is a bound of the problem, and too low by one
+unit per term at most. Values are the simulator's.
 """
 
 from collections.abc import Callable, Mapping, Sequence

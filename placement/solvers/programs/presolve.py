@@ -32,8 +32,37 @@ def presolve(problem: Instance) -> TaskGraph:
     is_colocated = np.bincount(problem.classes.ids)[problem.classes.ids] > 1
     while True:
         tasks = _build(problem, task_ids)
-        partner = _choose_partners(tasks, is_colocated)
-        if (partner == np.arange(len(partner))).all():
+        num_tasks = len(tasks.class_ids)
+        single_task = np.empty(len(tasks.compute_s), int)  # of a class without co-location
+        single_task[tasks.class_ids] = np.arange(num_tasks)
+        produced: list[list[int]] = [[] for _ in range(num_tasks)]  # tensors of each task
+        read: list[list[int]] = [[] for _ in range(num_tasks)]
+        for tensor, source in enumerate(single_task[tasks.source].tolist()):
+            produced[source].append(tensor)
+            for reader in single_task[tasks.readers[tensor]].tolist():
+                read[reader].append(tensor)
+
+        # Each task's partner, or itself; a task merges once in a round.
+        cost_s = np.concatenate([tasks.receive_s, tasks.send_s], axis=1)
+        memory_bytes = tasks.memory_bytes[tasks.class_ids]
+        is_free = ~is_colocated & (tasks.task_s == 0).all(axis=1) & (memory_bytes == 0)
+        partner, can_merge = np.arange(num_tasks), ~is_colocated
+        for task in np.flatnonzero(is_free).tolist():
+            sources = {int(single_task[tasks.source[t]]) for t in read[task]}
+            readers = {int(r) for t in produced[task] for r in single_task[tasks.readers[t]]}
+            is_sole_reader = all(len(tasks.readers[t]) == 1 for t in read[task])
+            read_s, produced_s = cost_s[read[task]].sum(axis=0), cost_s[produced[task]].sum(axis=0)
+            if len(sources) == 1 and is_sole_reader and (read_s >= produced_s).all():
+                neighbour = sources.pop()
+            elif len(readers) == 1 and (produced_s >= read_s).all():
+                neighbour = readers.pop()
+            else:
+                continue
+            is_same_pass = tasks.backward[task] == tasks.backward[neighbour]
+            if is_same_pass and can_merge[task] and can_merge[neighbour]:
+                partner[task] = neighbour
+                can_merge[[task, neighbour]] = False
+        if (partner == np.arange(num_tasks)).all():
             return tasks
         _, merged = np.unique(partner, return_inverse=True)
         _, first = np.unique(merged, return_index=True)
@@ -85,42 +114,3 @@ def _build(problem: Instance, task_ids: np.ndarray) -> TaskGraph:
         receive_s=total_receive_s,
         send_s=total_send_s,
     )
-
-
-def _choose_partners(tasks: TaskGraph, is_colocated: np.ndarray) -> np.ndarray:
-    """Returns int [V]: the task that each merges with, or itself; a task merges once."""
-    num_tasks = len(tasks.class_ids)
-    single_task = np.empty(len(tasks.compute_s), int)  # of a class without co-location
-    single_task[tasks.class_ids] = np.arange(num_tasks)
-    produced: list[list[int]] = [[] for _ in range(num_tasks)]
-    read: list[list[int]] = [[] for _ in range(num_tasks)]
-    for tensor, source in enumerate(single_task[tasks.source].tolist()):
-        produced[source].append(tensor)
-        for reader in single_task[tasks.readers[tensor]].tolist():
-            read[reader].append(tensor)
-
-    def covers(removed: list[int], added: list[int]) -> bool:
-        """Whether removed tensors cost no less than added ones on every device."""
-        return all(
-            bool((cost_s[removed].sum(axis=0) >= cost_s[added].sum(axis=0)).all())
-            for cost_s in (tasks.receive_s, tasks.send_s)
-        )
-
-    memory_bytes = tasks.memory_bytes[tasks.class_ids]
-    is_free = ~is_colocated & (tasks.task_s == 0).all(axis=1) & (memory_bytes == 0)
-    partner, can_merge = np.arange(num_tasks), ~is_colocated
-    for task in np.flatnonzero(is_free).tolist():
-        sources = {int(single_task[tasks.source[t]]) for t in read[task]}
-        readers = {int(r) for t in produced[task] for r in single_task[tasks.readers[t]]}
-        is_sole_reader = all(len(tasks.readers[t]) == 1 for t in read[task])
-        if len(sources) == 1 and is_sole_reader and covers(read[task], produced[task]):
-            neighbour = sources.pop()
-        elif len(readers) == 1 and covers(produced[task], read[task]):
-            neighbour = readers.pop()
-        else:
-            continue
-        is_same_pass = tasks.backward[task] == tasks.backward[neighbour]
-        if is_same_pass and can_merge[task] and can_merge[neighbour]:
-            partner[task] = neighbour
-            can_merge[[task, neighbour]] = False
-    return partner

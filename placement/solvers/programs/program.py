@@ -9,8 +9,8 @@ The constraints have five forms:
     (4)  memory limit   sum of bytes * Boolean <= capacity
     (5)  precedence     late >= sum of early times + sum of seconds * Boolean, if all literals hold
 
-The time `total` is minimised. A program says what holds; `highs` and `cpsat_solver` solve
-it, and `program_search` gives it a horizon: the value of a placement that is known beforehand.
+The time `total` is minimised. A program says what holds. `program_search` and `cpsat_solver`
+solve it up to a horizon: the value of a placement that is known beforehand.
 """
 
 from collections.abc import Sequence
@@ -164,77 +164,6 @@ class Program:
         positive = [(int(boolean), float(seconds)) for boolean, seconds in terms if seconds > 0]
         conditions = [int(literal) for literal in conditions]
         self.precedences.append(Precedence(late, early, positive, conditions))
-
-
-def add_load(program: Program, tasks: TaskGraph, device: int) -> list[tuple[int, float]]:
-    """Adds the communication of a device, and returns its load as terms seconds * Boolean.
-
-    With the notation of Tarnawski et al. 2020, for every tensor t of class u and reader class v,
-
-        CommIn[t, d] >= x[v, d] - x[u, d]
-        CommOut[t, d] >= x[u, d] - x[v, d]
-        load(d) = sum_c compute_s[c, d] x[c, d]
-                  + sum_t receive_s[t, d] CommIn[t, d] + send_s[t, d] CommOut[t, d].
-    """
-    x = program.assignment[:, device]
-    seconds = tasks.compute_s[:, device]
-    terms = [(int(x[c]), seconds[c]) for c in np.flatnonzero(np.isfinite(seconds) & (seconds > 0))]
-
-    def add_transfer(cost_s: float) -> list[int] | None:
-        """Returns a new Boolean at this cost, none where it is infinite, None where it is free."""
-        if cost_s == 0:
-            return None
-        if np.isinf(cost_s):
-            return []
-        boolean = program.add_boolean()
-        terms.append((boolean, float(cost_s)))
-        return [boolean]
-
-    for tensor, source in enumerate(tasks.source.tolist()):
-        received = add_transfer(tasks.receive_s[tensor, device])
-        sent = add_transfer(tasks.send_s[tensor, device])
-        for reader in tasks.readers[tensor]:
-            if received is not None:
-                program.add_clause(~x[reader], x[source], *received)
-            if sent is not None:
-                program.add_clause(x[reader], ~x[source], *sent)
-    return terms
-
-
-def join_inseparable(
-    program: Program,
-    problem: Instance,
-    tasks: TaskGraph,
-    preceding_s: np.ndarray,
-    following_s: np.ndarray,
-) -> None:
-    """Keeps two classes together if a transfer between them would exceed the horizon.
-
-    Several hosts exchange tensors for free, so that nothing is inseparable then.
-
-    Args:
-      program: the program.
-      problem: the problem.
-      tasks: the presolved problem.
-      preceding_s: float64 [C], what always precedes the transfer of a class's tensor.
-      following_s: float64 [C], what always follows the arrival of a tensor at a class.
-    """
-    is_accelerator = np.asarray(problem.costs.accelerator) >= 0
-    if (~is_accelerator).sum() > 1:
-        return
-    transfer_s = np.minimum(tasks.receive_s, tasks.send_s)[:, is_accelerator]
-    min_transfer_s = transfer_s.min(axis=1, initial=np.inf)
-    for tensor, source in enumerate(tasks.source.tolist()):
-        for reader in tasks.readers[tensor]:
-            if (
-                preceding_s[source] + min_transfer_s[tensor] + following_s[reader]
-                > program.horizon_s
-            ):
-                for a, b in zip(
-                    program.assignment[source], program.assignment[reader], strict=True
-                ):
-                    program.add_clause(~a, b)
-                    program.add_clause(a, ~b)
 
 
 class Outcome(NamedTuple):

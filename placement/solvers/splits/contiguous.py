@@ -10,25 +10,16 @@ where an ideal is a set that contains everything its members read from. The pape
 checks one device at a time: no path leaves it and returns. That admits also {a, d}, {b, c} for
 a -> b, c -> d, where each device would have to come first. No split into ideals yields it.
 
-Three steps turn operations into the V vertices that are split:
+The operations of a co-location class become one vertex. Vertices on a common cycle of the result
+become one vertex too, because no order of the devices could separate them (the paper's section
+4.2). Nothing is lost, but a single device must run all of them.
 
-1. Co-location. The operations of a class become one vertex. Vertices on a common cycle of the
-   result become one vertex too, because no order of the devices could separate them (the paper's
-   section 4.2). Nothing is lost, but a single device must run all of them.
-2. Training graphs (the paper's section 5.3). The backward pass runs over the same devices in the
-   reverse order, and a device computes the gradients of what it computed. So an edge within the
-   backward pass counts *mirrored*, as a constraint from its reader to its sender, and both passes
-   are contiguous. Edges from the forward to the backward pass constrain nothing. A backward
-   operation co-located with forward ones belongs to their vertex. One without a partner is a
-   separate vertex; the paper gives it an artificial partner of no cost, which is the same.
-   Departure: some graphs wire their backward pass like the forward one. So a second graph is built
-   in which the backward pass runs over the devices in the same order.
-3. Operations of no cost (a departure: an exact reduction that the paper does not have). Let v take
-   no time on any device, and let w be the only reader of v's tensors. Moving v to w's device saves
-   the transfers of v's tensors and adds at most those of the tensors that v reads. If the added
-   ones cost no more on any device, some optimum has v next to w. The same holds for u, if u
-   produces everything that v reads and v's tensors cost no more than those that v alone reads. v
-   must not fill a memory, and must have no other neighbour on that side, so that no cycle arises.
+In a training graph (the paper's section 5.3), the backward pass runs over the same devices in the
+reverse order. So an edge within it counts *mirrored*, as a constraint from its reader to its
+sender, and both passes are contiguous. Edges from the forward to the backward pass constrain
+nothing. Departures: a backward operation without a forward partner is a separate vertex, where
+the paper adds a partner of no cost. Some graphs wire their backward pass like the forward one, so a
+second graph has the backward pass in the same order. Operations of no cost join a neighbour.
 """
 
 from typing import NamedTuple
@@ -146,6 +137,13 @@ def _contract(vertices: VertexGraph, labels: np.ndarray) -> VertexGraph:
 
 def _label_merges(vertices: VertexGraph, types: DeviceTypes) -> np.ndarray:
     """Returns int [V]: equal labels for a vertex of no cost and the neighbour that it joins.
+
+    Let v take no time on any device, and let w be the only reader of v's tensors. Moving v to w's
+    device saves the transfers of v's tensors and adds at most those of the tensors that v reads. If
+    the added ones cost no more on any device, some optimum has v next to w. The same holds for u,
+    if u produces everything that v reads and v's tensors cost no more than those that v alone
+    reads. v must not fill a memory, and must have no other neighbour on that side, so that no cycle
+    arises.
 
     All merges are found at once: one that happens does not invalidate another.
     """

@@ -114,7 +114,7 @@ def enumerate_ideals(vertices: VertexGraph, graph_name: str) -> Ideals:
         members, num_missing = members[row], num_missing[row] - adjacency[last]
         members[np.arange(len(row)), last] = True
         levels.append(members)
-    return _join_levels(levels)
+    return Ideals(np.concatenate(levels), np.cumsum([0, *(len(level) for level in levels)]))
 
 
 def list_prefixes(order: np.ndarray) -> Ideals:
@@ -122,12 +122,8 @@ def list_prefixes(order: np.ndarray) -> Ideals:
     chex.assert_rank(order, 1)
     chex.assert_type(order, int)
     rank = np.argsort(order)
-    return _join_levels([rank[None] < size for size in range(len(order) + 1)])
-
-
-def _join_levels(levels: list[np.ndarray]) -> Ideals:
-    level_starts = np.cumsum([0, *(len(level) for level in levels)])
-    return Ideals(np.concatenate(levels), level_starts)
+    sizes = np.arange(len(order) + 1)
+    return Ideals(rank < sizes[:, None], np.arange(len(order) + 2))
 
 
 def pack_bits(ideals: Ideals) -> np.ndarray:

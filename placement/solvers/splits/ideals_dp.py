@@ -23,7 +23,6 @@ paper's appendix) do not exist in `max_load` and are left out.
 
 import itertools
 import math
-from typing import NamedTuple
 
 import numpy as np
 
@@ -45,28 +44,6 @@ _SLACK = 1 + 1e-9  # an optimum may equal the bound but for rounding
 _NO_BOUND_S = 1e300  # finite, so that no devices times no bound is 0
 
 
-class _Tables(NamedTuple):
-    """Sums over the members of L ideals, and the S states, each a number of devices of K types."""
-
-    packed: np.ndarray  # uint64 [L, W]: the ideals as bits
-    terms: ideals_lib.Terms
-    compute_s: np.ndarray  # float64 [K, L]: without unsupported vertices
-    num_unsupported: np.ndarray  # float64 [K, L]
-    memory_bytes: np.ndarray  # float64 [L]
-    remaining_s: np.ndarray  # float64 [L]: the vertices outside, each at its fastest
-    capacity_bytes: np.ndarray  # float64 [K]
-    counts: np.ndarray  # int [S, K]: devices of each type
-    strides: np.ndarray  # int [K]: the distance of states that differ by one device of a type
-
-
-class _Segments(NamedTuple):
-    """Pairs of an ideal and a subset, sorted by the first, with the load between them."""
-
-    outer: np.ndarray  # int [*]
-    inner: np.ndarray  # int [*]
-    load_s: np.ndarray  # float64 [*]
-
-
 def ideals_dp(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     """A dynamic program over ideals: the best contiguous placement, with proof.
 
@@ -76,7 +53,6 @@ def ideals_dp(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     Raises:
       UserError: there are too many ideals or states, or see `contiguous.build_vertex_graphs`.
     """
-    del seed
     base.report_single_device(problem, limits)
     return _solve(problem, limits)
 
@@ -101,7 +77,6 @@ def dp_split(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     Raises:
       UserError: as `ideals_dp`.
     """
-    del seed
     result = _solve(problem._replace(objective="max_load"), limits)
     status = Status.FINISHED if result.status == Status.OPTIMAL else Status.TIME_LIMIT
     return Solution(result.placement, status=status)
@@ -113,7 +88,6 @@ def linearised_dp(problem: Instance, seed: int, limits: SearchLimits) -> Solutio
     Raises:
       UserError: see `contiguous.build_vertex_graphs`.
     """
-    del seed
     return _linearise(*contiguous.build_vertex_graphs(problem), limits)
 
 
@@ -191,85 +165,83 @@ def search(
     # A vertex that alone exceeds the bound counts as unsupported: its cost, which may be huge or
     # inf, would drown the others in a sum.
     is_supported = vertices.compute_s <= upper_s
-    compute_s = np.where(is_supported, vertices.compute_s, 0.0)
-    tables = _Tables(
-        packed=ideals_lib.pack_bits(lattice),
-        terms=ideals_lib.build_terms(vertices, lattice),
-        compute_s=sum_members(lattice.members, compute_s).T,
-        num_unsupported=sum_members(lattice.members, ~is_supported).T,
-        memory_bytes=sum_members(lattice.members, vertices.memory_bytes),
-        remaining_s=sum_members(~lattice.members, vertices.compute_s.min(axis=1)),
-        capacity_bytes=types.capacity_bytes,
-        counts=np.stack(np.unravel_index(np.arange(math.prod(shape)), shape), axis=1),
-        strides=np.cumprod([1, *shape[:0:-1]])[::-1],
-    )
+    finite_s = np.where(is_supported, vertices.compute_s, 0.0)
+    # Sums over the members of the L ideals; the remaining vertices count each at its fastest.
+    compute_s = sum_members(lattice.members, finite_s).T  # [K, L]
+    num_unsupported = sum_members(lattice.members, ~is_supported).T
+    memory_bytes = sum_members(lattice.members, vertices.memory_bytes)  # [L]
+    remaining_s = sum_members(~lattice.members, vertices.compute_s.min(axis=1))
+    packed, terms = ideals_lib.pack_bits(lattice), ideals_lib.build_terms(vertices, lattice)
+    # A state is a number of devices of each type, int [S, K]. States that differ by one device of
+    # type k are `strides[k]` apart.
+    counts = np.stack(np.unravel_index(np.arange(math.prod(shape)), shape), axis=1)
+    strides = np.cumprod([1, *shape[:0:-1]])[::-1].tolist()
+
+    def find_segments(
+        outer: np.ndarray, inner: np.ndarray, upper_s: float
+    ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Returns the segments between ideals that a device of each type can take, and their loads.
+
+        The result is, for each type, the outer ideals in ascending order, the inner ideals, and the
+        loads within the bound.
+        """
+        is_segment = remaining_s[inner] - remaining_s[outer, None] <= upper_s
+        is_segment &= ideals_lib.is_subset(packed, outer, inner)
+        traffic_s = ideals_lib.compute_traffic_s(terms, outer, inner)[:, is_segment]
+        row, column = np.nonzero(is_segment)
+        large, small = outer[row], inner[column]
+        used_bytes = memory_bytes[large] - memory_bytes[small]
+        segments = []
+        for k, capacity_bytes in enumerate(types.capacity_bytes):
+            load_s = traffic_s[k] + (compute_s[k, large] - compute_s[k, small])
+            fits = (load_s <= upper_s) & (used_bytes <= capacity_bytes)
+            fits &= num_unsupported[k, large] == num_unsupported[k, small]
+            segments.append((large[fits], small[fits], load_s[fits]))
+        return segments
+
     best_s = np.full((num_ideals, num_states), np.inf)  # dp(I, n)
     best_s[0] = 0.0
+    num_left = counts[-1].sum() - counts.sum(axis=1)
     for first, end in itertools.pairwise(lattice.level_starts[1:].tolist()):
         if limits.is_over():
             return Solution(None, np.inf, status=Status.TIME_LIMIT)
-        _fill_level(tables, best_s, np.arange(first, end), upper_s)
+        # Line (2) for the ideals of one size; the rows of smaller ones are filled.
+        level = np.arange(first, end)
+        level = level[remaining_s[level] <= num_left.max() * upper_s]
+        if not len(level):
+            continue
+        smaller = np.flatnonzero(np.isfinite(best_s[: level[0]]).any(axis=1))
+        smaller = smaller[remaining_s[smaller] <= remaining_s[level].max() + upper_s]
+        num_blocks = -(-len(level) * len(smaller) // _BLOCK_PAIRS)
+        for rows in np.array_split(level, num_blocks) if num_blocks else ():
+            for k, (outer, inner, load_s) in enumerate(find_segments(rows, smaller, upper_s)):
+                if not len(outer):
+                    continue
+                ideals, starts = np.unique(outer, return_index=True)
+                for state in np.flatnonzero(counts[:, k]):
+                    segment_s = np.maximum(best_s[inner, state - strides[k]], load_s)
+                    min_s = np.minimum.reduceat(segment_s, starts)
+                    best_s[ideals, state] = np.minimum(best_s[ideals, state], min_s)
+        level_s = best_s[level]
+        level_s[remaining_s[level, None] > num_left * upper_s] = np.inf
+        best_s[level] = level_s
     value_s = float(best_s[-1, -1])
     if np.isinf(value_s):
         return Solution(None, np.inf)
 
     # The devices int [V] on the way back from all vertices and devices to none.
     placement = np.empty(lattice.members.shape[1], int)
-    outer, state = num_ideals - 1, num_states - 1
-    while outer > 0:
-        smaller = np.flatnonzero(np.isfinite(best_s[:outer]).any(axis=1))
+    ideal, state = num_ideals - 1, num_states - 1
+    while ideal > 0:
+        smaller = np.flatnonzero(np.isfinite(best_s[:ideal]).any(axis=1))
         options = []
-        for k, segments in enumerate(_find_segments(tables, np.array([outer]), smaller, np.inf)):
-            if tables.counts[state, k] and len(segments.outer):
-                rest_s = best_s[segments.inner, state - tables.strides[k]]
-                values_s = np.maximum(rest_s, segments.load_s)
-                index = int(values_s.argmin())
-                options.append((float(values_s[index]), k, int(segments.inner[index])))
-        _, k, inner = min(options)
-        device = types.devices[k][tables.counts[state, k] - 1]
-        placement[lattice.members[outer] & ~lattice.members[inner]] = device
-        outer, state = inner, state - int(tables.strides[k])
+        for k, (_, inner, load_s) in enumerate(find_segments(np.array([ideal]), smaller, np.inf)):
+            if counts[state, k] and len(inner):
+                segment_s = np.maximum(best_s[inner, state - strides[k]], load_s)
+                index = int(segment_s.argmin())
+                options.append((float(segment_s[index]), k, int(inner[index])))
+        _, k, smaller_ideal = min(options)
+        device = types.devices[k][counts[state, k] - 1]
+        placement[lattice.members[ideal] & ~lattice.members[smaller_ideal]] = device
+        ideal, state = smaller_ideal, state - strides[k]
     return Solution(placement[vertices.vertex_ids], value_s)
-
-
-def _fill_level(tables: _Tables, best_s: np.ndarray, level: np.ndarray, upper_s: float) -> None:
-    """Applies line (2) to the ideals of one size; the rows of smaller ones are filled."""
-    num_left = tables.counts[-1].sum() - tables.counts.sum(axis=1)
-    level = level[tables.remaining_s[level] <= num_left.max() * upper_s]
-    if not len(level):
-        return
-    inner = np.flatnonzero(np.isfinite(best_s[: level[0]]).any(axis=1))
-    inner = inner[tables.remaining_s[inner] <= tables.remaining_s[level].max() + upper_s]
-    for rows in np.array_split(level, -(-len(level) * len(inner) // _BLOCK_PAIRS) or 1):
-        if not len(inner):
-            continue
-        for k, segments in enumerate(_find_segments(tables, rows, inner, upper_s)):
-            if not len(segments.outer):
-                continue
-            outer, starts = np.unique(segments.outer, return_index=True)
-            for state in np.flatnonzero(tables.counts[:, k]):
-                rest_s = best_s[segments.inner, state - tables.strides[k]]
-                min_s = np.minimum.reduceat(np.maximum(rest_s, segments.load_s), starts)
-                best_s[outer, state] = np.minimum(best_s[outer, state], min_s)
-    level_s = best_s[level]
-    level_s[tables.remaining_s[level, None] > num_left * upper_s] = np.inf
-    best_s[level] = level_s
-
-
-def _find_segments(
-    tables: _Tables, outer: np.ndarray, inner: np.ndarray, upper_s: float
-) -> list[_Segments]:
-    """Returns the segments between ideals that a device of each type can take within the bound."""
-    is_segment = tables.remaining_s[inner] - tables.remaining_s[outer, None] <= upper_s
-    is_segment &= ideals_lib.is_subset(tables.packed, outer, inner)
-    traffic_s = ideals_lib.compute_traffic_s(tables.terms, outer, inner)[:, is_segment]
-    row, column = np.nonzero(is_segment)
-    large, small = outer[row], inner[column]
-    used_bytes = tables.memory_bytes[large] - tables.memory_bytes[small]
-    segments = []
-    for k, capacity_bytes in enumerate(tables.capacity_bytes):
-        load_s = traffic_s[k] + (tables.compute_s[k, large] - tables.compute_s[k, small])
-        fits = (load_s <= upper_s) & (used_bytes <= capacity_bytes)
-        fits &= tables.num_unsupported[k, large] == tables.num_unsupported[k, small]
-        segments.append(_Segments(large[fits], small[fits], load_s[fits]))
-    return segments

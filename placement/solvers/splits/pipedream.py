@@ -35,7 +35,6 @@ def pipedream(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     Raises:
       UserError: see `contiguous.build_vertex_graphs`.
     """
-    del seed
     types, vertex_graphs = contiguous.build_vertex_graphs(problem)
     is_accelerator = np.asarray(problem.costs.accelerator) >= 0
     k = max(

@@ -28,10 +28,10 @@ def _diagram(problem: Instance) -> Diagram:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("num_devices", [3, 4])
+@pytest.mark.parametrize("num_devices", [3, pytest.param(4, marks=pytest.mark.nightly)])
 def test_relaxed_diagrams_bound_optimum(num_devices):
     tight = 0
-    problems = exhaustive.problems("makespan", 150, num_devices=num_devices, shared=True)
+    problems = exhaustive.problems("makespan", 50, num_devices=num_devices, shared=True)
     for number, problem in enumerate(problems):
         best_s = exhaustive.optimum(problem)
         diagram = _diagram(problem)
@@ -43,13 +43,13 @@ def test_relaxed_diagrams_bound_optimum(num_devices):
             bound_s = sweep(diagram, latency_s, width, _limits(), relaxed=True).bound_s
             assert bound_s <= min(latency_s, best_s * (1 + base.ROUNDING))
             tight += bound_s > 0.99 * best_s
-    assert tight > 90
+    assert tight > 30
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_wide_diagrams_prove_optimum():
     for problem in exhaustive.problems("makespan", 100, seed=1, shared=True):
-        exhaustive.check(problem, methods.solve(problem, "diagram"), exhaustive.optimum(problem))
+        exhaustive.check(methods.solve(problem, "diagram"), exhaustive.optimum(problem))
 
 
 def test_modules_in_series():

@@ -11,7 +11,6 @@ from tests.simulators import plain_ranks
 
 class Schedule:
     def __init__(self, problem: Instance):
-        self.problem = problem
         self.classes, self.memory = problem.classes, problem.memory_limits
         self.compute_s = np.asarray(problem.costs.compute_s, np.float64).tolist()
         self.delay_s = problem.edge_delay_s.tolist()
@@ -33,25 +32,18 @@ class Schedule:
         allowed = np.flatnonzero(self.classes.allowed[number[op]]).tolist()
         return [d for d in allowed if fits[self.memory.devices[:, d]].all()]
 
-    def arrival_s(self, op: int, device: int) -> float:
-        arrivals = [
-            self.finish_s[sender] + self.delay_s[edge][self.device[sender]][device]
-            for edge, (sender, receiver) in enumerate(self.edges)
-            if receiver == op
-        ]
-        return max(arrivals, default=0.0)
-
-    def gap_s(self, op: int, device: int) -> float:
-        ready_s, seconds = self.arrival_s(op, device), self.compute_s[op][device]
+    def start_s(self, op: int, device: int, *, in_gaps: bool) -> float:
+        ready_s, seconds = 0.0, self.compute_s[op][device]
+        for edge, (sender, receiver) in enumerate(self.edges):
+            if receiver == op:
+                delay_s = self.delay_s[edge][self.device[sender]][device]
+                ready_s = max(ready_s, self.finish_s[sender] + delay_s)
         for start, end in self.busy[device]:
             if end > ready_s:
-                if ready_s + seconds <= start:
+                if in_gaps and ready_s + seconds <= start:
                     return ready_s
                 ready_s = max(ready_s, end)
         return ready_s
-
-    def after_all_s(self, op: int, device: int) -> float:
-        return max([self.arrival_s(op, device), *(end for _, end in self.busy[device])])
 
     def place(self, op: int, device: int, start_s: float) -> None:
         end_s = start_s + self.compute_s[op][device]
@@ -65,23 +57,19 @@ class Schedule:
             op for op in range(len(self.compute_s)) if op not in self.device and op not in waiting
         ]
 
-    def placement(self) -> list[int]:
-        return [self.device[op] for op in range(len(self.compute_s))]
-
 
 def heft(problem: Instance) -> list[int] | None:
     rank = plain_ranks.upward_rank(problem)
     order = sorted(problem.topological_order.tolist(), key=lambda op: -rank[op])
     # In float64: float32 would round what is added to it, and make ties of different ends.
-    nothing_s = np.zeros(problem.costs.compute_s.shape)
-    return _in_gaps(problem, lambda ready: min(ready, key=order.index), nothing_s)
+    return _in_gaps(problem, order.index, np.zeros(problem.costs.compute_s.shape))
 
 
 def peft(problem: Instance) -> list[int] | None:
     classes = problem.classes
     table = plain_ranks.optimistic_cost_s(problem, classes.allowed[classes.ids])
     rank = ranks.finite_mean(table)
-    return _in_gaps(problem, lambda ready: min(ready, key=lambda op: (-rank[op], op)), table)
+    return _in_gaps(problem, lambda op: (-rank[op], op), table)
 
 
 def m_etf(problem: Instance) -> list[int] | None:
@@ -89,30 +77,32 @@ def m_etf(problem: Instance) -> list[int] | None:
     while ready := schedule.ready():
         choices = []
         for op in ready:
-            candidates = schedule.candidates(op)
-            if not candidates:
-                return None
             seconds = schedule.compute_s[op]
-            starts = [schedule.after_all_s(op, d) for d in candidates]
-            keys = [s + seconds[d] - min(seconds) for s, d in zip(starts, candidates, strict=True)]
-            best = int(np.argmin(keys))
-            choices.append((keys[best], -rank[op], op, candidates[best], starts[best]))
+            options = []
+            for device in schedule.candidates(op):
+                start_s = schedule.start_s(op, device, in_gaps=False)
+                options.append((start_s + seconds[device] - min(seconds), device, start_s))
+            if not options:
+                return None
+            key_s, device, start_s = min(options, key=lambda option: option[0])
+            choices.append((key_s, -rank[op], op, device, start_s))
         schedule.place(*min(choices)[2:])
-    return schedule.placement()
+    return [schedule.device[op] for op in range(len(schedule.compute_s))]
 
 
 def _in_gaps(
-    problem: Instance, first: Callable[[list[int]], int], onward_s: np.ndarray
+    problem: Instance, priority: Callable[[int], object], onward_s: np.ndarray
 ) -> list[int] | None:
     schedule = Schedule(problem)
     while ready := schedule.ready():
-        op = first(ready)
-        candidates = schedule.candidates(op)
-        if not candidates:
+        op = min(ready, key=priority)
+        options = []
+        for device in schedule.candidates(op):
+            start_s = schedule.start_s(op, device, in_gaps=True)
+            end_s = start_s + schedule.compute_s[op][device] + onward_s[op, device]
+            options.append((end_s, device, start_s))
+        if not options:
             return None
-        starts = [schedule.gap_s(op, d) for d in candidates]
-        pairs = zip(starts, candidates, strict=True)
-        ends = [start + schedule.compute_s[op][d] + onward_s[op, d] for start, d in pairs]
-        best = int(np.argmin(ends))
-        schedule.place(op, candidates[best], starts[best])
-    return schedule.placement()
+        _, device, start_s = min(options, key=lambda option: option[0])
+        schedule.place(op, device, start_s)
+    return [schedule.device[op] for op in range(len(schedule.compute_s))]

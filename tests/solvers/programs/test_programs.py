@@ -1,6 +1,5 @@
 """Integer and constraint programs: enumeration, proofs, starts, limits of time and memory."""
 
-import contextlib
 import dataclasses
 import itertools
 import sys
@@ -13,12 +12,11 @@ import pytest
 
 from placement import methods
 from placement.errors import UserError
-from placement.graphs import opgraph
 from placement.instance import Instance
 from placement.solvers import base, limits, starts
 from placement.solvers.limits import SearchLimits
-from placement.solvers.programs import cpsat_makespan, cpsat_solver, program_search
-from placement.types import CostModel, Solution, TensorBytes
+from placement.solvers.programs import cpsat_makespan, program_search
+from placement.types import CostModel, Solution
 from placement.zoo import synthetic
 from tests import helpers
 from tests.search import test_schedule_search
@@ -27,10 +25,7 @@ from tests.solvers import exhaustive
 from tests.solvers.heuristics import test_list_scheduling as examples
 
 LIMIT_S = 6_000.0  # heuristics have a tenth of it, which the slowest machine does not need
-PROGRAMS = (
-    *(("milp", "max_load"), ("milp_noncontiguous", "max_load"), ("milp", "subgraph")),
-    *(("cpsat", "makespan"), ("cpsat", "max_load"), ("cpsat", "subgraph")),
-)
+PROGRAMS = (("milp", "max_load"), ("milp", "subgraph"), ("cpsat", "makespan"))
 
 
 def workload(objective: str) -> Instance:
@@ -56,48 +51,30 @@ def workload(objective: str) -> Instance:
     return Instance(graph, costs, objective, ("a", "b", "c", "d", "host"))
 
 
-def of_heuristics(problem: Instance) -> float:
-    """Returns the best value of the heuristics for the objective, plus rounding."""
-    names = ("greedy", "dp_split", "linearised_dp", "pipedream")
-    names += ("heft", "peft", "m_topo", "m_etf", "m_sct")
-    values = []
-    for name in names:
-        if problem.objective in methods.METHODS[name].objectives:
-            with contextlib.suppress(UserError):  # of accelerators' parts, which splits refuse
-                values.append(methods.solve(problem, name).value_s)
-    return min(values) * (1 + base.ROUNDING)
-
-
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("method", "objective", "num_devices"),
     [
-        *(("milp", "max_load", 3), ("milp_noncontiguous", "max_load", 3), ("milp", "subgraph", 3)),
+        *(("milp_noncontiguous", "max_load", 3), ("milp", "subgraph", 3)),
         *(("cpsat", "max_load", 3), ("cpsat", "max_load", 4), ("cpsat", "makespan", 3)),
         *(("cpsat", "subgraph", 3), ("cpsat", "subgraph", 4)),
     ],
 )
 def test_programs_equal_enumeration(method, objective, num_devices):
     """Under `subgraph` and `makespan`, devices may be parts of one accelerator."""
-    contiguous = (method, objective) == ("milp", "max_load")
     shared = objective != "max_load"
     for problem in exhaustive.problems(
         objective, 12, seed=1, shared=shared, num_devices=num_devices
     ):
-        found = methods.solve(problem, method)
-        exhaustive.check(problem, found, exhaustive.optimum(problem, contiguous=contiguous))
-        if contiguous and np.isfinite(found.value_s):
-            assert found.scope == "contiguous"
-            reach = starts.reachability_within_passes(problem.graph)
-            assert starts.is_contiguous(found.placement, reach)
+        exhaustive.check(methods.solve(problem, method), exhaustive.optimum(problem))
 
 
 @pytest.mark.slow
 def test_cpsat_free_equals_enumeration():
     pytest.importorskip("ortools")
-    rng, num_faster = np.random.default_rng(4), 0
+    rng = np.random.default_rng(4)
     rows = helpers.all_placements(6, 2)
-    for _ in range(8):
+    for _ in range(3):
         problem, _ = reference.random_problem(rng, "makespan", (6, 4, 4, 2))
         position = [np.argsort(order) for order in itertools.permutations(range(6))]
         senders, receivers = problem.graph.senders, problem.graph.receivers
@@ -108,8 +85,6 @@ def test_cpsat_free_equals_enumeration():
         found = methods.solve(problem, "cpsat_free", time_limit_s=20)
         assert (found.status, found.scope) == ("optimal", "all")
         assert found.value_s == min(values_s)
-        num_faster += found.value_s < problem.evaluate(rows).min()
-    assert num_faster
 
 
 def test_proofs_name_their_scope():
@@ -165,14 +140,6 @@ def test_cyclic_parts_are_infeasible():
     assert found.status == "infeasible"
 
 
-@pytest.mark.parametrize("size", [0.3, 1.0, 1e9 / 3])
-def test_bytes_may_be_fractions(size):
-    bytes_ = np.full(4, size, np.float32).astype(np.float64)
-    (one, *_), room = cpsat_solver.round_bytes(bytes_, 2 * float(bytes_[0]))
-    assert room == 2 * one
-    assert bytes_[0] / (2 * bytes_[0]) == one / room
-
-
 @pytest.mark.parametrize("objective", ["makespan", "max_load", "subgraph"])
 def test_memories_below_one_byte(monkeypatch, objective):
     pytest.importorskip("ortools")
@@ -213,64 +180,22 @@ def test_no_proof_keeps_the_start(name, objective, monkeypatch):
         return limit_s - proof_s + time.monotonic() - started_s[0] if started_s else 0.0
 
     problem = workload(objective)
-    heuristics_s = of_heuristics(problem)
+    heuristics_s = min(
+        methods.solve(problem, heuristic).value_s
+        for heuristic in ("greedy", "dp_split", "linearised_dp", "pipedream", "heft", "m_sct")
+        if objective in methods.METHODS[heuristic].objectives
+    )
     assert np.isfinite(heuristics_s)
     monkeypatch.setattr(starts, "find_warm_start", find_and_start_clock)
     monkeypatch.setattr(limits, "time", types.SimpleNamespace(monotonic=monotonic))
     found = methods.solve(problem, name, time_limit_s=limit_s)
     assert len(started_s) == 1
-    assert found.bound_s <= found.value_s <= heuristics_s
+    assert found.bound_s <= found.value_s <= heuristics_s * (1 + base.ROUNDING)
 
 
-def test_start_without_time():
+def test_start_keeps_its_limits():
     start = starts.find_warm_start(workload("max_load"), 0, SearchLimits(0.0, 1000))
     assert np.isfinite(start.value_s)
-
-
-@pytest.mark.parametrize("budget", [1, 100, 1_000])
-def test_start_keeps_its_budget(budget):
-    start = starts.find_warm_start(workload("makespan"), 0, SearchLimits(LIMIT_S, budget))
-    assert 1 <= start.evaluations <= budget
-
-
-@pytest.mark.parametrize(("name", "objective"), PROGRAMS)
-def test_copies_of_constants_count(name, objective):
-    """A copy of the constant of op0 does not fit on device 1, where op1 is fast."""
-    graph = opgraph.make_graph(
-        name="copies",
-        op_names=["a", "b"],
-        op_types=["MatMul"] * 2,
-        senders=[],
-        receivers=[],
-        edge_bytes=[],
-        copy_sources=[0],
-        copy_readers=[1],
-        copy_bytes=[100],
-        copy_constants=[0],
-    )
-    costs = helpers.unit_costs(
-        graph,
-        compute_s=np.array([[1, 9], [3, 1]], np.float32),
-        memory_bytes=np.array([100, 0], np.float32),
-        capacity_bytes=np.array([np.inf, 50], np.float32),
-    )
-    solution = methods.solve(helpers.as_problem(graph, costs, objective), name)
-    assert solution.placement.tolist() == [0, 0]
-    assert (solution.value_s, solution.status) == (4.0, "finished")
-    assert solution.bound_s == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize("name", ["milp", "milp_noncontiguous", "cpsat"])
-def test_tensors_in_memory_count(name):
-    """Only device 1, which is slow, holds the tensor."""
-    graph = helpers.chain(2)
-    sizes = np.array([1024], np.float32)
-    costs = helpers.unit_costs(
-        graph,
-        capacity_bytes=np.array([100, np.inf], np.float32),
-        tensor_bytes=TensorBytes(sizes, sizes),
-    )
-    solution = methods.solve(helpers.as_problem(graph, costs, "max_load"), name)
-    assert solution.placement.tolist() == [1, 1]
-    assert (solution.value_s, solution.status) == (4.0, "finished")
-    assert solution.bound_s == pytest.approx(2.0)
+    for budget in (1, 100, 1_000):
+        start = starts.find_warm_start(workload("makespan"), 0, SearchLimits(LIMIT_S, budget))
+        assert 1 <= start.evaluations <= budget
