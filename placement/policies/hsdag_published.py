@@ -280,22 +280,53 @@ def make(
         exists = exists.at[edges.receivers].max(edges.mask)
         num_nodes = jnp.where(exists, slot + 1, 0).max()
         node = jnp.where(slot < num_nodes, slot, n)
-        edges = graph_parsing.order_edges(edges, slot)
+        edges, num_edges = graph_parsing.order_edges(edges, slot), len(edges.mask)
+        max_levels = min(levels, (n - 1).bit_length() + 1)
+        sizes = _level_sizes(n, num_edges)[:max_levels]
+
+        def parse(size: tuple[int, int], level: _Level, seed: Array | None) -> _Level:
+            parsed = parse_level(
+                apply,
+                level.features[: size[0]],
+                jax.tree.map(lambda x: x[: size[1]], level.edges),
+                level.num_nodes,
+                pool_inside=pooling == "inside",
+                seed=seed,
+            )
+            return _Level(
+                jnp.pad(parsed.features, ((0, n - size[0]), (0, 0))),
+                jax.tree.map(lambda x: jnp.pad(x, (0, num_edges - size[1])), parsed.edges),
+                jnp.asarray(parsed.group).at[level.node].get(mode="fill", fill_value=n),
+                parsed.num_groups,
+                (parsed.num_groups < level.num_nodes) & (parsed.num_groups > 1),
+            )
+
+        # Storing the activations of all levels for the gradient is slower than computing them
+        # again.
+        parse_branches = [jax.checkpoint(partial(parse, size)) for size in sizes]
+        parse_branches.append(lambda level, _: level)
+        # The groups are in the first rows. Few are usual, and their rows are decoded alone.
+        decode_sizes = _level_sizes(n, 0)[0][0], _level_sizes(n, 0)[-1][0]
+
+        def decode(size: int, y: Array, seed: Array | None) -> tuple[Array, Array]:
+            decoded = apply(y[:size], seed, method="decode")
+            return jax.tree.map(lambda x: jnp.pad(x, ((0, n - size), (0, 0))), decoded)
 
         def step(x: Array, seed: Any) -> tuple[Array, _Steps]:
             encode_seed, decode_seed = _split(seed, 0), _split(seed, 1)
             y: Array = apply(x, encode_seed, method="encode")
+
+            def next_level(level: _Level, number: Array) -> tuple[_Level, None]:
+                # The smallest size that holds the graph.
+                graph_size = jnp.stack([level.num_nodes, level.edges.mask.sum()])
+                smallest = (graph_size <= jnp.array(sizes)).all(axis=1).sum() - 1
+                branch = jnp.where(level.is_open, smallest, len(sizes))
+                return jax.lax.switch(branch, parse_branches, level, _split(seed, 2 + number)), None
+
             operations = _Level(y, edges, node, num_nodes, num_nodes > 1)
-            parsed = _parse(apply, operations, levels, pooling == "inside", seed)
-            # The groups are in the first rows. Few are usual, and their rows are decoded alone.
-            sizes = _level_sizes(n, 0)
-
-            def decode(size: tuple[int, int], y: Array, seed: Array | None) -> tuple[Array, Array]:
-                decoded = apply(y[: size[0]], seed, method="decode")
-                return jax.tree.map(lambda x: jnp.pad(x, ((0, n - size[0]), (0, 0))), decoded)
-
-            branches = [partial(decode, size) for size in (sizes[0], sizes[-1])]
-            is_small = (parsed.num_nodes <= sizes[-1][0]).astype(jnp.int32)
+            parsed, _ = jax.lax.scan(next_level, operations, jnp.arange(max_levels))
+            is_small = (parsed.num_nodes <= decode_sizes[1]).astype(jnp.int32)
+            branches = [partial(decode, size) for size in decode_sizes]
             h, logits = jax.lax.switch(is_small, branches, parsed.features, decode_seed)
             allowed = jax.ops.segment_min(nodes["allowed"].astype(jnp.int32), parsed.node, n)
             log_probs = distributions.masked_log_softmax(logits, allowed > 0)
@@ -352,49 +383,6 @@ def _score(steps: _Steps, device: Array) -> LogProb:
 def _split(seed: Array | None, number: Any) -> Array | None:
     """Makes a seed for a part of a step: 0 for MLP_in, 1 for MLP_out, 2 and more for levels."""
     return None if seed is None else _hash(_hash(seed) + jnp.uint32(number))
-
-
-def _parse(
-    apply: Apply,
-    level: _Level,
-    max_levels: int,
-    pool_inside: bool,
-    seed: Array | None,
-) -> _Level:
-    """Parses level by level until nothing shrinks, or for a number of levels."""
-    n, num_edges = len(level.node), len(level.edges.mask)
-    max_levels = min(max_levels, (n - 1).bit_length() + 1)
-    sizes = _level_sizes(n, num_edges)[:max_levels]
-
-    def run(size: tuple[int, int], level: _Level, seed: Array | None) -> _Level:
-        parsed = parse_level(
-            apply,
-            level.features[: size[0]],
-            jax.tree.map(lambda x: x[: size[1]], level.edges),
-            level.num_nodes,
-            pool_inside=pool_inside,
-            seed=seed,
-        )
-        return _Level(
-            jnp.pad(parsed.features, ((0, n - size[0]), (0, 0))),
-            jax.tree.map(lambda x: jnp.pad(x, (0, num_edges - size[1])), parsed.edges),
-            jnp.asarray(parsed.group).at[level.node].get(mode="fill", fill_value=n),
-            parsed.num_groups,
-            (parsed.num_groups < level.num_nodes) & (parsed.num_groups > 1),
-        )
-
-    # Storing the activations of all levels for the gradient is slower than computing them again.
-    branches = [jax.checkpoint(partial(run, size)) for size in sizes]
-
-    def next_level(level: _Level, number: Array) -> tuple[_Level, None]:
-        # The smallest size that holds the graph.
-        graph_size = jnp.stack([level.num_nodes, level.edges.mask.sum()])
-        smallest = (graph_size <= jnp.array(sizes)).all(axis=1).sum() - 1
-        branch = jnp.where(level.is_open, smallest, len(sizes))
-        level_seed = _split(seed, 2 + number)
-        return jax.lax.switch(branch, [*branches, lambda level, _: level], level, level_seed), None
-
-    return jax.lax.scan(next_level, level, jnp.arange(max_levels))[0]
 
 
 def _level_sizes(num_nodes: int, num_edges: int) -> list[tuple[int, int]]:

@@ -226,7 +226,17 @@ class Placer(nn.Module):
             jax.tree.map(lambda x: jnp.tile(x, (len(bias), 1)), last),
             jnp.full(len(bias), settings.num_devices, jnp.int32),  # no device yet
         )
-        contexts = self._contexts(states, keys, items.present) if settings.aligned else states
+        contexts = states
+        if settings.aligned:  # [c_t, m_t] of all slots; the attention works on blocks of rows
+            num_rows = min(len(states), max(1, _ATTENTION_BLOCK // states.size))
+            blocks = jnp.pad(states, ((0, -len(states) % num_rows), (0, 0)))
+            blocks = blocks.reshape(-1, num_rows, states.shape[1])
+            attend_blocks = _scan(
+                lambda attend, _, block: (None, attend(block, keys, items.present))
+            )
+            _, contexts = attend_blocks(_attention(), None, blocks)
+            contexts = contexts.reshape(-1, states.shape[1])[: len(states)]
+            contexts = jnp.concatenate([contexts, states], axis=-1)
         slots = (contexts, items.allowed, jnp.swapaxes(bias, 0, 1))
         _, (device, log_probs) = decoder(settings, name="decoder")(
             initial, keys, items.present, slots
@@ -234,17 +244,6 @@ class Placer(nn.Module):
         log_prob = jax.vmap(distributions.log_prob, (0, 0, None))(log_probs, device, items.decides)
         entropy = jax.vmap(distributions.entropy, (0, None))(log_probs, items.decides)
         return Choices(device, log_prob, entropy)
-
-    def _contexts(self, states: Array, keys: Array, present: Array) -> Array:
-        """Computes [c_t, m_t] of all slots, [G, 2 H]; the attention works on blocks of rows."""
-        num_rows = min(len(states), max(1, _ATTENTION_BLOCK // states.size))
-        blocks = jnp.pad(states, ((0, -len(states) % num_rows), (0, 0))).reshape(
-            -1, num_rows, states.shape[1]
-        )
-        attend_blocks = _scan(lambda attend, _, block: (None, attend(block, keys, present)))
-        _, contexts = attend_blocks(_attention(), None, blocks)
-        contexts = contexts.reshape(-1, states.shape[1])[: len(states)]
-        return jnp.concatenate([contexts, states], axis=-1)
 
 
 def first_readers(graph: jraph.GraphsTuple, count: int) -> Array:

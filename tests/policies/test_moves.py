@@ -53,51 +53,38 @@ def test_valid_moves():
 @pytest.mark.parametrize("seed", range(3))
 def test_features_are_plain_sums(seed):
     graph, before, member, state, _, group_features, move_features = _described(seed)
-    compute_s, unit_s = (
-        np.asarray(graph.globals.compute_s),
-        float(graph.globals.policy_tables.unit_s),
-    )
-    delay_s = np.asarray(graph.globals.delay_s)
-    times = state.schedule
-    latency_s = times.finish_s.max()
+    compute_s, unit_s = np.asarray(graph.globals.compute_s), graph.globals.policy_tables.unit_s
+    delay_s, times = np.asarray(graph.globals.delay_s), state.schedule
+    latency_s, duration_s = times.finish_s.max(), times.finish_s - times.start_s
     edges = [
         (int(u), int(v), delay_s[e].sum() / 6, delay_s[e, before[u], before[v]])
         for e, (u, v) in enumerate(zip(graph.senders, graph.receivers, strict=True))
         if graph.edges["mask"][e]
     ]
     for k in range(4):
-        ops = set(np.flatnonzero(member[k]).tolist())
-        lasts_s = sum(times.finish_s[v] - times.start_s[v] for v in ops)
-        crossing_s = sum(now for u, v, _, now in edges if ops & {u, v})
-        assert np.expm1(group_features[k, 0]) == pytest.approx(len(ops), rel=1e-4)
-        assert np.expm1(group_features[k, 1]) == pytest.approx(lasts_s / unit_s, rel=1e-3)
-        assert group_features[k, 2] == pytest.approx(
-            min(times.start_s[[*ops]]) / latency_s, abs=1e-5
-        )
-        assert group_features[k, 3] == pytest.approx(
-            max(times.finish_s[[*ops]]) / latency_s, abs=1e-5
-        )
-        assert np.expm1(group_features[k, 8]) == pytest.approx(
-            crossing_s / unit_s, rel=1e-3, abs=1e-3
-        )
+        ops = np.flatnonzero(member[k])
         border = [
             (before[v if u in ops else u], mean)
             for u, v, mean, _ in edges
             if (u in ops) != (v in ops)
         ]
-        leaving_s = sum(mean for _, mean in border)
-        assert np.expm1(group_features[k, 9]) == pytest.approx(
-            leaving_s / unit_s, rel=1e-3, abs=1e-3
-        )
+        leaving_s, group_s = sum(mean for _, mean in border), duration_s[ops].sum()
+        crossing_s = sum(now for u, v, _, now in edges if u in ops or v in ops)
+        expected = [
+            *(np.log1p(len(ops)), np.log1p(group_s / unit_s)),
+            *(times.start_s[ops].min() / latency_s, times.finish_s[ops].max() / latency_s),
+            *(np.log1p(crossing_s / unit_s), np.log1p(leaving_s / unit_s)),
+        ]
+        columns = [0, 1, 2, 3, 8, 9]
+        np.testing.assert_allclose(group_features[k, columns], expected, rtol=1e-3, atol=1e-4)
         for device in range(3):
-            takes_s = compute_s[[*ops], device].sum()
+            device_s = compute_s[ops, device].sum()
             traffic_s = sum(mean for there, mean in border if there == device)
-            assert np.expm1(move_features[k, device, 0]) == pytest.approx(
-                takes_s / unit_s, rel=1e-3
-            )
-            more = np.sign(takes_s - lasts_s) * np.log1p(abs(takes_s - lasts_s) / unit_s)
-            assert move_features[k, device, 2] == pytest.approx(more, rel=1e-2, abs=1e-3)
-            of_all = traffic_s / leaving_s if leaving_s else 0.0
-            assert move_features[k, device, 4] == pytest.approx(of_all, rel=1e-2, abs=1e-3)
-            share = np.mean(before[[*ops]] == device)
-            assert move_features[k, device, 8] == pytest.approx(share, abs=1e-5)
+            expected = [
+                np.log1p(device_s / unit_s),
+                np.sign(device_s - group_s) * np.log1p(abs(device_s - group_s) / unit_s),
+                traffic_s / leaving_s if leaving_s else 0.0,
+                np.mean(before[ops] == device),
+            ]
+            columns = move_features[k, device, [0, 2, 4, 8]]
+            np.testing.assert_allclose(columns, expected, rtol=1e-2, atol=1e-3)
