@@ -7,7 +7,6 @@ co-located or only partly supported by a device.
 """
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +19,7 @@ from placement.graphs import opgraph
 from placement.instance import Instance
 from placement.learning.base import initial_params
 from placement.policies import inputs
-from placement.types import Array, CostModel, LogProb, Params, Policy, Sample
+from placement.types import CostModel, LogProb, Params, Policy, Sample
 
 _NUM_SAMPLES, _NUM_DRAWS = 64, 32
 _SIZE, _WIDE_SIZE = (16, 32), (23, 45)  # padded nodes and edges
@@ -62,18 +61,19 @@ def check_policy(
     leaves = [leaf + 0.2 * rng.normal(size=leaf.shape).astype(np.float32) for leaf in leaves]
     params = jax.tree.unflatten(tree, leaves)
 
-    sample = jax.jit(policy.sample, static_argnums=3)
+    sample: Any = jax.jit(policy.sample, static_argnums=3)
 
     def draw(graph: jraph.GraphsTuple, seed: int) -> Sample:
-        return jax.device_get(sample(params, jax.random.key(seed), graph, _NUM_SAMPLES))
+        drawn: Sample = jax.device_get(sample(params, jax.random.key(seed), graph, _NUM_SAMPLES))
+        return drawn
 
-    @jax.jit
-    @functools.partial(jax.grad, has_aux=True)
-    def score(params: Params, graph: jraph.GraphsTuple, drawn: Sample) -> tuple[Array, LogProb]:
+    def loss(params: Params, graph: jraph.GraphsTuple, drawn: Sample) -> tuple[Any, LogProb]:
         again = policy.log_prob(params, graph, drawn)
         weight = jnp.linspace(-1, 1, _NUM_SAMPLES)[:, None]
         terms = [x for x in jax.tree.leaves(again) if jnp.issubdtype(x.dtype, jnp.floating)]
         return sum((weight * x).mean() for x in terms), again
+
+    score: Any = jax.jit(jax.grad(loss, has_aux=True))
 
     for name, problem in problems.items():
         if name == "co-located":  # of which T may depend on the number of operations that decide

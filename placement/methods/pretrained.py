@@ -125,7 +125,7 @@ def _place(
     graph, tables, assignment, params = inputs
     num_ops, num_samples, steps = shape
 
-    def step(current: Array, key: chex.PRNGKey) -> tuple[Array, tuple[Array, Array]]:
+    def step(current: Any, key: chex.PRNGKey) -> tuple[Any, tuple[Array, Array]]:
         improved = sample(params, key, graph, num_samples, current).placement[:, 0]
         lifted = lift_to_ops(improved, assignment, num_ops)
         outcome = mesh.shard_map(simulate, tables, lifted)

@@ -376,8 +376,9 @@ def _run_episode(
     t = costs.policy_tables
     # These do not change during an episode. SEL's inputs are normalised over all operations; theirs
     # over the ready ones.
-    sel_logits = network.apply(params, graph, method="select")
-    projection, embedding = network.apply(params, graph, method="embed")
+    sel_logits = cast(Array, network.apply(params, graph, method="select"))
+    embeddings = network.apply(params, graph, method="embed")
+    projection, embedding = cast(tuple[Array, Array], embeddings)
     num_ops, num_devices = costs.compute_s.shape
     allowed, devices = graph.nodes["allowed"], jnp.arange(num_devices)
 

@@ -280,7 +280,7 @@ def make(
             return jax.lax.scan(take_step, (start, jnp.int32(-1)), (steps, keys))[1]
 
         if start == "fastest":
-            starts = jnp.tile(fastest_start(graph), (num_samples, 1))
+            starts: Array = jnp.tile(fastest_start(graph), (num_samples, 1))
         else:  # a random device that can run the operation: the largest of random numbers
             allowed, leader = graph.nodes["allowed"], graph.globals.policy_tables.leader
 
@@ -358,8 +358,8 @@ def _read_state(
     potential_s = jnp.where(is_pivot, 0.0, arrival_s - schedule.start_s[:, None])
     op_criticality = criticality[:, None]
     columns = t.size_s[:, None], t.rate, jnp.asarray(costs.compute_s), potential_s, op_criticality
-    x = jnp.stack([jnp.broadcast_to(c, is_node.shape) for c in columns], axis=-1)
-    x = _scale(x, is_node)
+    stacked = jnp.stack([jnp.broadcast_to(c, is_node.shape) for c in columns], axis=-1)
+    x = _scale(stacked, is_node)
 
     # Edges from pivots, and to pivots: the bytes, the latency of the link, the time of the
     # transfer, the link's time for a byte, and the smaller criticality of the ends.

@@ -140,7 +140,7 @@ def make(*, num_devices: int, hidden_size: int = 16, episode_steps: int = 3) -> 
         encoded = network.apply(params, graph, method="encode")
         decides = jnp.append(graph.nodes["mask"], jnp.zeros(2, bool))  # with scratch rows
 
-        def step(previous: Array, key: chex.PRNGKey) -> tuple[Array, Sample]:
+        def step(previous: Any, key: chex.PRNGKey) -> tuple[Any, Sample]:
             z_key, key = jax.random.split(key)
             z = jax.random.normal(z_key, (num_samples, NUM_FEATURES))
             style = network.apply(params, z, method="style")
