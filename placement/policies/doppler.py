@@ -406,7 +406,7 @@ def _run_episode(
         # which it would finish first. Theirs takes the earliest start: their devices are equal.
         level_s = jnp.where(is_ready, t.bottom_level, -1.0)
         is_expert = is_ready & (level_s >= level_s.max() * (1 - _RELATIVE_TIE))
-        # In steps of padding there is no choice: each visits its own padding.
+        # Steps of padding have no choice: each visits one node of padding.
         is_valid = jnp.where(is_active, is_ready, jnp.arange(num_ops) == step)
         op, op_terms = choose(step, select_op, sel_logits, is_valid, is_expert)
 

@@ -161,8 +161,8 @@ def pool(graph: jraph.GraphsTuple, group: Array, num_groups: int) -> seq2seq.Ite
     # The authors divide by the largest sum; their operations have no degrees and positions.
     embedding = jnp.concatenate([edges, edges.T, sums], axis=-1)
     embedding = jnp.sign(embedding) * jnp.log1p(jnp.abs(embedding))
-    # An empty group is no item; in their code it has a device. If no device can run all members,
-    # none is drawn: each member takes the first device that may run it.
+    # An empty group is not an item; in their code it has a device. If no device can run all
+    # members, none is drawn: each member takes the first device that may run it.
     return seq2seq.Items(embedding, present, present[:, None] & (num_forbidden == 0))
 
 

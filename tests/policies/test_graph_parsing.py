@@ -79,7 +79,7 @@ def test_groups_are_components():
             is_same = joined[:, None] == joined
             np.testing.assert_array_equal(is_same, _components(*ends)[root][:, root])
             assert set(joined) <= set(root)
-            # A slot keeps an edge of its own group that leads out of it.
+            # A slot keeps an edge of its group that leads out of it.
             for slot in np.flatnonzero(kept_end < 2 * EDGES):
                 edge = kept_end[slot] % EDGES
                 ends = edges.senders[edge], edges.receivers[edge]
