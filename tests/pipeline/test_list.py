@@ -7,8 +7,6 @@ import pytest
 from placement import simulators, zoo
 from placement.costs import roofline
 from placement.pipeline import list, loading, method_runs
-from placement.pipeline.settings import Settings
-from placement.pipeline.target import find_target
 from placement.runtime import scotch
 from placement.zoo import synthetic
 from tests.experiments.command import answer
@@ -35,11 +33,6 @@ def test_everything_is_described(sections):
         for name, text in texts.items():
             assert len(text) > 10, name
             assert "\n" not in text
-
-
-def test_place_uses_listed_auto(sections):
-    labels = find_target(Settings(graph="resnet:depth=18")).labels
-    assert sections["devices here (devices=)"]["auto"] == "; ".join(labels)
 
 
 def test_missing_packages_are_named(monkeypatch):
