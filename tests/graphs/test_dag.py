@@ -112,13 +112,6 @@ def test_quotient():
     assert len(dag.sort_nodes(3, senders, receivers)) < 3  # it leaves out cycles
 
 
-def test_hundred_thousand_operations():
-    graph = helpers.chain(100_000)
-    assert _levels(graph)[-1] == 99_999
-    parts = dag.connected_parts(graph, np.arange(100_000) // 1000 % 2)
-    np.testing.assert_array_equal(parts, np.arange(100_000) // 1000)
-
-
 def test_wrong_orders_are_refused():
     graph = helpers.diamond()
     dag.check_order(graph, np.int32([0, 2, 1, 3]))

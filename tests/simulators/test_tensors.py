@@ -35,22 +35,6 @@ def test_many_readers(monkeypatch):
     np.testing.assert_allclose(looped.fusion_loss_s[0], expected_s, rtol=1e-6)
 
 
-def test_padded_blocks_hold_all_tensors():
-    rng = np.random.default_rng(0)
-    graph = helpers.random_dag_of_size(rng, 30, 60, 25)
-    problem = helpers.as_problem(graph, helpers.random_costs(rng, graph, 3), "serial")
-    blocks, padded_edges = problem.tensor_blocks, graph.num_edges + 5
-    padded, rows = tensors.pad_blocks(blocks, padded_edges)
-    num_tensors = sum(len(block.edge) for block in blocks)
-    known = np.concatenate(rows)
-    np.testing.assert_array_equal(np.sort(known[known < num_tensors]), np.arange(num_tensors))
-    readers = [set(row) for block in blocks for row in block.readers.tolist()]
-    for block, block_rows in zip(padded, rows, strict=True):
-        for row, tensor in zip(block.readers.tolist(), block_rows.tolist(), strict=True):
-            assert set(row) == (readers[tensor] if tensor < num_tensors else {0})
-    assert [block.readers.shape[1] for block in padded] == [1, 4, 16, 64, 256]
-
-
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_buckets_share_shapes(objective):
     shapes = set()
