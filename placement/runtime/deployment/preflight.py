@@ -134,7 +134,7 @@ def find_devices(placed: PlacementFile, spec: str) -> tuple[Device, ...]:
             selected.append(device)
         elif device.name in present:
             (here,) = devices.resolve(device.name)  # with the threads of this machine
-            if device.precision == "f32" != here.precision:
+            if device.precision == "f32" and here.precision != "f32":
                 (here,) = devices.replace_with_f32([here], [here.name])
             selected.append(dataclasses.replace(here, capacity_bytes=device.capacity_bytes))
     if absent := sorted(placed.used_devices - {device.name for device in selected}):
