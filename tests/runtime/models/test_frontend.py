@@ -175,14 +175,12 @@ def test_shapes_suit_any_name(name):
 
 
 def test_shapes_are_read_from_files(tmp_path):
-    source = _input("a;b", [-1, 3])
-    model = _model(ops.relu(source), source)
     file = tmp_path / "shapes.json"
-    file.write_text('{"a;b": [2, 3]}')
-    assert tuple(frontend.prepare(model, str(file)).inputs[0].shape) == (2, 3)
-    file.write_text("a;b:2,3")
-    assert "cannot be read as JSON" in _message(frontend.prepare, model, str(file))
-    assert "cannot be read" in _message(frontend.prepare, model, "absent.json")
+    file.write_text('{"x": [5, 8]}')
+    assert tuple(frontend.prepare(_dense(), str(file)).inputs[0].shape) == (5, 8)
+    file.write_text("x:5,8")
+    assert "cannot be read as JSON" in _message(frontend.prepare, _dense(), str(file))
+    assert "cannot be read" in _message(frontend.prepare, _dense(), "absent.json")
 
 
 def test_prepare_proposes_missing_shapes():
