@@ -98,7 +98,7 @@ def run(
             culprit for division in placed.divisions for culprit in division["culprits"]
         ):
             culprit["run_on"] = [used[0].name]  # with all other operations
-    record = {
+    record: dict[str, Any] = {
         "graph": net.graph.name,
         "method": placed.method,
         "fingerprint": fingerprint.digest(model_fingerprint),
