@@ -102,7 +102,7 @@ def bound_subgraph(problem: Instance) -> float:
     graph, classes, memory = problem.graph, problem.classes, problem.memory_limits
     compute_s, total_bytes = problem.allowed_compute_s, classes.memory_bytes.sum()
     is_host = np.asarray(problem.costs.accelerator) < 0
-    is_limited = memory.devices.any(axis=0)
+    is_limited = np.asarray(memory.devices.any(axis=0))
     capacity = memory.capacity_bytes[memory.devices[:, ~is_host].any(axis=1)].sum()
     is_host_needed = (is_host & ~is_limited).any() and not is_host.all()
     is_host_needed &= is_limited[~is_host].all() and total_bytes > capacity

@@ -218,7 +218,7 @@ def search(
                 if not len(outer):
                     continue
                 ideals, starts = np.unique(outer, return_index=True)
-                for state in np.flatnonzero(counts[:, k]):
+                for state in np.flatnonzero(counts[:, k]).tolist():
                     segment_s = np.maximum(best_s[inner, state - strides[k]], load_s)
                     min_s = np.minimum.reduceat(segment_s, starts)
                     best_s[ideals, state] = np.minimum(best_s[ideals, state], min_s)
