@@ -117,8 +117,9 @@ def _mean_compute_s(problem: ProblemArrays) -> Array:
     return jnp.where(is_known, problem.compute_s, 0.0).sum() / is_known.sum()
 
 
-def make_inputs(state: environments.State, observation: environments.Observation) -> Inputs:
-    """Scales an observation: times are in units of an operation's mean time, and compressed."""
+def make_inputs(state: environments.State) -> Inputs:
+    """Observes a state: times are in units of an operation's mean time, and compressed."""
+    observation = environments.observe(state)
     unit_s = _mean_compute_s(state.problem)
     finish_s = jnp.where(observation.allowed, observation.finish_s, jnp.inf)
     later_s = jnp.where(observation.allowed, finish_s - finish_s.min(), 0.0)
@@ -126,8 +127,8 @@ def make_inputs(state: environments.State, observation: environments.Observation
     columns = [
         later_s,
         jnp.where(observation.allowed, compute_s, 0.0),
-        jnp.maximum(observation.arrival_s - observation.free_s, 0.0),
-        jnp.maximum(observation.free_s - observation.arrival_s, 0.0),
+        jnp.maximum(observation.arrival_s - state.free_s, 0.0),
+        jnp.maximum(state.free_s - observation.arrival_s, 0.0),
     ]
     length = state.finish_s.max() / state.problem.unit_s
     progress = jnp.stack([state.num_placed / state.problem.num_ops, length])
@@ -145,20 +146,16 @@ def play_episode(
     """
 
     def advance(
-        carry: tuple[environments.State, environments.Observation], key: chex.PRNGKey
-    ) -> tuple[Any, Transition]:
-        state, observation = carry
-        inputs = make_inputs(state, observation)
+        state: environments.State, key: chex.PRNGKey
+    ) -> tuple[environments.State, Transition]:
+        inputs = make_inputs(state)
         log_probs, value = _apply(params, hidden, inputs, method="decide")
         device = jax.random.categorical(key, log_probs)
-        result = environments.step(state, device)
-        transition = Transition(inputs, device, log_probs[device], value, result.reward)
-        return (result.state, result.observation), transition
+        state, reward = environments.step(state, device)
+        return state, Transition(inputs, device, log_probs[device], value, reward)
 
-    key, reset_key = jax.random.split(key)
     keys = jax.random.split(key, len(problem.order))
-    start = environments.reset(reset_key, problem)
-    (state, _), transitions = jax.lax.scan(advance, start, keys)
+    state, transitions = jax.lax.scan(advance, environments.reset(problem), keys)
     return transitions, state.placement
 
 
@@ -207,14 +204,13 @@ class TrainState(NamedTuple):
 
 def init(key: chex.PRNGKey, problem: ProblemArrays) -> TrainState:
     """Draws initial parameters."""
-    state, observation = environments.reset(key, problem)
 
     def apply(network: Network) -> Any:
-        return network.decide(network.encode(problem), make_inputs(state, observation))
+        inputs = make_inputs(environments.reset(problem))
+        return network.decide(network.encode(problem), inputs)
 
     params = nn.init(apply, NETWORK)(key)
-    start = problem.single_devices[problem.single_s.argmin()]
-    return TrainState(params, OPTIMIZER.init(params), start, jnp.ones(()))
+    return TrainState(params, OPTIMIZER.init(params), problem.best_single, jnp.ones(()))
 
 
 @jax.jit
