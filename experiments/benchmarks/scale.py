@@ -10,6 +10,7 @@ logarithm of the ratio of times over that of the ratio of sizes, for the last tw
 growth. Phases that compile are timed twice, with and without compilation.
 """
 
+import itertools
 import json
 import math
 import sys
@@ -152,7 +153,8 @@ def _run_learning_phases(name: str, problem: Instance, run_phase: Callable[..., 
     search = learned.Search(method, reading, problem, evaluate=None)
     start = run_phase(f"{name}: start, compiled first", lambda: search.start(0))
     steps = trainer.search(
-        method.learner, reading.graph, search.simulator, start, 10_000, pace=lambda: 1
+        *(method.learner, reading, problem, start, 10_000),
+        clock_s=itertools.count().__next__,  # so that each report has one step
     )
     # The first report comes after compilation, without a step.
     run_phase(f"{name}: a step, compiled first", lambda: (next(steps), next(steps)))

@@ -22,12 +22,11 @@ _AVERAGE_DECAY = 0.9  # of the moving average in an update, as in the authors' c
 def penalise_failures(latency_s: Array, reference_s: Array, updates: Array) -> tuple[Array, Array]:
     """Gives failed placements the failing signal, and leaves them out later.
 
-    The failing signal is 100 times the reference latency. Failures count in the first 1,000
-    updates, as in the released code of Mirhoseini et al. (2018). By then the policy mostly avoids
-    them, and a rare failure, far from the baseline, would undo what it has learned. As in that
-    code, a placement that is as slow as the failing signal is left out like a failure, but keeps
-    its latency. The code's signal is 100 seconds on the authors' machine. The returns of an
-    episode's earlier steps always include it.
+    The failing signal is 100 times the reference latency; that of Mirhoseini et al. (2018) is 100
+    seconds on their machine. As in their released code, failures count in the first 1,000 updates.
+    By then the policy mostly avoids them, and a rare failure, far from the baseline, would undo
+    what it has learned. A placement that is as slow as the signal is left out like a failure, but
+    keeps its latency. The returns of an episode's earlier steps always include the signal.
 
     Returns:
       Latencies float32 [B, T], and bool [B, T]: whether a step counts in baseline and gradient.
@@ -59,14 +58,12 @@ def rewards(kind: str, latency_s: Array, reference_s: Array) -> Array:
     chex.assert_type([latency_s, reference_s], float)
     ratio = latency_s / reference_s
     ran = jnp.isfinite(ratio)
-    safe = jnp.maximum(
-        jnp.where(ran, ratio, 1.0), 1e-6
-    )  # keeps the reward of a zero latency finite
+    # The reward of a zero latency stays finite.
+    ratio = jnp.maximum(jnp.where(ran, ratio, 1.0), 1e-6)
     if kind == "inverse":
-        return jnp.where(ran, 1.0 / safe, 0.0)
-    value = {"sqrt": lambda r: -jnp.sqrt(r), "log": lambda r: -jnp.log(r)}.get(kind, jnp.negative)(
-        safe
-    )
+        return jnp.where(ran, 1.0 / ratio, 0.0)
+    scale = {"sqrt": jnp.sqrt, "log": jnp.log}.get(kind)
+    value = -(scale(ratio) if scale else ratio)
     worst = jnp.where(ran, value, jnp.inf).min()
     value = jnp.where(ran, value, jnp.where(jnp.isfinite(worst), worst, 0.0) - 1.0)
     return jnp.diff(value, axis=1, prepend=-1.0) if kind == "improvement" else value
@@ -77,8 +74,8 @@ def discounted_returns(reward: Array, discount: float) -> Array:
     chex.assert_rank(reward, 2)
     chex.assert_type(reward, float)
 
-    def backwards(total: jax.Array, r: Any) -> tuple[jax.Array, jax.Array]:
-        total = r + discount * total
+    def backwards(total: jax.Array, step_reward: Any) -> tuple[jax.Array, jax.Array]:
+        total = step_reward + discount * total
         return total, total
 
     start = jnp.zeros(reward.shape[0])
@@ -117,8 +114,7 @@ def risk_seeking(returns: Array, counts: Array) -> Array:
     """Subtracts the 75% quantile from returns [B, T], and drops samples below it; unit deviation.
 
     The gradient is then that of the mean of the best quarter (Petersen et al. 2021, arXiv
-    1912.04871, proposition 1). It suits policies whose best sample is used: they do not give up
-    variety for a better mean.
+    1912.04871, proposition 1), so that a policy whose best sample is used keeps its variety.
     """
     chex.assert_rank([returns, counts], 2)
     chex.assert_type([returns, counts], [float, bool])

@@ -30,7 +30,7 @@ _COMPARING_BASELINES = {
     "leave_one_out": advantages.leave_one_out,
     "risk_seeking": advantages.risk_seeking,
 }
-_OTHER_BASELINES = ("moving_average", "running_mean", "none")
+_BASELINES = (*_COMPARING_BASELINES, "moving_average", "running_mean", "none")
 _RETURNS = {"to_go": advantages.discounted_returns, "episode": advantages.episode_returns}
 _DECAY_START, _DECAY_INTERVAL = 400, 50  # gradient steps, as in the Hierarchical Planner's code
 
@@ -109,9 +109,9 @@ def entropy_bonus(settings: Settings, log_prob: LogProb, num_updates: Array) -> 
     The weight w is constant, or falls linearly from `entropy_weight` at the first update to zero
     after `entropy_decay_updates`. `num_updates`, int32 [], counts the updates before this one.
 
-    A step's log-probability is a sum over its choices, and advantages have unit deviation. The
-    noise of the gradient therefore grows with the root of their number, while the entropy's
-    gradient does not shrink. Without the root, a weight that suits ten choices drowns a hundred.
+    A step's log-probability is a sum over its choices, so the noise of the gradient grows with the
+    root of their number, while the entropy's gradient does not shrink. Without the root, a weight
+    that suits ten choices drowns a hundred.
     """
     chex.assert_rank([log_prob.entropy, log_prob.choices], 2)
     chex.assert_type([log_prob.entropy, log_prob.choices], float)
@@ -143,13 +143,13 @@ def make_learner(
     """
     for setting, value, valid in (
         ("reward", settings.reward, advantages.REWARDS),
-        ("baseline", settings.baseline, (*_COMPARING_BASELINES, *_OTHER_BASELINES)),
+        ("baseline", settings.baseline, _BASELINES),
         ("failed", settings.failed, ("worst", "constant")),
         ("returns", settings.returns, _RETURNS),
     ):
         arguments.check_choice(setting, value, valid)
-    is_comparing = settings.baseline in _COMPARING_BASELINES  # samples with each other
-    arguments.check_range("num_samples", settings.num_samples, 2 if is_comparing else 1)
+    min_samples = 2 if settings.baseline in _COMPARING_BASELINES else 1
+    arguments.check_range("num_samples", settings.num_samples, min_samples)
     rate: Any = settings.learning_rate
     if settings.learning_rate_decay != 1:
         rate = optax.exponential_decay(
@@ -227,11 +227,6 @@ def initial_params(
 
     Operations run one by one, so that arrays of one shape share a compilation. In one compiled
     program, every array would add the hundreds of instructions that draw its random numbers.
-
-    Args:
-      init: the policy's `init`.
-      key: consumed.
-      graph: the input of the policy.
     """
     traced = jax.jit(init).trace(key, graph)
     jaxpr = traced.jaxpr
@@ -245,16 +240,13 @@ def initial_params(
 def compute_advantages(
     settings: Settings, state: State, latency_s: Array, reference_s: Array
 ) -> tuple[Array, Array]:
-    """Computes the advantages of episodes and the next moving average.
+    """Computes the advantages [B, T] of episodes and the next moving average [T].
 
     Args:
       settings: the hyper-parameters.
       state: holds the moving average and the number of updates.
       latency_s: float32 [B, T].
       reference_s: float32 [], or [G] for the episodes of G graphs.
-
-    Returns:
-      Advantages [B, T] and the moving average [T].
     """
     shape = latency_s.shape
     graph_latencies_s = latency_s.reshape(-1, settings.num_samples, shape[-1])

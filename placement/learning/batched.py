@@ -1,11 +1,9 @@
 """Learning on several graphs at once, so that a policy carries over to other graphs.
 
-G graphs that are padded to one size are stacked: every leaf of their `GraphsTuple` gets a leading
-axis G. `batch_policy` turns a policy of single graphs into one of stacks, with B = G * num_samples
-episodes, graph after graph. Every learner of `placement.learning` can then learn from a stack;
+G graphs of one objective, padded to one size, are stacked: every leaf of their `GraphsTuple` gets a
+leading axis G. `batch_policy` turns a policy of single graphs into one of stacks, with
+B = G * num_samples episodes, graph after graph. Every learner can then learn from a stack, and
 `learning.base` compares episodes with those of their own graph.
-
-All graphs of a stack have the same objective, whose simulator evaluates the placements.
 
 Graphs are taken one after another (`lax.map`). Their episodes already fill the machine, and each
 graph needs its own number of schedule steps.
@@ -24,7 +22,7 @@ import numpy as np
 from placement import simulators
 from placement.graphs import batching
 from placement.instance import Instance
-from placement.learning import local_search, mesh
+from placement.learning import local_search
 from placement.learning.base import Learner, Metrics, State
 from placement.simulators import list_schedule
 from placement.solvers import iterated_local_search as ils
@@ -50,9 +48,6 @@ class Stack(NamedTuple):
 def prepare(graph: jraph.GraphsTuple, problem: Instance) -> Stack:
     """Prepares one graph for a stack, on the host.
 
-    The reference places all operations on one device, and those that it cannot run on their
-    fastest.
-
     Args:
       graph: with a node for each of the problem's operations, and at least as many edges.
       problem: the problem that the graph was read from.
@@ -60,7 +55,7 @@ def prepare(graph: jraph.GraphsTuple, problem: Instance) -> Stack:
     num_nodes, num_edges = len(graph.nodes["mask"]), len(graph.senders)
     num_steps = num_nodes + num_edges // list_schedule.WIDTH
     sizes = batching.Sizes(problem.graph.num_ops, num_nodes, num_edges, num_steps)
-    # Finite also where no single device has enough memory.
+    # Finite also where no single device has enough memory, or can run all operations.
     reference_s = np.min(problem.evaluate_penalised(problem.single_devices))
     return Stack(jax.device_get(graph), problem.build_tables(sizes), np.asarray(reference_s))
 
@@ -102,27 +97,24 @@ def batch_policy(policy: Policy) -> Policy:
 def train_step(learner: Learner, state: State, batch: Stack) -> tuple[State, Metrics]:
     """Samples, simulates and learns once.
 
-    Args:
-      learner: of a policy that `batch_policy` made.
-      state: the learner's state.
-      batch: the graphs.
+    The learner is of a policy that `batch_policy` made.
 
     Returns:
-      The state, and metrics: the learner's; `ratio`, the geometric mean over graphs of the fastest
-      sample's latency over that of the fastest single device; `evaluated`, the number of simulated
-      placements.
+      The state, and the learner's metrics with `ratio`, the geometric mean over graphs of the
+      fastest sample's latency over that of the fastest single device, and `evaluated`, the number
+      of simulated placements.
     """
     state, samples = learner.sample(state, batch.graphs)
     num_graphs = len(batch.reference_s)
     placements = samples.placement.reshape(num_graphs, -1, *samples.placement.shape[1:])
 
-    def simulate(tables: Any, placement: Array) -> simulators.Outcome:
+    def simulate(graph: tuple[Any, Array]) -> simulators.Outcome:
+        tables, placement = graph
         outcome = batch.simulate(tables, placement.reshape(-1, placement.shape[-1]))
         return jax.tree.map(lambda leaf: leaf.reshape(placement.shape[:2]), outcome)
 
-    outcome: simulators.Outcome = jax.lax.map(  # [G, num_samples, T] each
-        lambda graph: mesh.shard_map(simulate, *graph), (batch.tables, placements)
-    )
+    # [G, num_samples, T] each
+    outcome: simulators.Outcome = jax.lax.map(simulate, (batch.tables, placements))
     latency_s = outcome.penalised_s()
     ratio = jnp.exp(jnp.log(latency_s.min(axis=(1, 2)) / batch.reference_s).mean())
     episodes_s = latency_s.reshape(-1, latency_s.shape[-1])
@@ -134,13 +126,9 @@ def train_step(learner: Learner, state: State, batch: Stack) -> tuple[State, Met
 def train_by_local_search(learner: Learner, state: State, batch: Stack) -> tuple[State, Metrics]:
     """Learns from local searches of all graphs, a step on each in turn.
 
-    Every local search starts anew. The parameters that a step on one graph has updated serve the
-    next step on another.
-
-    Args:
-      learner: of `learning.local_search`, of a policy of single graphs.
-      state: the learner's state; its local search is ignored, and None afterwards.
-      batch: the graphs.
+    Every local search starts anew, so that the state's is ignored, and None afterwards. The
+    parameters that a step on one graph has updated serve the next step on another. The learner is
+    of `learning.local_search`, of a policy of single graphs.
 
     Returns:
       As `train_step`: the ratio is of the best placements, the learner's metrics are means.
@@ -157,7 +145,7 @@ def train_by_local_search(learner: Learner, state: State, batch: Stack) -> tuple
         )
         state, samples = learner.sample(state._replace(local_search=search), graph)
         placements = samples.placement[:, 0]
-        outcome = mesh.shard_map(batch.simulate, tables, placements)
+        outcome = batch.simulate(tables, placements)
         latency_s, is_feasible = outcome.penalised_s()[:, None], outcome.feasible[:, None]
         reference_s = jnp.asarray(batch.reference_s)[index]
         state, metrics = learner.update(state, graph, samples, latency_s, reference_s, is_feasible)

@@ -3,27 +3,23 @@
 The state holds one chain of `placement.solvers.iterated_local_search`. In each step the policy
 draws B neighbours of the chain's placement, all of them are evaluated, and the chain moves to the
 best. So the policy learns from the search's own evaluations, in the states that the search meets.
-
-A placement that exceeds a memory costs a thousand times its penalised latency. The chain therefore
-moves to a feasible placement as soon as one is proposed, and such a placement never is its best.
+A placement that exceeds a memory costs a thousand times its penalised latency, so the chain leaves
+it as soon as a feasible one is proposed.
 
 The reward of a sample is its gain,
 
     r_b = min( 1, max( 0, log cost of the placement before - log cost of the sample )),
 
-which is zero if nothing improves: such a step teaches nothing. Gains are divided by the root of
-their mean square over the last ten improving steps or so (a decay of 0.9 a step). They shrink a
-thousandfold in the course of a search. Without this scale Adam's long memory of the first steps
-would stop learning. Division by each step's own deviation would teach a gain of 1e-6 as strongly as
-one of 10%.
+which is zero if nothing improves: such a step teaches nothing. Gains shrink a thousandfold in the
+course of a search, and Adam's long memory of the first steps would stop learning. They are
+therefore divided by the root of their mean square over the last ten improving steps or so. Division
+by each step's own deviation would teach a gain of 1e-6 as strongly as one of 10%.
 
 The learner is REINFORCE (Williams 1992), one gradient step a batch. A sample's advantage is its
 reward less the mean of the other samples. If samples share a random draw, such as a grouping
 (`policies.hsdag.SharedDraw`), its log-probability has a separate advantage: the reward less the
 mean of the samples of *other* draws. Compared with samples of the same draw, credits would cancel
 where all samples of a draw have the same log-probability of it.
-
-The search keeps the best of its samples, so it does not matter how bad the others are.
 """
 
 import chex
@@ -142,16 +138,13 @@ def subtract_other_draws(reward: Array, draw: Array) -> Array:
 def _compute_rewards(
     settings: base.Settings, state: base.State, costs_s: Array, reference_s: Array
 ) -> tuple[Array, Array]:
-    """Computes the scaled gains of samples, for `base.make_learner`.
+    """Computes the scaled gains [B, 1] of samples and the mean square gain [1].
 
     Args:
       settings: of no effect here.
       state: holds the chain, and in `baseline` the mean square gain, nan before the first gain.
       costs_s: float32 [B, 1]; inf of samples equal to the current placement.
       reference_s: of no effect here.
-
-    Returns:
-      Rewards [B, 1] and the mean square gain [1].
     """
     del settings, reference_s
     current_s = state.local_search.costs_s

@@ -47,18 +47,16 @@ def restored(template: T, content: Any) -> T:
     Raises:
       ValueError: it has others.
     """
+
+    def describe(leaf: Any) -> str:
+        array = leaf if hasattr(leaf, "dtype") else np.asarray(leaf)
+        return f"{tuple(array.shape)} of {np.dtype(array.dtype).kind}"
+
+    def check(path: Any, expected: Any, actual: Any) -> None:
+        if describe(expected) != describe(actual):
+            name = jax.tree_util.keystr(path)
+            raise ValueError(f"{name} is {describe(actual)} and should be {describe(expected)}")
+
     tree = flax.serialization.from_state_dict(template, content)
-    for (path, expected), actual in zip(
-        jax.tree_util.tree_leaves_with_path(template), jax.tree.leaves(tree), strict=True
-    ):
-        if _shape_and_kind(expected) != _shape_and_kind(actual):
-            raise ValueError(
-                f"{jax.tree_util.keystr(path)} is {_shape_and_kind(actual)} and should be "
-                f"{_shape_and_kind(expected)}"
-            )
+    jax.tree_util.tree_map_with_path(check, template, tree)
     return tree
-
-
-def _shape_and_kind(leaf: Any) -> str:
-    array = np.asarray(leaf) if not hasattr(leaf, "dtype") else leaf
-    return f"{tuple(array.shape)} of {np.dtype(array.dtype).kind}"

@@ -22,7 +22,7 @@ import numpy as np
 from placement import arguments
 from placement.graphs import features
 from placement.instance import Instance
-from placement.learning import base, local_search, mesh, ppo, reinforce, trainer
+from placement.learning import base, local_search, ppo, reinforce, trainer
 from placement.methods import checkpoints
 from placement.policies.base import Recipe
 from placement.policies.inputs import PolicyInput
@@ -35,7 +35,6 @@ POLICIES = ("hsdag", "hierarchical", "colocrl", "placeto", "giph", "doppler", "s
 RECIPES: dict[str, Recipe] = {
     name: importlib.import_module(f"placement.policies.{name}").RECIPE for name in POLICIES
 }
-_REPORT_INTERVAL_S = 1.0
 _MEASURED_SAMPLES = 8  # samples of a step where evaluating each of them takes seconds
 _INSTALLED = Path(__file__).parent / "pretrained"
 _WALK = "walk"
@@ -98,7 +97,7 @@ def make(
     algorithm = options.pop("algorithm", default_algorithm)
     # A policy that improves on placements learns by `walk` alone, and no other policy does.
     is_walk = default_algorithm == _WALK
-    suitable = tuple(name for name in _ALGORITHMS if (name == _WALK) == is_walk)
+    suitable = tuple(key for key in _ALGORITHMS if (key == _WALK) == is_walk)
     arguments.check_choice("algorithm", algorithm, suitable)
     reader = {key: value for key, value in _defaults(read).items() if value is not None}
     if "features" in reader:
@@ -120,9 +119,22 @@ def make(
         return {key: values[key] for key in keys}
 
     policy = make_policy(num_devices=num_devices, **select(policy_values.keys() - reader.keys()))
-    policy = mesh.shard_policy(policy)
     if variant.shipped:
-        init = functools.partial(_read_installed, method, variant.shipped, policy.init)
+        untrained = policy
+
+        def init(key: Array, graph: jraph.GraphsTuple) -> Params:
+            """Reads the parameters that are installed for the graph's objective, if there are."""
+            objective = graph.globals.objective.name
+            if objective not in variant.shipped:
+                return untrained.init(key, graph)
+            template = jax.eval_shape(untrained.init, key, graph)
+            return checkpoints.read(
+                _INSTALLED / f"{name}_{objective}.msgpack",
+                lambda content: checkpoints.restored(template, content["params"]),
+                remedy=f"{method!r} begins with it: leave its sizes and features, or set "
+                f"{name}:variant=untrained with them",
+            )
+
         policy = policy._replace(init=init)
     settings = base.Settings(**select(learner_values.keys() - algorithm_values.keys()))
     learned_policy = policy if wrap_policy is None else wrap_policy(policy)
@@ -140,11 +152,7 @@ def make(
 
 
 def hyper_parameters(method: str) -> dict[str, arguments.Value]:
-    """Returns the values of a method's hyper-parameters, those of its policy first.
-
-    Raises:
-      UserError: as `make`.
-    """
+    """Returns the values of a method's hyper-parameters, those of its policy first."""
     return make(method, 2, False).hyper_parameters
 
 
@@ -154,32 +162,8 @@ def _defaults(function: Callable[..., Any]) -> dict[str, Any]:
     return {p.name: p.default for p in parameters if p.default is not p.empty}
 
 
-def _read_installed(
-    method: str,
-    objectives: tuple[str, ...],
-    init: Callable[..., Params],
-    key: Array,
-    graph: jraph.GraphsTuple,
-) -> Params:
-    """Reads installed parameters, trained for the graph's objective, into the shapes of `init`'s.
-
-    Returns those of `init` if none are installed for the objective. `graph.globals` are a
-    `inputs.CostView`.
-    """
-    name, objective = method.split(":")[0], graph.globals.objective.name
-    if objective not in objectives:
-        return init(key, graph)
-    template = jax.eval_shape(init, key, graph)
-    return checkpoints.read(
-        _INSTALLED / f"{name}_{objective}.msgpack",
-        lambda content: checkpoints.restored(template, content["params"]),
-        remedy=f"{method!r} begins with it: leave its sizes and features, or give "
-        f"{name}:variant=untrained with them",
-    )
-
-
 class Search(NamedTuple):
-    """A learned method on one problem."""
+    """A learned method on one problem, for callers that log, save and resume it; others `find`."""
 
     method: Method
     policy_input: PolicyInput
@@ -188,29 +172,18 @@ class Search(NamedTuple):
 
     @classmethod
     def prepare(cls, name: str, problem: Instance, evaluate: Evaluate | None = None) -> "Search":
-        """Makes the method and reads the problem as its policy does.
-
-        Raises:
-          UserError: as `make`.
-        """
+        """Makes the method and reads the problem as its policy does; raises as `make`."""
         method = make(name, len(problem.devices), evaluate is not None)
         return cls(method, method.read(problem), problem, evaluate)
 
-    @property
-    def simulator(self) -> trainer.Simulator:
-        """The simulator of the problem, for placements of the policy's nodes."""
-        return trainer.Simulator.from_problem(self.problem, self.policy_input.assignment)
-
     def start(self, seed: int) -> trainer.Progress:
         """Returns a search at its beginning: initial parameters, single devices evaluated."""
-        num_ops, num_devices = self.problem.costs.compute_s.shape
         return trainer.start(
             self.method.learner,
             jax.random.PRNGKey(seed),
             self.policy_input.graph,
-            self.evaluate or self.problem.evaluate,
-            num_ops,
-            num_devices,
+            self.problem,
+            evaluate=self.evaluate,
             keep_single_devices=not self.method.single_devices_fail,
         )
 
@@ -234,13 +207,13 @@ class Search(NamedTuple):
         status, compile_s = Status.FINISHED, None
         for report in trainer.search(
             self.method.learner,
-            self.policy_input.graph,
-            self.simulator,
+            self.policy_input,
+            self.problem,
             progress,
             limits.budget,
             evaluate=self.evaluate,
             fail_single_devices=self.method.single_devices_fail,
-            pace=make_pace(limits.elapsed_s),
+            clock_s=limits.elapsed_s,
         ):
             progress = report.progress
             if compile_s is None:
@@ -285,27 +258,3 @@ def find(
     state = progress.state
     progress = progress._replace(state=state._replace(params=load(state.params)))
     return search.run(progress, limits)
-
-
-def make_pace(clock_s: Callable[[], float]) -> Callable[[], int]:
-    """Makes a function that returns how many steps take about a second, at most `trainer.CHUNK`.
-
-    It is asked before every chunk. The first chunk, which is timed, has one step.
-
-    Args:
-      clock_s: returns seconds since any fixed time.
-    """
-    call_times_s: list[float] = []
-    steps = 1
-
-    def pace() -> int:
-        nonlocal steps
-        call_times_s.append(clock_s())
-        if len(call_times_s) > 1:
-            step_s = (call_times_s[-1] - call_times_s[-2]) / steps
-            steps = max(
-                1, int(_REPORT_INTERVAL_S / max(step_s, _REPORT_INTERVAL_S / trainer.CHUNK))
-            )
-        return steps
-
-    return pace

@@ -17,14 +17,15 @@ import numpy as np
 from placement import simulators
 from placement.errors import UserError
 from placement.instance import Instance
-from placement.learning import mesh
-from placement.learning.trainer import lift_to_ops
+from placement.learning.trainer import lift_to_ops, pad_assignment
 from placement.methods import checkpoints, learned
 from placement.solvers.limits import SearchLimits
 from placement.types import Array, Params, Sample, Solution
 
 FILE = "policy.msgpack"
 SHIPPED = Path(__file__).parent / "pretrained" / FILE
+STEPS = 6  # number of times that the policy places all operations
+SAMPLES = 256  # placements of each step
 _COPIES = 8  # of each placement that is improved; the fastest 1 / _COPIES are
 _REMEDY = f"set init_from to the {FILE} of the task pretrain, or to a file in policies/ of a run"
 
@@ -57,11 +58,7 @@ def load(path: Path, method: str, params: Params) -> Params:
 
 
 def check_zero_shot(method: str) -> None:
-    """Refuses a method whose policy does not place all operations in one step.
-
-    Raises:
-      UserError: in one line.
-    """
+    """Raises a `UserError` where the policy does not place all operations in one step."""
     learned.make(method, 2, False)  # refuses what does not exist
     if not learned.RECIPES[method.split(":")[0]].zero_shot:
         raise UserError(
@@ -85,12 +82,10 @@ def prepare(problem: Instance, path: Path) -> tuple[learned.Search, Params]:
     return search, load(path, method, shapes)
 
 
-def place(
-    search: learned.Search, params: Params, key: Array, *, num_samples: int = 256, steps: int = 6
-) -> Solution:
+def place(search: learned.Search, params: Params, key: Array) -> Solution:
     """Places a problem with a policy that has learned on other graphs.
 
-    The policy places all operations `steps` times. After each step the fastest eighth of the
+    The policy places all operations `STEPS` times. After each step the fastest eighth of the
     placements is copied eight times, and the policy improves these copies. All moves are the
     policy's: neither single devices nor other methods' placements are tried.
 
@@ -98,18 +93,18 @@ def place(
       search: of `prepare`.
       params: of the policy.
       key: consumed.
-      num_samples: placements of each step, a multiple of `_COPIES`.
-      steps: number of times that the policy places all operations.
     """
-    sample, simulator = search.method.policy.sample, search.simulator
-    inputs = search.policy_input.graph, simulator.tables, simulator.assignment, params
-    shape = simulator.num_ops, num_samples, steps
-    placements, latency_s = jax.device_get(_place(sample, simulator.simulate, shape, inputs, key))
+    problem, (graph, assignment) = search.problem, search.policy_input
+    simulate = simulators.get_objective(problem.objective).simulate
+    inputs = graph, problem.padded_tables, pad_assignment(assignment, problem), params
+    num_ops = problem.num_padded_ops
+    result = _place(search.method.policy.sample, simulate, num_ops, inputs, key)
+    placements, latency_s = jax.device_get(result)
     best = int(np.argmin(latency_s))
     return Solution(
-        placements[best][: search.problem.graph.num_ops],
+        placements[best][: problem.graph.num_ops],
         value_s=float(latency_s[best]),
-        evaluations=steps * num_samples,
+        evaluations=STEPS * SAMPLES,
     )
 
 
@@ -117,25 +112,24 @@ def place(
 def _place(
     sample: Callable[..., Sample],
     simulate: Callable[[Any, Array], simulators.Outcome],
-    shape: tuple[int, int, int],
+    num_ops: int,
     inputs: tuple[jraph.GraphsTuple, Any, Array | None, Params],
     key: chex.PRNGKey,
 ) -> tuple[Array, Array]:
-    """Returns the fastest placement of each step, [steps, N], and its latency."""
+    """Returns the fastest placement of each step, [STEPS, N], and its latency."""
     graph, tables, assignment, params = inputs
-    num_ops, num_samples, steps = shape
 
     def step(current: Any, key: chex.PRNGKey) -> tuple[Any, tuple[Array, Array]]:
-        improved = sample(params, key, graph, num_samples, current).placement[:, 0]
+        improved = sample(params, key, graph, SAMPLES, current).placement[:, 0]
         lifted = lift_to_ops(improved, assignment, num_ops)
-        outcome = mesh.shard_map(simulate, tables, lifted)
+        outcome = simulate(tables, lifted)
         latency_s = jnp.where(outcome.feasible, outcome.latency_s, jnp.inf)
-        fastest = jnp.argsort(latency_s)[: num_samples // _COPIES]
+        fastest = jnp.argsort(latency_s)[: SAMPLES // _COPIES]
         best = fastest[0]
         return jnp.repeat(improved[fastest], _COPIES, axis=0), (lifted[best], latency_s[best])
 
-    start = jnp.full((num_samples, len(graph.nodes["mask"])), -1, jnp.int32)  # no placements yet
-    _, result = jax.lax.scan(step, start, jax.random.split(key, steps))
+    start = jnp.full((SAMPLES, len(graph.nodes["mask"])), -1, jnp.int32)  # no placements yet
+    _, result = jax.lax.scan(step, start, jax.random.split(key, STEPS))
     return result
 
 

@@ -38,12 +38,7 @@ _sample = jax.jit(POLICY.sample, static_argnums=3)
 
 def test_reference_is_fastest_single_device():
     for problem, reference_s in zip(PROBLEMS, STACK.reference_s, strict=True):
-        num_ops = problem.graph.num_ops
-        single_s = np.asarray(problem.evaluate(np.zeros((1, num_ops), np.int32)))
-        assert reference_s == pytest.approx(single_s[0])
-
-
-def test_reference_moves_unsupported_operations():
+        assert reference_s == pytest.approx(problem.graph.num_ops)
     problem = _problem(2, 2)
     compute_s = np.array(problem.costs.compute_s)
     compute_s[[0, 1], [0, 1]] = np.inf  # of 6 and of 12

@@ -36,6 +36,43 @@ def test_variants_place_every_operation(name, variant):
     assert method.single_devices_fail == (variant == "released")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "ratio"),
+    [
+        # On a chain, whose transfers take a hundred times as long as an operation.
+        ("hierarchical:hidden_size=16,learning_rate=0.01", 0.6),
+        ("placeto:rounds=3", 0.6),
+        pytest.param("giph:start=random", 0.6, marks=pytest.mark.nightly),
+        ("doppler:hidden_size=16", 0.6),
+        # On branches, whose optimum is 0.66 of the best single device.
+        ("colocrl:hidden_size=16,learning_rate=0.003,entropy_weight=0", 0.85),
+        (
+            "scheduler:hidden_size=16,learning_rate=0.01,entropy_weight=0,baseline=leave_one_out",
+            0.85,
+        ),
+    ],
+)
+def test_training_lowers_mean_latency(method, ratio):
+    """Of all samples of a step: that of a policy which does not learn stays as it was."""
+    if ratio < 0.8:
+        graph = helpers.chain(6)
+        costs = helpers.unit_costs(graph, compute_s=np.ones((6, 2), np.float32))
+    else:
+        graph = helpers.fork_join(branches=3, length=2)
+        costs = helpers.random_costs(np.random.default_rng(5), graph, 2)
+    problem = helpers.as_problem(graph, costs, "makespan")
+    search = learned.Search.prepare(f"{method},num_samples=16", problem)
+    means_s: list[float] = []
+    limits = SearchLimits(600.0, 10**9, stop=lambda: len(means_s) >= 56)
+    search.run(
+        search.start(0),
+        limits,
+        lambda report, _: means_s.extend(record["mean_s"] for record in report.records),
+    )
+    assert np.mean(means_s[-10:]) < ratio * np.mean(means_s[:4])
+
+
 def _three_devices(network: str) -> Instance:
     net = loading.build_graph_network(network, constants=True)
     devices = roofline.parse_devices("roofline:cpu,gpu,gpu")
@@ -59,7 +96,7 @@ def test_pretraining_improves_hsdag():
 
 def test_other_sizes_need_untrained_variant():
     made, graph = learned.make("hsdag:hidden_size=8", 3, False), helpers.random_problem()
-    with pytest.raises(UserError, match="give hsdag:variant=untrained with them") as error:
+    with pytest.raises(UserError, match="set hsdag:variant=untrained with them") as error:
         made.learner.init(jax.random.key(0), made.read(graph).graph)
     assert "\n" not in str(error.value)
     given = learned.make("hsdag:variant=untrained,hidden_size=8", 3, False)
@@ -68,9 +105,11 @@ def test_other_sizes_need_untrained_variant():
 
 def test_features_are_selected_by_name():
     problem = helpers.random_problem()
-    every = learned.make("hsdag", 3, False).read(problem).graph.nodes["features"]
-    two = learned.make("hsdag:features=degrees+fractal", 3, False).read(problem).graph
-    assert two.nodes["features"].shape[1] == 3 < every.shape[1]
+    all_features, two = (
+        learned.make(name, 3, False).read(problem).graph.nodes["features"]
+        for name in ("hsdag", "hsdag:features=degrees+fractal")
+    )
+    assert two.shape[1] == 3 < all_features.shape[1]
 
 
 @pytest.mark.parametrize(
@@ -98,22 +137,6 @@ def test_mistakes_are_one_line(text, said):
     with pytest.raises(UserError, match=said) as error:
         learned.make(text, 3, False)
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("step_s", "expected"),
-    [(0.0, 16), (1e-6, 16), (0.01, 16), (0.125, 8), (0.5, 2), (1.0, 1), (60.0, 1)],
-)
-def test_reports_come_every_second(step_s, expected):
-    """However long it goes on: the pace must not run away from the steps that are taken."""
-    now = [0.0]
-    pace = learned.make_pace(lambda: now[0])
-    assert pace() == 1  # is timed
-    taken = 1
-    for _ in range(2000):
-        now[0] += taken * step_s
-        taken = pace()
-        assert taken == expected
 
 
 SMALL = "hsdag:variant=untrained,hidden_size=4,num_layers=1,levels=1,groups=4,num_samples=4"
@@ -182,14 +205,13 @@ def test_zero_shot_finds_optimum():
     problem = Instance(graph, helpers.unit_costs(graph), "makespan", ("A", "B"))
     search = learned.Search.prepare("scheduler:hidden_size=8", problem)
     params = search.start(0).state.params
-    solution = pretrained.place(search, params, jax.random.key(2), num_samples=64, steps=3)
+    solution = pretrained.place(search, params, jax.random.key(2))
     assert solution.value_s == pytest.approx(problem.value_s(solution.placement))
-    assert solution.evaluations == 3 * 64
     rows = helpers.all_placements(graph.num_ops, 2)
     assert solution.value_s == pytest.approx(float(problem.evaluate(rows).min()))
 
 
-@pytest.mark.parametrize("objective", ["makespan", "serial", "max_load"])
+@pytest.mark.parametrize("objective", ["makespan", "serial"])
 def test_installed_parameters_are_for_makespan(objective):
     problem = helpers.random_problem()._replace(objective=objective)
     installed, untrained = (
