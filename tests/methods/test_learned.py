@@ -43,7 +43,6 @@ def test_variants_place_every_operation(name, variant):
         # On a chain, whose transfers take a hundred times as long as an operation.
         ("hierarchical:hidden_size=16,learning_rate=0.01", 0.6),
         ("placeto:rounds=3", 0.6),
-        pytest.param("giph:start=random", 0.6, marks=pytest.mark.nightly),
         ("doppler:hidden_size=16", 0.6),
         # On branches, whose optimum is 0.66 of the best single device.
         ("colocrl:hidden_size=16,learning_rate=0.003,entropy_weight=0", 0.85),
@@ -54,7 +53,10 @@ def test_variants_place_every_operation(name, variant):
     ],
 )
 def test_training_lowers_mean_latency(method, ratio):
-    """Of all samples of a step: that of a policy which does not learn stays as it was."""
+    """Of all samples of a step: that of a policy which does not learn stays as it was.
+
+    GiPH, which needs more steps, is tested with its policy, and HSDAG by its pretraining.
+    """
     if ratio < 0.8:
         graph = helpers.chain(6)
         costs = helpers.unit_costs(graph, compute_s=np.ones((6, 2), np.float32))
