@@ -14,8 +14,6 @@ the index; FOLDER has the public workloads.
 
 import math
 import sys
-from collections.abc import Callable
-from typing import NamedTuple
 
 from rich.console import Console
 
@@ -31,7 +29,7 @@ from placement.suite import archive, problem_file
 from placement.suite.archive import Best
 from placement.types import Solution
 
-_SECONDS = "60"
+_USAGE = "list [SPLIT]; solve METHOD [SPLIT] [SECONDS]; bound [SECONDS] [METHOD]; build FOLDER"
 _TOLERANCE = 1e-6  # relative: an improvement has to be larger
 _BUDGET = 10**12  # evaluations: only the time limits a method
 _CONSOLE_WIDTH = 140
@@ -80,13 +78,13 @@ def print_problems(split: str = "") -> None:
     Console(width=_CONSOLE_WIDTH).print(table)
 
 
-def solve(method: str, split: str = "", seconds: str = _SECONDS) -> None:
+def solve(method: str, split: str, time_limit_s: float) -> None:
     """Runs a method on every problem, and puts better solutions into the archive.
 
     Problems that the method is not for, and those for which it finds nothing, are left out.
     """
     for entry in suite.list_entries(split):
-        solution, best = _solve(entry.name, method, seconds), suite.best_known(entry.name)
+        solution, best = run_method(entry.name, method, time_limit_s), suite.best_known(entry.name)
         if solution is None or solution.placement is None or not math.isfinite(solution.value_s):
             continue
         ratio = solution.value_s / best.value_s
@@ -98,14 +96,14 @@ def solve(method: str, split: str = "", seconds: str = _SECONDS) -> None:
             archive.write(archive.read() | {entry.name: improved})
 
 
-def _solve(name: str, method: str, seconds: str) -> Solution | None:
+def run_method(name: str, method: str, time_limit_s: float) -> Solution | None:
     """Solves a problem; None, with a message, where the method refuses it.
 
     Raises:
-      UserError: the method does not exist, or the seconds are not a number.
+      UserError: the method does not exist.
     """
     arguments.check_choice("method", method.partition(":")[0], methods.METHODS)
-    problem, time_limit_s = suite.load(name), _parse_seconds(seconds)
+    problem = suite.load(name)
     try:
         methods.get(method, problem.objective)
         return methods.solve(problem, method, time_limit_s=time_limit_s, budget=_BUDGET)
@@ -114,67 +112,53 @@ def _solve(name: str, method: str, seconds: str) -> Solution | None:
         return None
 
 
-def bound(seconds: str = _SECONDS, method: str = "") -> None:
+def bound(time_limit_s: float, method: str = "") -> None:
     """Proves lower bounds of problems without a proven optimum, and keeps the highest ones."""
     known = archive.read()
     for name, best in known.items():
         if best.bound_s >= best.value_s * (1 - _TOLERANCE):
             continue
+        bound_s = 0.0 if math.isnan(best.bound_s) else best.bound_s
         if method:
-            bound_s = _prove_bound(name, method, seconds)
+            solution = run_method(name, method, time_limit_s)
+            # Only a bound for all placements and orders counts.
+            if solution and solution.scope == base.ALL and not math.isnan(solution.bound_s):
+                bound_s = max(bound_s, solution.bound_s)
         else:
-            time_limit_s = _parse_seconds(seconds)
-            bound_s = solvers.lower_bound(
-                suite.load(name), time_limit_s=time_limit_s, any_order=True
-            )
+            problem = suite.load(name)
+            proven_s = solvers.lower_bound(problem, time_limit_s=time_limit_s, any_order=True)
+            bound_s = max(bound_s, proven_s)
         # Single precision: a bound that equals the optimum may exceed its value by rounding.
-        bound_s = min(max(bound_s, 0.0 if math.isnan(best.bound_s) else best.bound_s), best.value_s)
+        bound_s = min(bound_s, best.value_s)
         known[name] = best._replace(bound_s=bound_s)
         print(f"{name}: {1e3 * bound_s:.6g} ms", flush=True)
         archive.write(known)
 
 
-def _prove_bound(name: str, method: str, seconds: str) -> float:
-    """Returns the bound that a method proves for all placements and orders; -inf without one."""
-    solution = _solve(name, method, seconds)
-    if solution is None or solution.scope != base.ALL or math.isnan(solution.bound_s):
-        return -math.inf
-    return solution.bound_s
-
-
-def _parse_seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < math.inf:
-        raise UserError(f"given {text!r} as the seconds of a search; pass a number, such as 30")
-    return seconds
-
-
-class _Command(NamedTuple):
-    run: Callable[..., None]
-    arguments: str
-    counts: range  # of arguments
-
-
-_COMMANDS = {
-    "list": _Command(print_problems, "[SPLIT]", range(2)),
-    "solve": _Command(solve, "METHOD [SPLIT] [SECONDS]", range(1, 4)),
-    "bound": _Command(bound, "[SECONDS] [METHOD]", range(3)),
-    "build": _Command(build, "FOLDER", range(1, 2)),
-}
-
-
 def main(argv: list[str]) -> None:
     """Runs a command with its arguments."""
-    name, *values = argv[1:] or [""]
-    command = _COMMANDS.get(name)
+
+    def parse_seconds(text: str = "60") -> float:
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = 0.0
+        if not 0 < seconds < math.inf:
+            raise UserError(f"given {text!r} as the seconds of a search; pass a number, such as 30")
+        return seconds
+
     try:
-        if command is None or len(values) not in command.counts:
-            usage = "; ".join(f"{key} {value.arguments}" for key, value in _COMMANDS.items())
-            raise UserError(f"given {' '.join(argv[1:])!r}; pass one of: {usage}")
-        command.run(*values)
+        match argv[1:]:
+            case ["list", *split] if len(split) <= 1:
+                print_problems(*split)
+            case ["solve", method, *rest] if len(rest) <= 2:
+                solve(method, "".join(rest[:1]), parse_seconds(*rest[1:]))
+            case ["bound", *rest] if len(rest) <= 2:
+                bound(parse_seconds(*rest[:1]), *rest[1:])
+            case ["build", folder]:
+                build(folder)
+            case words:
+                raise UserError(f"given {' '.join(words)!r}; pass one of: {_USAGE}")
     except UserError as error:
         faults.exit_with(2, f"error: {error}")
 

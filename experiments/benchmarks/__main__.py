@@ -12,13 +12,7 @@ The module of the same name describes each benchmark.
 import sys
 from collections.abc import Callable
 
-from experiments.benchmarks import (
-    compilation,
-    scale,
-    search,
-    simulators,
-    unseen,
-)
+from experiments.benchmarks import compilation, scale, search, simulators, unseen
 from placement.errors import UserError
 from placement.pipeline.console import faults
 

@@ -15,14 +15,13 @@ as arguments replace the default list.
 
 import json
 import sys
-import tempfile
 import time
 from collections import Counter, defaultdict
 
 import jax
 from rich.console import Console
 
-from experiments.benchmarks import cells, timing
+from experiments.benchmarks import shared
 from placement.methods import learned
 from placement.reporting.tables import grids
 from placement.solvers.limits import SearchLimits
@@ -33,7 +32,6 @@ _GRAPHS = (*map(_LAYERED.format, range(2)), "inception_v3", "resnet50", "bert_ba
 _BUCKET = tuple(map(_LAYERED.format, range(10)))
 _DEVICES = "roofline:cpu,gpu,gpu"
 _OBJECTIVES = ("makespan", "serial", "max_load")
-_MODULE = "experiments.benchmarks.compilation"
 _EVENTS = {
     "tracing": "/jax/core/compile/jaxpr_trace_duration",
     "lowering": "/jax/core/compile/jaxpr_to_mlir_module_duration",
@@ -42,7 +40,7 @@ _EVENTS = {
 
 
 def run(*methods: str) -> None:
-    """Prints the seconds of each method on each graph, cold and with a persistent cache.
+    """Prints the seconds of each method on each graph, and the programs of ten graphs of a bucket.
 
     Args:
       *methods: with their arguments; none: the default list.
@@ -52,39 +50,26 @@ def run(*methods: str) -> None:
     """
     for method in methods:
         learned.make(method, 3, False)
+
+    def measure(method: str, graphs: tuple[str, ...], objective: str) -> list[list[str]]:
+        request = json.dumps([method, graphs, objective])
+        environment = {"JAX_ENABLE_COMPILATION_CACHE": "false"}
+        return shared.run_module("experiments.benchmarks.compilation", request, environment)
+
     columns = "operations", "nodes x edges", "seconds", "processor", *_EVENTS, "programs"
-    for title, is_cached in (("nothing compiled before", False), ("compiled by a process", True)):
-        table = grids.new_table(f"until the first step, {title}", ("method", "graph"), columns)
-        for method in methods or _METHODS:
-            for row in _measure(method, _GRAPHS, is_cached=is_cached):
-                table.add_row(method, *row)
-        Console(width=130).print(table)
+    table = grids.new_table("until the first step", ("method", "graph"), columns)
+    for method in methods or _METHODS:
+        for row in measure(method, _GRAPHS, "makespan"):
+            table.add_row(method, *row)
+    Console(width=130).print(table)
     table = grids.new_table(
         "ten graphs of 300 operations", ("method", "objective"), ("first", "nine others")
     )
     for method in methods or _METHODS:
         for objective in _OBJECTIVES:
-            rows = _measure(method, _BUCKET, objective, is_cached=False)
-            first, *others = (int(row[-1]) for row in rows)
+            first, *others = (int(row[-1]) for row in measure(method, _BUCKET, objective))
             table.add_row(method, objective, str(first), str(sum(others)))
     Console(width=130).print(table)
-
-
-def _measure(
-    method: str, graphs: tuple[str, ...], objective: str = "makespan", *, is_cached: bool
-) -> list[list[str]]:
-    """Returns the rows of graphs that a separate process measures."""
-    request = json.dumps([method, graphs, objective])
-    if not is_cached:
-        environment = {"JAX_ENABLE_COMPILATION_CACHE": "false"}
-        return timing.run_module(_MODULE, request, environment)
-    with tempfile.TemporaryDirectory() as folder:
-        environment = {
-            "JAX_COMPILATION_CACHE_DIR": folder,
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.3",
-        }
-        timing.run_module(_MODULE, request, environment)
-        return timing.run_module(_MODULE, request, environment)
 
 
 def measure_graphs(method: str, graphs: list[str], objective: str) -> list[list[str]]:
@@ -99,25 +84,19 @@ def measure_graphs(method: str, graphs: list[str], objective: str) -> list[list[
     jax.monitoring.register_event_duration_secs_listener(listen)
     rows = []
     for graph in graphs:
-        problem = cells.describe_problem(graph, _DEVICES, objective=objective)
+        problem = shared.describe_problem(graph, _DEVICES, objective)
         seconds.clear()
         counts.clear()
         start_s, processor_start_s = time.perf_counter(), time.process_time()
         search = learned.Search.prepare(method, problem)
         search.run(search.start(0), SearchLimits(0.0, sys.maxsize))  # no step: only compiles
-        times_s = time.perf_counter() - start_s, time.process_time() - processor_start_s
+        times_s = [time.perf_counter() - start_s, time.process_time() - processor_start_s]
+        times_s += [seconds[event] for event in _EVENTS.values()]
         padded = search.policy_input.graph
-        rows.append(
-            [
-                *(graph, str(problem.graph.num_ops)),
-                f"{len(padded.nodes['mask'])} x {len(padded.senders)}",
-                *(
-                    f"{value:.2f}"
-                    for value in (*times_s, *map(seconds.__getitem__, _EVENTS.values()))
-                ),
-                str(counts[_EVENTS["XLA"]]),
-            ]
-        )
+        sizes = f"{len(padded.nodes['mask'])} x {len(padded.senders)}"
+        texts = [f"{time_s:.2f}" for time_s in times_s]
+        programs = str(counts[_EVENTS["XLA"]])
+        rows.append([graph, str(problem.graph.num_ops), sizes, *texts, programs])
     return rows
 
 

@@ -10,9 +10,11 @@ logarithm of the ratio of times over that of the ratio of sizes, for the last tw
 growth. Phases that compile are timed twice, with and without compilation.
 """
 
+import functools
 import itertools
 import json
 import math
+import resource
 import sys
 import tempfile
 import time
@@ -22,15 +24,13 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-import psutil
 from rich.console import Console
 
-from experiments.benchmarks import timing
+from experiments.benchmarks import shared
 from placement import methods, solvers
 from placement.costs import roofline
 from placement.errors import UserError
 from placement.graphs import coarsen
-from placement.instance import Instance
 from placement.learning import trainer
 from placement.methods import learned
 from placement.pipeline import loading, place, report
@@ -43,7 +43,6 @@ SIZES = (10_000, 100_000, 1_000_000)
 _DEVICES = "roofline:cpu,gpu,gpu"
 _LEARNED = "hsdag", "hierarchical"
 _BATCH = 16  # placements simulated at once
-_COMMAND = "place with random, all of it"
 
 
 class Phase(NamedTuple):
@@ -55,7 +54,7 @@ class Phase(NamedTuple):
 
 
 def run(*numbers: str) -> None:
-    """Prints all phases and sizes, and the phase that dominates the largest size.
+    """Prints all phases and sizes.
 
     Args:
       *numbers: numbers of operations; none: `SIZES`.
@@ -65,12 +64,11 @@ def run(*numbers: str) -> None:
     """
     if not all(number.isdecimal() and int(number) >= 2 for number in numbers):
         raise UserError(
-            f"scale takes numbers of operations; given {' '.join(numbers)!r}: give such as 10000 "
-            "100000"
+            f"scale takes numbers of operations, such as 10000 100000; given {' '.join(numbers)!r}"
         )
     sizes = tuple(map(int, numbers)) or SIZES
     phases_by_size = [
-        [Phase(*phase) for phase in timing.run_module("experiments.benchmarks.scale", str(size))]
+        [Phase(*phase) for phase in shared.run_module("experiments.benchmarks.scale", str(size))]
         for size in sizes
     ]
     table = grids.new_table(
@@ -82,9 +80,7 @@ def run(*numbers: str) -> None:
         cells = [f"{phase.seconds:.2f} s  {phase.peak_bytes / 1e9:.1f} GB" for phase in phases]
         exponent = format_exponent(sizes, [phase.seconds for phase in phases])
         table.add_row(phases[0].name, *cells, exponent)
-    console = Console(width=100)
-    console.print(table)
-    console.print(describe_longest_phase(sizes[-1], phases_by_size[-1]))
+    Console(width=100).print(table)
 
 
 def format_exponent(sizes: tuple[int, ...], seconds: list[float]) -> str:
@@ -92,17 +88,6 @@ def format_exponent(sizes: tuple[int, ...], seconds: list[float]) -> str:
     if len(sizes) < 2:
         return ""
     return f"{math.log(seconds[-1] / seconds[-2]) / math.log(sizes[-1] / sizes[-2]):.2f}"
-
-
-def describe_longest_phase(size: int, phases: list[Phase]) -> str:
-    """Returns one line: the longest phase and its share of all."""
-    parts = [phase for phase in phases if phase.name != _COMMAND]
-    longest = max(parts, key=lambda phase: phase.seconds)
-    total_s = sum(phase.seconds for phase in parts)
-    return (
-        f"at {size:,} operations {longest.name!r} dominates: {longest.seconds:.1f} of "
-        f"{total_s:.1f} s"
-    )
 
 
 def measure(size: int, workdir: Path) -> list[Phase]:
@@ -113,7 +98,8 @@ def measure(size: int, workdir: Path) -> list[Phase]:
         start_s = time.perf_counter()
         result = jax.block_until_ready(function())
         seconds = time.perf_counter() - start_s
-        phases.append(Phase(name, seconds, _peak_memory_bytes()))
+        peak_bytes = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB on Linux
+        phases.append(Phase(name, seconds, peak_bytes))
         return result
 
     names = roofline.parse_devices(_DEVICES)
@@ -128,8 +114,20 @@ def measure(size: int, workdir: Path) -> list[Phase]:
     run_phase("simulating, compiled first", lambda: problem.evaluate(placements))
     run_phase(f"simulating {_BATCH} placements", lambda: problem.evaluate(placements))
     run_phase("heft", lambda: methods.solve(problem, "heft").value_s)
-    for method in _LEARNED:
-        _run_learning_phases(method, problem, run_phase)
+    for name in _LEARNED:
+        method = learned.make(name, len(problem.devices), False)
+        reading = run_phase(f"{name}: features", functools.partial(method.read, problem))
+        search = learned.Search(method, reading, problem, evaluate=None)
+        start = run_phase(f"{name}: start, compiled first", functools.partial(search.start, 0))
+        steps = trainer.search(
+            *(method.learner, reading, problem, start, 10_000),
+            clock_s=itertools.count().__next__,  # so that each report has one step
+        )
+        # The first report comes after compilation, without a step.
+        run_phase(
+            f"{name}: a step, compiled first", functools.partial(list, itertools.islice(steps, 2))
+        )
+        run_phase(f"{name}: a step", functools.partial(next, steps))
     run_phase("bound", lambda: solvers.lower_bound(problem))
 
     settings = Settings(
@@ -141,36 +139,11 @@ def measure(size: int, workdir: Path) -> list[Phase]:
         budget=32_000,
     )
     display = progress.Display(progress.WARNING)
-    run_phase(_COMMAND, lambda: place.run(settings, workdir, display)["compute_s"])
+    run_phase(
+        "place with random, all of it", lambda: place.run(settings, workdir, display)["compute_s"]
+    )
     run_phase("report", lambda: report.run(None, workdir, display)["compute_s"])
     return phases
-
-
-def _run_learning_phases(name: str, problem: Instance, run_phase: Callable[..., Any]) -> None:
-    """Times the features that a policy reads, its first step and another one."""
-    method = learned.make(name, len(problem.devices), False)
-    reading = run_phase(f"{name}: features", lambda: method.read(problem))
-    search = learned.Search(method, reading, problem, evaluate=None)
-    start = run_phase(f"{name}: start, compiled first", lambda: search.start(0))
-    steps = trainer.search(
-        *(method.learner, reading, problem, start, 10_000),
-        clock_s=itertools.count().__next__,  # so that each report has one step
-    )
-    # The first report comes after compilation, without a step.
-    run_phase(f"{name}: a step, compiled first", lambda: (next(steps), next(steps)))
-    last = run_phase(f"{name}: a step", lambda: next(steps).progress)
-    assert last.evaluations > start.evaluations
-
-
-def _peak_memory_bytes() -> int:
-    """Returns the largest memory that this process has had."""
-    memory = psutil.Process().memory_info()
-    if hasattr(memory, "peak_wset"):  # Windows
-        return memory.peak_wset
-    import resource
-
-    unit_bytes = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit_bytes
 
 
 if __name__ == "__main__":

@@ -13,13 +13,12 @@ from collections.abc import Sequence
 import numpy as np
 from rich.console import Console
 
-from experiments.benchmarks import timing
+from experiments.benchmarks import shared
 from experiments.tables import audit, audit_runs
 from placement import methods, suite
 from placement.reporting.tables import grids
 
 _TIMES_S = 0.1, 1.0, 2.0, 5.0
-_MODULE = "experiments.benchmarks.search"
 
 
 def run(*names: str) -> None:
@@ -34,15 +33,19 @@ def run(*names: str) -> None:
     for method in names:
         methods.get(method, "makespan")
     columns = [f"{what} {time_s:g} s" for what in ("cold", "compiled") for time_s in _TIMES_S]
+    environment = {"JAX_ENABLE_COMPILATION_CACHE": "false"}
+
+    def write(ratios: Sequence[float]) -> list[str]:
+        return [f"{ratio:.3f}" if np.isfinite(ratio) else "-" for ratio in ratios]
+
     for method in names or ("search",):
         table = grids.new_table(f"{method}: value over the best known", ("problem",), columns)
-        environment = {"JAX_ENABLE_COMPILATION_CACHE": "false"}
         rows = []
         for problem in audit.list_problems():
             request = json.dumps([method, problem])
-            rows.append(timing.run_module(_MODULE, request, environment))
-            table.add_row(problem.removesuffix("-makespan"), *_format(rows[-1]))
-        table.add_row("together", *_format(np.exp(np.log(rows).mean(axis=0))))
+            rows.append(shared.run_module("experiments.benchmarks.search", request, environment))
+            table.add_row(problem.removesuffix("-makespan"), *write(rows[-1]))
+        table.add_row("together", *write(np.exp(np.log(rows).mean(axis=0))))
         Console(width=120).print(table)
 
 
@@ -57,10 +60,6 @@ def measure_ratios(method: str, name: str, times_s: Sequence[float] = _TIMES_S) 
             values_s = [point.best_s for point in points if point.seconds <= time_s]
             ratios.append(min(values_s, default=np.inf) / best_s)
     return ratios
-
-
-def _format(ratios: Sequence[float]) -> list[str]:
-    return [f"{ratio:.3f}" if np.isfinite(ratio) else "-" for ratio in ratios]
 
 
 if __name__ == "__main__":

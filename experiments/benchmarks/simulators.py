@@ -10,7 +10,6 @@ import jax
 import numpy as np
 from rich.console import Console
 
-from experiments.benchmarks.timing import median_ms
 from placement import simulators
 from placement.graphs import opgraph
 from placement.instance import Instance
@@ -51,24 +50,9 @@ def run() -> None:
 
 
 def _measure_s(objective: str, num_ops: int, batch: int) -> tuple[float, float]:
-    """Returns the median seconds of a simulator's call, and those of its compilation."""
-    if objective == "subgraph":
-        placements = _draw_segments(num_ops, batch)
-    else:
-        placements = np.random.default_rng(1).integers(0, 2, (batch, num_ops), np.int32)
-    problem = _make_problem(num_ops, objective)
-    jax.block_until_ready(problem.tables)  # not a part of what is timed
-    evaluate = problem.evaluate
-    start_s = time.perf_counter()
-    assert np.isfinite(np.asarray(evaluate(placements))).all()
-    compile_s = time.perf_counter() - start_s
-    device_placements = jax.device_put(placements)
-    return median_ms(lambda: evaluate(device_placements), repeats=20) / 1e3, compile_s
+    """Returns the median seconds of a simulator's call, and those of its compilation.
 
-
-def _make_problem(num_ops: int, objective: str) -> Instance:
-    """Returns a random graph on two devices with random costs; under 'subgraph' with a host.
-
+    The graph is random, with random costs on two devices; under 'subgraph' the first is a host.
     Every operation reads one or two of the eight operations before it.
     """
     generator = np.random.default_rng(0)
@@ -93,14 +77,25 @@ def _make_problem(num_ops: int, objective: str) -> Instance:
         capacity_bytes=np.full(2, np.inf, np.float32),
         accelerator=np.array([-1, 0] if objective == "subgraph" else [0, 1], np.int32),
     )
-    return Instance(graph, costs, objective, ("a", "b"))
+    problem = Instance(graph, costs, objective, ("a", "b"))
+    generator = np.random.default_rng(1)
+    if objective == "subgraph":
+        # The second device holds one segment of the topological order; two would be infeasible.
+        start, end = np.sort(generator.integers(0, num_ops, (batch, 2, 1)), axis=1).swapaxes(0, 1)
+        position = np.arange(num_ops)
+        placements = ((position >= start) & (position < end)).astype(np.int32)
+    else:
+        placements = generator.integers(0, 2, (batch, num_ops), np.int32)
 
-
-def _draw_segments(num_ops: int, batch: int) -> np.ndarray:
-    """Returns random placements int32 [batch, N] on two devices that 'subgraph' allows.
-
-    The second device holds one segment of the topological order; two would be infeasible.
-    """
-    ends = np.sort(np.random.default_rng(1).integers(0, num_ops, (batch, 2, 1)), axis=1)
-    position = np.arange(num_ops)
-    return ((position >= ends[:, 0]) & (position < ends[:, 1])).astype(np.int32)
+    jax.block_until_ready(problem.tables)  # not a part of what is timed
+    start_s = time.perf_counter()
+    assert np.isfinite(np.asarray(problem.evaluate(placements))).all()
+    compile_s = time.perf_counter() - start_s
+    on_device = jax.device_put(placements)
+    jax.block_until_ready(problem.evaluate(on_device))
+    times_s = []
+    for _ in range(20):
+        start_s = time.perf_counter()
+        jax.block_until_ready(problem.evaluate(on_device))
+        times_s.append(time.perf_counter() - start_s)
+    return float(np.median(times_s)), compile_s

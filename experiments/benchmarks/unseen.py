@@ -7,27 +7,44 @@ search may be worse than the policy; then the ratio to it is below 1. Chains are
 they are coarsened to one operation.
 """
 
-import functools
 import json
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import numpy as np
 from rich.console import Console
 
-from experiments.benchmarks import cells as cells_lib
-from experiments.benchmarks.cells import Cell
+from experiments.benchmarks import shared
 from placement import files, methods
 from placement.errors import UserError
-from placement.instance import Instance
 from placement.methods import pretrained
+from placement.pipeline.console.compilation_cache import limit_compiled
 from placement.reporting.tables import grids
 from placement.zoo import families
 
+# No configuration trains a policy on the last of these, nor on any set of four devices.
+_DEVICE_SETS = "roofline:cpu,gpu,gpu", "roofline:cpu,igpu,npu", "roofline:cpu,igpu,gpu,npu"
+_NUM_MEMBERS = 6  # of each family
 _SEARCH = "lns"
 _RATIOS = "single", "heft", "untrained", "zero_shot"
+
+
+class Cell(NamedTuple):
+    """The results for a graph on a set of devices."""
+
+    family: str
+    graph: str
+    devices: str
+    num_ops: int  # after coarsening
+    values: dict[str, float]  # by name; seconds
+
+    @property
+    def device_kinds(self) -> str:
+        """The devices without 'roofline:'."""
+        return self.devices.partition(":")[2]
 
 
 def run(*paths: str) -> None:
@@ -84,45 +101,45 @@ def make_device_rows(cells: list[Cell]) -> list[list[str]]:
 
 
 def measure(path: str) -> list[Cell]:
-    """Returns a cell for every unseen graph on every set of devices.
+    """Returns a cell for every unseen graph on every set of devices, and prints each to stderr.
 
     Raises:
       UserError: as `run`.
     """
-    trained_on = read_training_families(Path(path).with_name("pretraining.json"))
-    names = [family for family in families.names() if family not in (*trained_on, "chain")]
-    measure_problem = functools.partial(_measure_problem, path=Path(path))
-    return cells_lib.measure_cells(cells_lib.family_cases(names), measure_problem)
-
-
-def read_training_families(path: Path) -> tuple[str, ...]:
-    """Returns the families that a policy was trained on, from its pretraining.json.
-
-    Raises:
-      UserError: the file cannot be read.
-    """
-    remedy = "it lists the training families: give the one in the run directory of --task=pretrain"
-    return tuple(files.read_json(path, {"families": str}, remedy=remedy)["families"].split(","))
-
-
-def _measure_problem(problem: Instance, path: Path) -> dict[str, float]:
-    single_devices = np.arange(len(problem.devices))[:, None].repeat(problem.graph.num_ops, axis=1)
-    search, params = pretrained.prepare(problem, path)
-    key = jax.random.PRNGKey(0)
-    initial = jax.jit(search.method.policy.init)(key, search.policy_input.graph)
-    # The first call for a problem compiles, so only the second one is timed.
-    untrained = pretrained.place(search, initial, key)
-    start_s = time.perf_counter()
-    zero_shot = pretrained.place(search, params, key)
-    elapsed_s = time.perf_counter() - start_s
-    return {
-        "single_s": float(np.min(problem.evaluate(single_devices))),
-        "heft_s": methods.solve(problem, "heft").value_s,
-        "untrained_s": untrained.value_s,
-        "zero_shot_s": zero_shot.value_s,
-        "search_s": methods.solve(problem, _SEARCH).value_s,
-        "zero_shot_search_s": elapsed_s,
-    }
+    remedy = "it lists the training families: pass the policy of a run of --task=pretrain"
+    description = Path(path).with_name("pretraining.json")
+    record = files.read_json(description, {"families": str}, remedy=remedy)
+    trained_on = (*record["families"].split(","), "chain")
+    cases = [
+        (family, families.draw(family, seed), devices)
+        for family in families.names()
+        if family not in trained_on
+        for seed in range(_NUM_MEMBERS)
+        for devices in _DEVICE_SETS
+    ]
+    cells = []
+    for family, graph, devices in cases:
+        problem = shared.describe_problem(graph, devices)
+        singles = np.arange(len(problem.devices))[:, None].repeat(problem.graph.num_ops, axis=1)
+        search, params = pretrained.prepare(problem, Path(path))
+        key = jax.random.PRNGKey(0)
+        initial = jax.jit(search.method.policy.init)(key, search.policy_input.graph)
+        # The first call for a problem compiles, so only the second one is timed.
+        untrained = pretrained.place(search, initial, key)
+        start_s = time.perf_counter()
+        zero_shot = pretrained.place(search, params, key)
+        values = {
+            "zero_shot_search_s": time.perf_counter() - start_s,
+            "single_s": float(np.min(problem.evaluate(singles))),
+            "heft_s": methods.solve(problem, "heft").value_s,
+            "untrained_s": untrained.value_s,
+            "zero_shot_s": zero_shot.value_s,
+            "search_s": methods.solve(problem, _SEARCH).value_s,
+        }
+        cells.append(Cell(family, graph, devices, problem.graph.num_ops, values))
+        print(f"{len(cells)} of {len(cases)}: {cells[-1]}", file=sys.stderr, flush=True)
+        limit_compiled()
+    return cells
 
 
 def compute_ratios(cell: Cell) -> list[float]:

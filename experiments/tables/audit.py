@@ -160,6 +160,11 @@ class Results(NamedTuple):
             self.scores[method][point], self.scores[other][point]
         )
 
+    def ratio(self, method: str, other: str, point: int) -> Interval:
+        """Returns the geometric mean of a method's scores over those of another, seed by seed."""
+        pairs = zip(self.scores[method][point], self.scores[other][point], strict=True)
+        return statistics.geometric_mean([scores / others for scores, others in pairs])
+
 
 @functools.cache
 def evaluate(problems: tuple[str, ...], methods: tuple[str, ...] = ()) -> Results:
@@ -188,47 +193,42 @@ def evaluate(problems: tuple[str, ...], methods: tuple[str, ...] = ()) -> Result
     return Results(problems, runs, scores)
 
 
-@functools.cache
-def compute_means(problems: tuple[str, ...]) -> dict[str, list[Interval]]:
-    """Returns geometric means by method, at each of the `POINTS`; the lowest warm mean first."""
-    scores = evaluate(problems).scores
-    means = {m: [statistics.geometric_mean(s) for s in scores[m]] for m in scores}
-    return dict(sorted(means.items(), key=lambda item: item[1][1].value))
-
-
-def _list_means() -> Grid:
-    """Returns the geometric mean of each method at each point, without variants of `MAIN`."""
+def read_methods() -> Grid:
+    """Reads the geometric mean of each method at each point, without variants of `MAIN`."""
+    header, rows = read_summary()
+    columns = [0, *(i for i, title in enumerate(header) if title.endswith(": mean"))]
+    variants = tuple(f"`{name}" for name in (*PARTS, f"{MAIN}, "))
     return ["method", *POINTS], [
-        [f"`{method}`", *(mean.write() for mean in means)]
-        for method, means in compute_means(list_problems()).items()
-        if method not in PARTS and not method.startswith(f"{MAIN}, ")
+        [row[i] for i in columns] for row in rows if not row[0].startswith(variants)
     ]
 
 
-def _summarise() -> Grid:
-    """Returns a row of means, speeds and sizes for each method, the lowest mean first."""
+@functools.cache
+def read_summary() -> Grid:
+    """Reads means, speeds and sizes: a row for each method, the lowest mean when compiled first."""
     problems = list_problems()
     results = evaluate(problems)
+    means = {m: [*map(statistics.geometric_mean, scores)] for m, scores in results.scores.items()}
     header = ["method", "seeds"]
     for name in POINTS:
         header += [f"{name}: mean", "interquartile mean"]
     header += [f"{POINTS[1]}: of the best single device"]
     header += ["evaluations a second", "parameters", "s to compile"]
     rows = []
-    for method, means in compute_means(problems).items():
+    for method in sorted(means, key=lambda m: means[m][1].value):
         scores = results.scores[method]
         counts = [str(min(map(len, by_problem))) for by_problem in scores]
         row = [f"`{method}`", ", ".join(counts) if len({*counts}) > 1 else counts[0]]
-        for mean, by_problem in zip(means, scores, strict=True):
+        for mean, by_problem in zip(means[method], scores, strict=True):
             row += [mean.write(), statistics.interquartile_mean(by_problem).write()]
         runs = [run for problem in problems for run in results.runs[method, problem]]
         timed = [run for run in runs if run.budget == 0]
         rates = [run.points[-1].evaluations / run.points[-1].seconds for run in timed]
         sizes = [run.num_parameters for run in runs]
-        compile_s = float(np.mean([run.compile_s for run in timed]))
         size = " to ".join(f"{size:,}" for size in dict.fromkeys((min(sizes), max(sizes))))
+        compile_s = float(np.mean([run.compile_s for run in timed]))
         row += [
-            _relate(results, method, SINGLE, 1).write(),
+            results.ratio(method, SINGLE, 1).write(),
             f"{np.median(rates):,.0f}" if len(timed) > len(problems) else "-",
             size if learned.is_learned(method) else "-",
             f"{compile_s:.1f}" if compile_s else "-",
@@ -237,13 +237,7 @@ def _summarise() -> Grid:
     return header, rows
 
 
-def _relate(results: Results, method: str, other: str, point: int) -> Interval:
-    """Returns the geometric mean of a method's scores over those of another, seed by seed."""
-    pairs = zip(results.scores[method][point], results.scores[other][point], strict=True)
-    return statistics.geometric_mean([scores / others for scores, others in pairs])
-
-
-def _summarise_parts() -> Grid:
+def read_parts() -> Grid:
     """Returns how much worse `MAIN` is without each part, by kind of graph and point.
 
     The cold point is left out: there most of these searches still compile.
@@ -259,13 +253,13 @@ def _summarise_parts() -> Grid:
     return header, [
         [
             *(f"`{method}`", difference),
-            *(_relate(kinds[kind], method, MAIN, point).write() for kind, point in columns),
+            *(kinds[kind].ratio(method, MAIN, point).write() for kind, point in columns),
         ]
         for method, difference in PARTS.items()
     ]
 
 
-def _judge_conclusions() -> Grid:
+def read_conclusions() -> Grid:
     """Returns for each conclusion how likely a run of the method is better, at the first point."""
     rows = []
     for paper, method, baseline, family in CONCLUSIONS:
@@ -282,8 +276,8 @@ def _judge_conclusions() -> Grid:
 
 
 TABLES = {
-    "methods": _list_means,
-    "audit": _summarise,
-    "audit_parts": _summarise_parts,
-    "audit_conclusions": _judge_conclusions,
+    "methods": read_methods,
+    "audit": read_summary,
+    "audit_parts": read_parts,
+    "audit_conclusions": read_conclusions,
 }

@@ -38,8 +38,34 @@ _SEED_STATISTICS: dict[str, Callable[..., Any]] = {
 def read_published(name: str, runs: Iterable[str]) -> Grid:
     """Reads a published table next to our runs: 'ours vs theirs', the lowest of a side in bold."""
     source = json.loads((PUBLISHED / f"{name}.json").read_text("utf-8"))
-    our_means = _compute_means(stored.read_rows(runs))
     methods = list(source["rows"][0]["values"])
+    our_rows = stored.read_rows(runs)
+    for row in [*our_rows]:  # the fastest single device of each kind is a method, too
+        prefix, _, device = row["method"].partition(":")
+        kinds = [kind for key, kind in _SINGLES.items() if key in device]
+        if prefix == "single" and kinds:
+            our_rows.append({**row, "method": kinds[0]})
+    our_means: dict[str, dict[str, float]] = {}  # by graph, of methods and statistics over seeds
+    for graph, cells in comparison.compare(our_rows, ()).cells.items():
+        our_means[graph] = {}
+        for method, cell in cells.items():
+            our_means[graph][method] = cell.latency_s.mean
+            for statistic, compute in _SEED_STATISTICS.items():
+                our_means[graph][f"{method}, {statistic}"] = float(compute(cell.runs_s))
+
+    def write_ratios(values: Mapping[str, float], unit: float, unit_name: str = "") -> list[str]:
+        texts = {}
+        for method in methods:
+            value = values.get(method, math.nan)
+            texts[method] = "-" if math.isnan(value) else f"{value / unit:.3f}"
+            if math.isinf(value):
+                texts[method] = comparison.OOM
+            elif unit_name and not math.isnan(value):
+                texts[method] += f" ({value:.6g} {unit_name})"
+        # In bold also where a value is written like the lowest one.
+        lowest = texts[min((m for m in texts if m in values), key=lambda method: values[method])]
+        return [grids.bold(text) if text == lowest else text for text in texts.values()]
+
     rows = []
     for row in source["rows"]:
         (ours,) = (our_means[graph] for graph in row["aliases"] if graph in our_means)
@@ -48,53 +74,15 @@ def read_published(name: str, runs: Iterable[str]) -> Grid:
             for method, value in row["values"].items()
             if value is not None
         }
-        our_cells = _format_side(ours, methods, ours[comparison.SINGLE])
+        our_cells = write_ratios(ours, ours[comparison.SINGLE])
         unit = min(theirs[single] for single in _SINGLES.values() if single in theirs)
-        their_cells = _format_side(theirs, methods, unit, source["unit"])
+        their_cells = write_ratios(theirs, unit, source["unit"])
         cells = [f"{o} vs {t}" for o, t in zip(our_cells, their_cells, strict=True)]
         reduction = row["reduction"]
-        baseline = min(ours[m] for m in reduction["against"])
-        ratio = 1 - ours[reduction["method"]] / baseline
+        ratio = 1 - ours[reduction["method"]] / min(ours[m] for m in reduction["against"])
         cells.append(f"{ratio:z.1%} vs {reduction['percent']:.4g}%")
         rows.append([row["graphs"][0], str(row["accelerators"]), *cells])
     return ["graph", "accelerators, theirs", *methods, "reduction"], rows
-
-
-def _compute_means(rows: Sequence[comparison.Row]) -> dict[str, dict[str, float]]:
-    """Returns the latency of each method by graph: means and statistics over the seeds."""
-    renamed = []
-    for row in rows:
-        prefix, _, device = row["method"].partition(":")
-        kinds = [kind for key, kind in _SINGLES.items() if key in device]
-        if prefix == "single" and kinds:
-            renamed.append({**row, "method": kinds[0]})
-    means: dict[str, dict[str, float]] = {}
-    for graph, cells in comparison.compare([*rows, *renamed], ()).cells.items():
-        means[graph] = {}
-        for method, cell in cells.items():
-            means[graph][method] = cell.latency_s.mean
-            for statistic, compute in _SEED_STATISTICS.items():
-                means[graph][f"{method}, {statistic}"] = float(compute(cell.runs_s))
-    return means
-
-
-def _format_side(
-    values: Mapping[str, float], methods: Iterable[str], unit: float, unit_name: str = ""
-) -> list[str]:
-    """Formats the ratios of values to a unit, and the values themselves if their unit has a name.
-
-    The lowest ratio and all that are written like it are in bold.
-    """
-    texts = {}
-    for method in methods:
-        value = values.get(method, math.nan)
-        texts[method] = "-" if math.isnan(value) else f"{value / unit:.3f}"
-        if math.isinf(value):
-            texts[method] = comparison.OOM
-        elif unit_name and not math.isnan(value):
-            texts[method] += f" ({value:.6g} {unit_name})"
-    lowest = texts[min((m for m in texts if m in values), key=lambda method: values[method])]
-    return [grids.bold(t) if t == lowest else t for t in texts.values()]
 
 
 # Chosen to match the published single devices (docs/DEVICES.md).

@@ -7,13 +7,11 @@ from functools import partial
 from typing import Any
 
 from experiments.benchmarks import scale, unseen
-from experiments.benchmarks.cells import Cell
-from experiments.benchmarks.scale import Phase
 from experiments.tables import audit, papers, stored
 from experiments.tables.audit import Grid
 from placement import methods as methods_lib
 from placement.pipeline.results import advice
-from placement.reporting import units
+from placement.reporting import summaries, units
 from placement.reporting.statistics import Interval
 from placement.reporting.tables import comparison
 
@@ -51,10 +49,6 @@ def _format_ms(seconds: float | None) -> str:
     return f"{1e3 * seconds:.{max(0, 4 - len(str(int(1e3 * seconds))))}f}"
 
 
-def _median_s(row: dict[str, Any]) -> float | None:
-    return (row["measured_s"] or {}).get("median")
-
-
 def _format_ratio(row: dict[str, Any]) -> str:
     """Formats the ratio of a row to the best single device, with its interval."""
     low, high = row["versus_interval"] or (math.nan, math.nan)
@@ -67,7 +61,7 @@ def read_gains(names: Sequence[str], method: str) -> Grid:
     for run in names:
         summary, devices = stored.read_json(run), stored.read_json(run, "config.json")["devices"]
         by_name = {row["method"]: row for row in summary["rows"]}
-        medians = {name: _median_s(row) for name, row in by_name.items()}
+        medians = {name: summaries.median_s(row) for name, row in by_name.items()}
         references |= dict.fromkeys(name for name in medians if by_name[name].get("reference"))
         single_s = min(s for name, s in medians.items() if name.startswith("single:") and s)
         seconds = single_s, by_name[method]["predicted_s"], medians[method]
@@ -96,7 +90,10 @@ def read_precisions(names: Sequence[str], method: str) -> Grid:
                 *(summary["graph"]["name"], f"{division['whole_error']:.4f}"),
                 f"{by_name[method]['output_error']:.4f}",
                 f"{num_ops} of {summary['graph']['num_ops']}",
-                *(_format_ms(_median_s(by_name[name])) for name in ("single:CPU_F32", method)),
+                *(
+                    _format_ms(summaries.median_s(by_name[name]))
+                    for name in ("single:CPU_F32", method)
+                ),
                 *(_format_ratio(by_name[method]), f"{division['seconds']:.0f}"),
             ]
         )
@@ -154,7 +151,7 @@ def read_phases(names: Sequence[str]) -> Grid:
     printed = [stored.read_json(run, stored.PRINTED) for run in names]
     rows = []
     for records in zip(*printed, strict=True):
-        phases = [Phase(*record) for record in records]
+        phases = [scale.Phase(*record) for record in records]
         seconds = [phase.seconds for phase in phases]
         texts = [f"{s:.2f}" if s < 10 else f"{s:.1f}" for s in seconds]
         gigabytes = f"{phases[-1].peak_bytes / 1e9:.1f}"
@@ -165,7 +162,7 @@ def read_phases(names: Sequence[str]) -> Grid:
 
 def read_unseen_devices() -> Grid:
     """Reads a policy's ratios to a whole search on unseen families: median (worst) by devices."""
-    cells = [Cell(*cell) for cell in stored.read_json("unseen", stored.PRINTED)]
+    cells = [unseen.Cell(*cell) for cell in stored.read_json("unseen", stored.PRINTED)]
     rows = [
         [devices.replace(",", ", "), *texts]
         for devices, _, *texts, _ in unseen.make_device_rows(cells)
@@ -175,7 +172,7 @@ def read_unseen_devices() -> Grid:
 
 def read_unseen_families() -> Grid:
     """Reads the same ratios by family: geometric means over all devices."""
-    cells = [Cell(*cell) for cell in stored.read_json("unseen", stored.PRINTED)]
+    cells = [unseen.Cell(*cell) for cell in stored.read_json("unseen", stored.PRINTED)]
     rows = []
     for family in dict.fromkeys(cell.family for cell in cells):
         ratios = [unseen.compute_ratios(cell) for cell in cells if cell.family == family]

@@ -1,11 +1,11 @@
 """What the documentation names is there: links, files, modules, flags, keys, methods."""
 
 import functools
+import os
 import pkgutil
 import re
 from collections.abc import Iterator
 
-import pytest
 from ml_collections import ConfigDict
 
 from configs import common
@@ -23,8 +23,6 @@ _FILE = re.compile(rf"[\w.*/-]*\w\.({_EXTENSIONS})|[\w.-]+(/[\w.*-]+)*/")
 _DOTTED = re.compile(r"(?:placement|experiments|configs)(?:\.\w+)+")
 _SEARCHED = ("placement", "experiments", "configs", "tests", "third_party")
 
-every_page = pytest.mark.parametrize("page", pages.PAGES)
-
 
 @functools.cache
 def _sources() -> str:
@@ -39,35 +37,8 @@ def _names() -> set[str]:
     return {p.name for top in _SEARCHED for p in (pages.ROOT / top).rglob("*.*")}
 
 
-def _missing_link(page: str, target: str) -> bool:
-    """Whether a link within the project leads nowhere; others are not followed."""
-    if re.match(r"https?://", target):
-        return False
-    path, _, anchor = target.partition("#")
-    file = (pages.ROOT / page).parent / path if path else pages.ROOT / page
-    if not file.exists():
-        return True
-    return bool(anchor) and anchor not in pages.headings(str(file.relative_to(pages.ROOT)))
-
-
-def _missing_file(page: str, name: str) -> bool:
-    """Whether a file is none of the project's, of a run directory's or of the examples'."""
-    if name.startswith(("runs/", "http")) or name in ("model.onnx", "workload.json"):
-        return False
-    name = name.replace("NAME", "*")  # to be filled in
-    here = (pages.ROOT, (pages.ROOT / page).parent)
-    if "/" in name.rstrip("/"):
-        return not any(list(top.glob(name.rstrip("/"))) for top in here)
-    written = name.rstrip("/")
-    return not (
-        any((top / name).exists() for top in here)
-        or written in _names()
-        or any(block.name == written for block in pages.blocks(page))
-        or re.search(rf"[\"/]{re.escape(written)}\"", _sources())
-    )
-
-
-def _missing_flags(text: str) -> Iterator[str]:
+def missing_flags(text: str) -> Iterator[str]:
+    """Yields the flags and keys of a command that do not exist."""
     for flag, value in re.findall(r"(--[\w.]+)(?:=(\S+))?", text):
         key = flag.removeprefix("--config.")
         if key != flag:
@@ -82,34 +53,47 @@ def _missing_flags(text: str) -> Iterator[str]:
             yield f"{flag}={value}"
 
 
-def _missing_names(text: str) -> Iterator[str]:
-    """Dotted names that cannot be imported, constants that no code has."""
-    for name in _DOTTED.findall(text):
-        try:
-            pkgutil.resolve_name(name)
-        except (ImportError, AttributeError):
-            yield name
-    if re.fullmatch(r"[A-Z][A-Z_]{3,}", text) and not re.search(rf"\b{text}\b", _sources()):
-        yield text
-
-
-def _wrong(page: str) -> Iterator[tuple[str, int]]:
-    """What a page names and is not there, with its line."""
+def find_wrong(page: str) -> Iterator[str]:
+    """Yields links, files, flags, names and constants on a page that do not exist."""
+    here = (pages.ROOT, (pages.ROOT / page).parent)
     for target, line in pages.links(page):
-        if _missing_link(page, target):
-            yield target, line
+        if re.match(r"https?://", target):
+            continue  # only links within the project are followed
+        path, _, anchor = target.partition("#")
+        file = (here[1] / path) if path else pages.ROOT / page
+        relative = os.path.relpath(file, pages.ROOT)
+        if not file.exists() or (anchor and anchor not in pages.headings(relative)):
+            yield f"{page}:{line}: {target}"
     for text, line in pages.code(page):
+        missing = [*missing_flags(text)]
         if _FILE.fullmatch(text):
-            missing = [text] if _missing_file(page, text) else []
+            name = text.replace("NAME", "*")  # to be filled in
+            written = name.rstrip("/")
+            if name.startswith(("runs/", "http")) or name in ("model.onnx", "workload.json"):
+                is_known = True
+            elif "/" in written:
+                is_known = any(list(top.glob(written)) for top in here)
+            else:  # of the project, of an example on the page, or of a run directory
+                is_known = (
+                    any((top / name).exists() for top in here)
+                    or written in _names()
+                    or any(block.name == written for block in pages.blocks(page))
+                    or re.search(rf"[\"/]{re.escape(written)}\"", _sources()) is not None
+                )
+            missing = [] if is_known else [text]
         else:
-            missing = [*_missing_flags(text), *_missing_names(text)]
-        yield from ((name, line) for name in missing)
+            for name in _DOTTED.findall(text):
+                try:
+                    pkgutil.resolve_name(name)
+                except (ImportError, AttributeError):
+                    missing.append(name)
+            if re.fullmatch(r"[A-Z][A-Z_]{3,}", text) and not re.search(rf"\b{text}\b", _sources()):
+                missing.append(text)
+        yield from (f"{page}:{line}: {name}" for name in missing)
 
 
-@every_page
-def test_named_things_exist(page):
-    wrong = {f"{page}:{line}: {name}" for name, line in _wrong(page)}
-    assert not wrong
+def test_named_things_exist():
+    assert [wrong for page in pages.PAGES for wrong in find_wrong(page)] == []
 
 
 def test_inline_commands_exist():

@@ -34,11 +34,11 @@ def store(monkeypatch):
     def replace(runs):
         monkeypatch.setattr(audit, "read_stored", lambda: runs)
         audit.evaluate.cache_clear()
-        audit.compute_means.cache_clear()
+        audit.read_summary.cache_clear()
 
     yield replace
     audit.evaluate.cache_clear()
-    audit.compute_means.cache_clear()
+    audit.read_summary.cache_clear()
 
 
 def test_runs_are_read_as_written(tmp_path):
@@ -67,34 +67,6 @@ def test_scores_are_over_best_known(store):
     assert points["hsdag"] == [[1], [1], [4]]
     assert points["lns"] == [[1], [1], [3]]
     assert points["heft"] == [[4], [4], [4]]
-    assert list(audit.compute_means((_PROBLEM,)))[-1] in ("single", "heft")
-
-
-def test_seeds_may_differ_by_point(store, monkeypatch):
-    best_s = suite.best_known(_PROBLEM).value_s
-    more = [_run("giph", seed, best_s, audit.EVALUATIONS) for seed in range(5, 10)]
-    store(
-        [
-            *_cell("single", 4 * best_s),
-            *_cell("hsdag", *[2 * best_s] * 5),
-            *(*_cell("giph", *[3 * best_s] * 5), *more),
-        ]
-    )
-    monkeypatch.setattr(audit, "list_problems", lambda *_, **__: (_PROBLEM,))
-    header, rows = audit.TABLES["audit"]()
-    seeds = {row[0]: row[header.index("seeds")] for row in rows}
-    assert seeds == {"`hsdag`": "5", "`giph`": "10, 5, 5", "`single`": "1"}
-    gains = {row[0]: row[header.index("5 s, compiled: of the best single device")] for row in rows}
-    assert gains["`giph`"].startswith("0.750")
-
-
-def test_stored_methods_have_equal_seeds():
-    """The interquartile mean weights every run alike."""
-    seeds: dict[tuple[str, int], dict[str, int]] = {}
-    for run in audit.read_stored():
-        counts = seeds.setdefault((run.method, run.budget), {})
-        counts[run.problem] = counts.get(run.problem, 0) + 1
-    assert all(len({*counts.values()}) == 1 for counts in seeds.values())
 
 
 def test_curves_keep_improvements_and_end():
@@ -108,14 +80,13 @@ def test_curves_keep_improvements_and_end():
     assert 200 <= points[-1].evaluations <= 300
 
 
-@pytest.mark.parametrize("is_short", [False, True])
-def test_late_compilation_is_counted(is_short):
+def test_late_compilation_is_counted():
     problem = suite.load(_PROBLEM)
     limits_s = []
 
     def find(problem, seed, limits):
         del seed
-        is_first = limits.remaining_s() < 10 and 5 not in limits_s if is_short else not limits_s
+        is_first = limits.remaining_s() < 10 and 5 not in limits_s  # in the shorter search
         limits_s.append(round(limits.remaining_s()))
         for step in (1, 2, 3):
             end_s = time.process_time() + (0.3 if step == 2 and is_first else 0.01)
@@ -127,7 +98,7 @@ def test_late_compilation_is_counted(is_short):
     assert 0.25 < audit_runs.measure_compilation("search", find, problem) < 1.0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_audit_makes_missing_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(audit, "STORED", tmp_path / "audit.csv.gz")
     monkeypatch.setattr(audit, "read_stored", lambda: [])
