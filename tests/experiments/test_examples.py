@@ -16,13 +16,6 @@ from placement.instance import Instance
 from placement.zoo import synthetic
 
 
-@pytest.fixture(scope="module")
-def problem() -> Instance:
-    devices = roofline.parse_devices("roofline:cpu,gpu,gpu")
-    graph = synthetic.build("synthetic:family=layered,ops=30")
-    return Instance(graph, roofline.cost_model(graph, devices), "makespan", devices)
-
-
 def test_example_stands_alone():
     source = Path(ppo.__file__).read_text()
     assert len(source.splitlines()) <= 400
@@ -31,22 +24,19 @@ def test_example_stands_alone():
     }
     packages = {module.split(".")[1] for module in imported if module.startswith("placement.")}
     assert packages <= {"environments", "instance", "types"}
-
-
-def test_example_uses_test_split():
     assert ppo.PROBLEM in {entry.name for entry in suite.list_entries("test")}
 
 
-def test_updates_beat_single_devices(problem):
+def test_updates_beat_single_devices():
+    devices = roofline.parse_devices("roofline:cpu,gpu,gpu")
+    graph = synthetic.build("synthetic:family=layered,ops=30")
+    problem = Instance(graph, roofline.cost_model(graph, devices), "makespan", devices)
     problem_arrays = environments.make_arrays(problem)
     key, init_key = jax.random.split(jax.random.key(0))
     state = ppo.init(init_key, problem_arrays)
-    before = jax.tree.leaves(state.params)
     for update_key in jax.random.split(key, 3):
         state, _ = ppo.update(state, update_key, problem_arrays)
-    after = jax.tree.leaves(state.params)
-    assert all(np.isfinite(leaf).all() for leaf in after)
-    assert any((old != new).any() for old, new in zip(before, after, strict=True))
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.params))
     assert state.best_value < 0.95
     # The environment's value is that of the simulator.
     placement = np.asarray(state.best_placement)[: problem.graph.num_ops]
