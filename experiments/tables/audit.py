@@ -11,7 +11,7 @@ import functools
 import gzip
 import io
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -275,7 +275,7 @@ def read_conclusions() -> Grid:
     return ["paper", "conclusion", "problems", f"probability, {POINTS[0]}", "here"], rows
 
 
-TABLES = {
+TABLES: dict[str, Callable[[], Grid]] = {
     "methods": read_methods,
     "audit": read_summary,
     "audit_parts": read_parts,

@@ -77,11 +77,11 @@ def read_published(name: str, runs: Iterable[str]) -> Grid:
         our_cells = write_ratios(ours, ours[comparison.SINGLE])
         unit = min(theirs[single] for single in _SINGLES.values() if single in theirs)
         their_cells = write_ratios(theirs, unit, source["unit"])
-        cells = [f"{o} vs {t}" for o, t in zip(our_cells, their_cells, strict=True)]
+        texts = [f"{o} vs {t}" for o, t in zip(our_cells, their_cells, strict=True)]
         reduction = row["reduction"]
         ratio = 1 - ours[reduction["method"]] / min(ours[m] for m in reduction["against"])
-        cells.append(f"{ratio:z.1%} vs {reduction['percent']:.4g}%")
-        rows.append([row["graphs"][0], str(row["accelerators"]), *cells])
+        texts.append(f"{ratio:z.1%} vs {reduction['percent']:.4g}%")
+        rows.append([row["graphs"][0], str(row["accelerators"]), *texts])
     return ["graph", "accelerators, theirs", *methods, "reduction"], rows
 
 

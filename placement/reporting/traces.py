@@ -30,8 +30,8 @@ def trace(details: Details) -> dict[str, Any]:
         for (number, lane), tid in threads.items():
             names["thread_name", tid] = details.devices[number] + (f" ({lane + 1})" if lane else "")
         for (metadata, tid), name in names.items():
-            args = {"name": name}
-            events.append({"ph": "M", "name": metadata, "pid": pid, "tid": tid, "args": args})
+            event = {"ph": "M", "name": metadata, "pid": pid, "tid": tid}
+            events.append({**event, "args": {"name": name}})
         places = [{"pid": pid, "tid": threads[key]} for key in keys]
         for span, place in zip(spans, places, strict=True):
             times = {"ts": 1e6 * span.start_s, "dur": 1e6 * (span.finish_s - span.start_s)}
