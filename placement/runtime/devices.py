@@ -1,24 +1,21 @@
 """Devices that a network is placed on, and a description of the machine that they belong to.
 
-On a machine whose only OpenVINO device is the CPU, 'host' makes two devices of it: the CPU plug-in
-is registered twice more, as CPU_F32 and CPU_BF16, with one thread each and the precisions that the
-names say. A placement on them runs for real, transfers included, and the costs of its operations
-differ between them. But it says nothing about accelerators, so the label of such a device always
-contains 'host'. For devices that work at the same time the precisions may be the same
-('host:bf16,bf16'): each device has its own core, and two cores are faster than one.
+A specification is one list, `[host:]NAME[:memory=SIZE],...`, or one of the words 'auto', 'host' and
+'precisions' (`resolve`).
 
-HETERO runs the parts of one inference one after another. Under HETERO two host devices never
-compute at the same time, and each has the machine to itself while it computes. Pinning by OpenVINO
-is off, because it ties every model with one thread to the first core. `Device.core` is the core
-that the *concurrent* executor binds the device's thread to; under HETERO, and on Windows and macOS,
-the system chooses.
+Host devices let a placement run for real, transfers included, where the only OpenVINO device is the
+CPU: its plug-in is registered again for each of them, as CPU_F32 and CPU_BF16, with one thread and
+one precision, so that the costs of operations differ. They say nothing about accelerators; their
+labels always contain 'host'. HETERO runs the parts of one inference one after another, so that a
+host device has the machine to itself while it computes. Pinning by OpenVINO is off, because it ties
+every model with one thread to the first core. `Device.core` is the core that the *concurrent*
+executor binds the device's thread to; under HETERO, and on Windows and macOS, the system chooses.
 
-'precisions' makes two devices of the CPU in the same way, CPU_F32 and CPU_BF16, but each has all
-threads. They compute one after another, so that a placement chooses the precision of each operation
-on the processor as it is used in practice.
+The devices of 'precisions' are made in the same way, but each has all threads: a placement then
+chooses the precision of each operation on the processor as it is used in practice.
 
-A device may have a limit of memory: the user's ('GPU.0:memory=6GB'), or the size that OpenVINO
-reports for a GPU or an NPU. Placements that need more are infeasible.
+A device may have a limit of memory: the user's, or the size that OpenVINO reports for a GPU or an
+NPU. Placements that need more are infeasible.
 """
 
 import dataclasses
@@ -48,14 +45,9 @@ _MEMORY = ":memory="  # in the specification of devices, before the limit of one
 _MEMORY_PROPERTIES = ("GPU_DEVICE_TOTAL_MEM_SIZE", "NPU_DEVICE_TOTAL_MEM_SIZE")
 
 
-def _is_count(value: object, *, minimum: int = 1) -> bool:
-    if not isinstance(value, int) or isinstance(value, bool):
-        return False
-    return minimum <= value < 2**31
-
-
-def _is_bytes(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+def _is_count(value: object, *, minimum: int = 1, maximum: int = 2**31 - 1) -> bool:
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    return is_integer and minimum <= value <= maximum
 
 
 # Names of the properties that devices are compiled with -> tests of their values.
@@ -74,13 +66,18 @@ class Device:
     """A device, and the properties that models are compiled with for it."""
 
     name: str  # OpenVINO's name, such as 'GPU.0', or 'CPU_BF16' for a host device
-    label: str  # the name in reports, such as 'CPU_F32 [host, f32, core 0]'
+    details: tuple[str, ...]  # for reports, such as ('host', 'f32', 'core 0')
     precision: str  # 'f32', 'bf16' or 'f16'
     num_threads: int  # threads of this process that may compute at once for it
     core: int | None  # the only core that its thread uses in the executor; None: any
     properties: Mapping[str, Any] = dataclasses.field(hash=False)  # compile properties, JSON-able
     host: bool  # one of several devices made of one CPU
     capacity_bytes: int | None = None  # memory that placements may occupy; None: no limit
+
+    @property
+    def label(self) -> str:
+        """The name in reports, such as 'CPU_F32 [host, f32, core 0]'."""
+        return f"{self.name} [{', '.join(self.details)}]"
 
 
 def describe_invalid_device(device: Device) -> str:
@@ -93,13 +90,15 @@ def describe_invalid_device(device: Device) -> str:
     name, properties = device.name, device.properties
     is_valid = {
         "name": isinstance(name, str) and bool(re.fullmatch(r"[A-Z][\w.]*", name)),
-        "label": isinstance(device.label, str),
+        "details": isinstance(device.details, tuple)
+        and all(isinstance(text, str) for text in device.details),
         "precision": _PROPERTIES["INFERENCE_PRECISION_HINT"](device.precision),
         "num_threads": _is_count(device.num_threads),
         "core": device.core is None or _is_count(device.core, minimum=0),
         "properties": isinstance(properties, dict),
         "host": isinstance(device.host, bool),
-        "capacity_bytes": device.capacity_bytes is None or _is_bytes(device.capacity_bytes),
+        "capacity_bytes": device.capacity_bytes is None
+        or _is_count(device.capacity_bytes, maximum=2**63),
     }
     invalid_fields = [field for field, valid in is_valid.items() if not valid]
     if invalid_fields:
@@ -130,74 +129,93 @@ def resolve(spec: str) -> tuple[Device, ...]:
         CPU has no second precision, or a limit of memory is not a size, belongs to no device, or
         is more than the device has.
     """
-    core = ov.Core()
-    names, limits_bytes = _split_limits(spec)
-    devices = _resolve_names(names, core)
-    if len(limits_bytes) == 1:
-        limits_bytes *= len(devices)
-    limited = []
-    for device, limit_bytes in zip(devices, limits_bytes, strict=True):
-        if limit_bytes is not None:
-            available_bytes = device.capacity_bytes
-            if available_bytes is not None and limit_bytes > available_bytes:
-                raise UserError(
-                    f"devices {spec!r} give {device.name} {limit_bytes} bytes of memory, but it "
-                    f"has {available_bytes}; set memory={available_bytes}B or less"
-                )
-            device = dataclasses.replace(device, capacity_bytes=limit_bytes)
-        limited.append(device)
-    return tuple(limited)
-
-
-def _split_limits(spec: str) -> tuple[str, list[int | None]]:
-    """Splits 'CPU,GPU.0:memory=6GB' into 'CPU,GPU.0' and the limits, None where there is none.
-
-    There is one limit for each entry of the list.
-
-    Raises:
-      UserError: a limit is not a size, or does not belong to a single device.
-    """
-    names, limits_bytes = [], list[int | None]()
+    names, limits_bytes = list[str](), list[int | None]()
     for entry in spec.strip().split(","):
-        name, separator, text = entry.partition(_MEMORY)
-        if separator and name.strip() in ("", "auto", PRECISIONS):
+        name, separator, size = entry.partition(_MEMORY)
+        name = name.strip()
+        if separator and name in ("", "auto", PRECISIONS):
             raise UserError(
                 f"the limit of memory {entry.strip()!r} in devices {spec!r} is not that of one "
                 "device; write it after a device's name or 'host', such as "
                 "'CPU,GPU.0:memory=6GB' or 'host:memory=40MB'"
             )
         names.append(name)
-        limit_bytes = arguments.parse_bytes(text, f"devices {spec!r}") if separator else None
-        limits_bytes.append(limit_bytes)
-    return ",".join(names), limits_bytes
-
-
-def _resolve_names(spec: str, core: ov.Core) -> tuple[Device, ...]:
-    """Returns the devices of `resolve` without the user's limits of memory."""
-    available = core.available_devices
+        limits_bytes.append(arguments.parse_bytes(size, f"devices {spec!r}") if separator else None)
+    core = ov.Core()
+    available, cpu_precisions = core.available_devices, _host_precisions(core)
+    plain_spec = ",".join(names)
     valid_specs = (
         "'auto', 'host', 'host:f32,f32', 'precisions', or a comma list of the available devices "
         f"({', '.join(available)})"
     )
-    if spec.startswith("roofline:"):
+    if plain_spec.startswith("roofline:"):
         raise UserError(
-            f"devices {spec!r} are described, not present, and cannot be measured; "
+            f"devices {plain_spec!r} are described, not present, and cannot be measured; "
             f"give {valid_specs}"
         )
-    if spec == PRECISIONS:
-        return _make_precisions(core)
-    if spec.startswith("host:"):
-        listed = spec.removeprefix("host:").split(",")
-        return _make_host_devices([precision.strip() for precision in listed], core)
-    if spec == "host" or (spec == "auto" and len(available) < 2):
-        return _make_host_devices([_host_precisions(core)[0], _host_precisions(core)[-1]], core)
-    names = available if spec == "auto" else [name.strip() for name in spec.split(",")]
-    unknown_names = [name for name in names if name not in available]
-    if unknown_names:
-        raise UserError(f"unknown device {unknown_names[0]!r} in {spec!r}; set {valid_specs}")
-    if len(set(names)) < len(names):
-        raise UserError(f"devices {spec!r} name one device twice; set {valid_specs}, each once")
-    return tuple(_make_device(core, name) for name in names)
+    if names[0].startswith("host:"):
+        names[0] = names[0].removeprefix("host:").strip()
+        devices = _make_host_devices(names, cpu_precisions)
+    elif names == ["host"] or (names == ["auto"] and len(available) < 2):
+        devices = _make_host_devices([cpu_precisions[0], cpu_precisions[-1]], cpu_precisions)
+    elif names == [PRECISIONS]:
+        if len(cpu_precisions) < 2:
+            raise UserError(
+                f"devices={PRECISIONS!r} place operations in f32 or bf16, but this processor "
+                "computes in f32 alone; set devices='CPU'"
+            )
+        devices = []
+        for precision, name in zip(cpu_precisions, _host_names(cpu_precisions), strict=True):
+            cpu = _make_whole_cpu(precision)
+            details = PRECISIONS, *cpu.details
+            devices.append(dataclasses.replace(cpu, name=name, details=details, host=True))
+    else:
+        names = available if names == ["auto"] else names
+        unknown_names = [name for name in names if name not in available]
+        if unknown_names:
+            raise UserError(
+                f"unknown device {unknown_names[0]!r} in {plain_spec!r}; set {valid_specs}"
+            )
+        if len(set(names)) < len(names):
+            raise UserError(
+                f"devices {plain_spec!r} name one device twice; set {valid_specs}, each once"
+            )
+        devices = [_make_device(core, name) for name in names]
+    if len(limits_bytes) == 1:
+        limits_bytes *= len(devices)  # 'host:memory=40MB' limits each device
+    for i, limit_bytes in enumerate(limits_bytes):
+        if limit_bytes is not None:
+            available_bytes = devices[i].capacity_bytes
+            if available_bytes is not None and limit_bytes > available_bytes:
+                raise UserError(
+                    f"devices {spec!r} give {devices[i].name} {limit_bytes} bytes of memory, but "
+                    f"it has {available_bytes}; set memory={available_bytes}B or less"
+                )
+            devices[i] = dataclasses.replace(devices[i], capacity_bytes=limit_bytes)
+    return tuple(devices)
+
+
+def _make_host_devices(precisions: Sequence[str], cpu_precisions: Sequence[str]) -> list[Device]:
+    """Makes a device of one thread for each precision, on successive cores."""
+    cores = processors.list_allowed_cores()
+    invalid = [precision for precision in precisions if precision not in cpu_precisions]
+    if invalid:
+        valid = " or ".join(cpu_precisions)
+        raise UserError(f"host devices cannot compute in {invalid[0]!r} here; set {valid}")
+    if len(precisions) > max(2, len(cores)):
+        raise UserError(
+            f"{len(precisions)} host devices, but this process may use {len(cores)} cores; set "
+            "at most as many precisions as cores"
+        )
+    devices = []
+    for i, (precision, name) in enumerate(zip(precisions, _host_names(precisions), strict=True)):
+        core = cores[i % len(cores)] if processors.CAN_BIND_THREADS else None
+        details = ["host", precision]
+        details += ["no bf16 here"] if len(cpu_precisions) < 2 else []
+        details += [] if core is None else [f"core {core}"]
+        properties = _cpu_properties(precision, 1)
+        devices.append(Device(name, tuple(details), precision, 1, core, properties, host=True))
+    return devices
 
 
 def replace_with_f32(devices: Sequence[Device], names: Collection[str]) -> tuple[Device, ...]:
@@ -209,19 +227,18 @@ def replace_with_f32(devices: Sequence[Device], names: Collection[str]) -> tuple
     replaced = []
     for device in devices:
         if device.name in names:
-            prefix, _, suffix = device.label.rpartition(device.precision)
+            precision = device.precision
+            in_f32 = f"f32 as {precision} is wrong"
             device = dataclasses.replace(
                 device,
-                label=f"{prefix}f32 as {device.precision} is wrong{suffix}",
+                details=tuple(in_f32 if text == precision else text for text in device.details),
                 precision="f32",
                 properties={**device.properties, "INFERENCE_PRECISION_HINT": "f32"},
             )
         replaced.append(device)
     host_names = _host_names([device.precision for device in replaced])
     return tuple(
-        dataclasses.replace(device, name=name, label=name + device.label.removeprefix(device.name))
-        if device.host
-        else device
+        dataclasses.replace(device, name=name) if device.host else device
         for device, name in zip(replaced, host_names, strict=True)
     )
 
@@ -253,11 +270,10 @@ def list_throughput_references(devices: Iterable[Device]) -> tuple[Device, ...]:
     real_devices = tuple(device for device in devices if not device.host)
     served = []
     for device in (*real_devices, *list_references(devices)):
-        plugin, _, _ = device.label.partition(" [")
         served.append(
             dataclasses.replace(
                 device,
-                label=f"{plugin} [{device.precision}, THROUGHPUT]",
+                details=(device.precision, "THROUGHPUT"),
                 # Threads and requests are left to the plug-in.
                 properties={"INFERENCE_PRECISION_HINT": device.precision} | _THROUGHPUT,
             )
@@ -272,7 +288,7 @@ def list_throughput_references(devices: Iterable[Device]) -> tuple[Device, ...]:
             combined = dataclasses.replace(
                 coarsest,
                 name=f"{plugin}:{names}",
-                label=f"{plugin}:{names} [{', '.join(properties.values())}]",
+                details=tuple(properties.values()),
                 num_threads=len(processors.list_allowed_cores()),
                 properties=properties,
             )
@@ -395,65 +411,11 @@ def _host_names(precisions: Sequence[str]) -> list[str]:
     ]
 
 
-def _make_host_devices(precisions: Sequence[str], core: ov.Core) -> tuple[Device, ...]:
-    """Makes a device of one thread for each precision, on successive cores."""
-    cores, valid = processors.list_allowed_cores(), _host_precisions(core)
-    invalid = [precision for precision in precisions if precision not in valid]
-    if invalid:
-        raise UserError(
-            f"host devices cannot compute in {invalid[0]!r} here; set {' or '.join(valid)}"
-        )
-    if len(precisions) > max(2, len(cores)):
-        raise UserError(
-            f"{len(precisions)} host devices, but this process may use {len(cores)} cores; set "
-            "at most as many precisions as cores"
-        )
-    note = "" if len(valid) > 1 else ", no bf16 here"
-    devices = []
-    for i, (precision, name) in enumerate(zip(precisions, _host_names(precisions), strict=True)):
-        device_core = cores[i % len(cores)] if processors.CAN_BIND_THREADS else None
-        core_note = "" if device_core is None else f", core {device_core}"
-        devices.append(
-            Device(
-                name=name,
-                label=f"{name} [host, {precision}{note}{core_note}]",
-                precision=precision,
-                num_threads=1,
-                core=device_core,
-                properties=_cpu_properties(precision, 1),
-                host=True,
-            )
-        )
-    return tuple(devices)
-
-
-def _make_precisions(core: ov.Core) -> tuple[Device, ...]:
-    """Makes a device of all threads for each precision of the CPU."""
-    precisions = _host_precisions(core)
-    if len(precisions) < 2:
-        raise UserError(
-            f"devices={PRECISIONS!r} place operations in f32 or bf16, but this processor computes "
-            "in f32 alone; set devices='CPU'"
-        )
-    devices = []
-    for precision, name in zip(precisions, _host_names(precisions), strict=True):
-        cpu = _make_whole_cpu(precision)
-        label = f"{name} [{PRECISIONS}, {precision}, all {cpu.num_threads} threads]"
-        devices.append(dataclasses.replace(cpu, name=name, label=label, host=True))
-    return tuple(devices)
-
-
 def _make_whole_cpu(precision: str) -> Device:
     num_threads = len(processors.list_allowed_cores())
-    return Device(
-        name="CPU",
-        label=f"CPU [{precision}, all {num_threads} threads]",
-        precision=precision,
-        num_threads=num_threads,
-        core=None,
-        properties=_cpu_properties(precision, num_threads),
-        host=False,
-    )
+    details = precision, f"all {num_threads} threads"
+    properties = _cpu_properties(precision, num_threads)
+    return Device("CPU", details, precision, num_threads, None, properties, host=False)
 
 
 def _make_device(core: ov.Core, name: str) -> Device:
@@ -463,25 +425,18 @@ def _make_device(core: ov.Core, name: str) -> Device:
         return _make_whole_cpu(precision)
     if precision not in _PRECISIONS:  # open until a model is compiled: accelerators then use f16
         precision = "f16"
+    supported = core.get_property(name, "SUPPORTED_PROPERTIES")
+    sizes = [core.get_property(name, key) for key in _MEMORY_PROPERTIES if key in supported]
     return Device(
         name=name,
-        label=f"{name} [{core.get_property(name, 'FULL_DEVICE_NAME')}, {precision}]",
+        details=(core.get_property(name, "FULL_DEVICE_NAME"), precision),
         precision=precision,
         num_threads=1,
         core=None,
         properties={"INFERENCE_PRECISION_HINT": precision, "PERFORMANCE_HINT": "LATENCY"},
         host=False,
-        capacity_bytes=_read_capacity(core, name),
+        capacity_bytes=int(sizes[0]) or None if sizes else None,  # 0: it is not known
     )
-
-
-def _read_capacity(core: ov.Core, name: str) -> int | None:
-    """Returns the bytes of a device's memory that OpenVINO reports; None if it reports none."""
-    supported = core.get_property(name, "SUPPORTED_PROPERTIES")
-    for key in _MEMORY_PROPERTIES:
-        if key in supported:
-            return int(core.get_property(name, key)) or None
-    return None
 
 
 def _cpu_properties(precision: str, num_threads: int) -> dict[str, Any]:

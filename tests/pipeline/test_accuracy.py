@@ -177,7 +177,7 @@ class WrongDevices:
 
 
 def gpu(name: str) -> devices.Device:
-    return devices.Device(name, f"{name} [Some f16 Card, f16]", "f16", 1, None, {}, False)
+    return devices.Device(name, ("Some f16 Card", "f16"), "f16", 1, None, {}, False)
 
 
 def test_wrong_devices_are_left_out():

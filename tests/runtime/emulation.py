@@ -11,7 +11,7 @@ from placement.runtime.measurement.request import PlacementError
 from placement.runtime.models import inputs, operations, outputs
 from placement.runtime.models.outputs import OutputCheck
 
-DEVICE = Device("LOW", "LOW [emulated]", "bf16", 1, None, {}, False)
+DEVICE = Device("LOW", ("emulated",), "bf16", 1, None, {}, False)
 TOLERANCE = 0.1
 
 # Changes the output of the operation with this name, as the device would.

@@ -149,7 +149,7 @@ def compute_digest(path: Path) -> str:
 
 def make_devices(records: Iterable[Mapping[str, Any]]) -> tuple[Device, ...]:
     """Makes the devices that a file describes; a ValueError says that a record is not valid."""
-    devices = tuple(Device(**record) for record in records)
+    devices = tuple(Device(**{**record, "details": tuple(record["details"])}) for record in records)
     for problem in filter(None, map(devices_lib.describe_invalid_device, devices)):
         raise ValueError(f"a device has {problem}")
     return devices

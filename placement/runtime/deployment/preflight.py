@@ -40,7 +40,7 @@ _SCHEMA = {
     "placement": {str: str},
     "segments": files.OptionalField(([[object]], None)),
     "provenance": {
-        "devices": {str: {"label": str}},
+        "devices": {str: {}},
         "memory": files.OptionalField({str: {"model_bytes": float}}),
         "model": files.OptionalField({"ops": {str: str}, "weights": {str: object}}),
     },
