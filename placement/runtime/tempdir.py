@@ -26,7 +26,24 @@ class TempDir:
 
     def __init__(self) -> None:
         """Makes the folder, and removes the folders of owners that were killed."""
-        _remove_abandoned()
+        user = getattr(os, "geteuid", int)()  # on Windows every file belongs to user 0
+        for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+            with contextlib.suppress(OSError, Timeout):
+                # A link is not followed, and a pipe, which may block, is not opened. Nobody else
+                # can put one into a folder of this user after the test.
+                folder_status, lock_status = folder.lstat(), (folder / _LOCK).lstat()
+                is_regular = stat.S_ISDIR(folder_status.st_mode) and stat.S_ISREG(
+                    lock_status.st_mode
+                )
+                if not is_regular or not folder_status.st_uid == lock_status.st_uid == user:
+                    continue
+                with FileLock(folder / _LOCK, blocking=False):  # Timeout: the owner is alive
+                    # An owner takes the lock before it writes the model: a folder without a model
+                    # may be one whose owner is about to take it.
+                    names = {path.name for path in folder.iterdir()}
+                    is_abandoned = _MODEL in names and names <= _FILES
+                if is_abandoned:
+                    shutil.rmtree(folder)
         # Windows does not remove a file that is open; then the next owner removes the folder.
         self._folder = tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True)
         self.path = Path(self._folder.name)
@@ -38,22 +55,3 @@ class TempDir:
         # Released first, because Windows does not remove a locked file.
         self._lock.release()
         self._folder.cleanup()
-
-
-def _remove_abandoned() -> None:
-    user = getattr(os, "geteuid", int)()  # on Windows every file belongs to user 0
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError, Timeout):
-            # A link is not followed, and a pipe, which may block, is not opened. Nobody else can
-            # put one into a folder of this user after the test.
-            folder_status, lock_status = folder.lstat(), (folder / _LOCK).lstat()
-            is_made_here = stat.S_ISDIR(folder_status.st_mode) and stat.S_ISREG(lock_status.st_mode)
-            if not is_made_here or not folder_status.st_uid == lock_status.st_uid == user:
-                continue
-            with FileLock(folder / _LOCK, blocking=False):  # Timeout: the owner is alive
-                # An owner takes the lock before it writes the model: a folder without a model may
-                # be one whose owner is about to take it.
-                names = {path.name for path in folder.iterdir()}
-                is_abandoned = (folder / _MODEL).exists() and names <= _FILES
-            if is_abandoned:
-                shutil.rmtree(folder)

@@ -9,6 +9,7 @@ from openvino import opset13 as ops
 from placement.runtime import devices
 from placement.runtime.execution.executor import Executor
 from placement.runtime.execution.split import Segment
+from placement.runtime.measurement.local import LocalMeasurer
 
 
 def convolutions(*, channels: int = 16, size: int = 14, length: int = 4) -> ov.Model:
@@ -165,6 +166,12 @@ def in_two(length: int, left: str, right: str) -> tuple[Segment, ...]:
         Segment(right, tuple(f"right_{i}" for i in range(length))),
         Segment(left, ("sum",)),
     )
+
+
+def current_task(opened: LocalMeasurer) -> tuple[int, int] | None:
+    """Returns the worker's process and the candidate that it is at (-1: none); None without one."""
+    worker = opened.worker
+    return None if worker is None else (worker.process.pid, worker.heartbeat.read()[0])
 
 
 def outputs(

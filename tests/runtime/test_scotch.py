@@ -28,39 +28,20 @@ def test_scotch_maps_a_graph():
     count, *pairs = scotch.run_gmap(PAIRS).split()
     assert (count, pairs[::2]) == ("4", ["0", "1", "2", "3"])
     assert pairs[1::2] in (["0", "0", "1", "1"], ["1", "1", "0", "0"])
-
-
-@installed
-def test_scotch_errors_are_one_line():
     with pytest.raises(UserError, match="failed: gmap: ERROR: ") as error:
         scotch.run_gmap(PAIRS.replace("4 6", "4 5"))
     assert "\n" not in str(error.value)
 
 
-def test_missing_scotch_is_named(tmp_path, monkeypatch):
+def test_program_runs_on_one_thread(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(
-        UserError, match=r"scotch is not installed.*apt-get install scotch$"
-    ) as error:
+    with pytest.raises(UserError, match=r"scotch is not installed.*apt-get install scotch$"):
         scotch.run_gmap(PAIRS)
-    assert "\n" not in str(error.value)
-
-
-def test_scotch_runs_on_one_thread(tmp_path, monkeypatch):
-    _program(
-        tmp_path,
-        monkeypatch,
-        "scotch_gmap",
-        'echo "$@" $SCOTCH_PTHREAD_NUMBER; read line; echo "$line"',
-    )
-    assert scotch.run_gmap("text\n") == "- - - 1\ntext\n"
-
-
-def test_scotch_name_is_preferred(tmp_path, monkeypatch):
     _program(tmp_path, monkeypatch, "gmap", "echo own")
     assert scotch.run_gmap("") == "own\n"
-    _program(tmp_path, monkeypatch, "scotch_gmap", "echo packaged")
-    assert scotch.run_gmap("") == "packaged\n"
+    script = 'echo "$@" $SCOTCH_PTHREAD_NUMBER; read line; echo "$line"'
+    _program(tmp_path, monkeypatch, "scotch_gmap", script)  # preferred to gmap
+    assert scotch.run_gmap("text\n") == "- - - 1\ntext\n"
 
 
 @pytest.mark.parametrize(

@@ -31,30 +31,21 @@ def make_and_close() -> None:
     assert not thread.is_alive(), "it waits for what another left there"
 
 
-def test_an_abandoned_folder_goes(temporary):
-    abandoned(temporary / "placement-worker-killed")
-    make_and_close()
-    assert list(temporary.iterdir()) == []
-
-
-def test_pipes_as_locks_are_skipped(temporary):
-    folder = abandoned(temporary / "placement-worker-pipe")
-    (folder / "lock").unlink()
-    os.mkfifo(folder / "lock")
-    make_and_close()
-    assert folder.exists()
-
-
-def test_links_are_not_followed(temporary):
-    elsewhere = temporary / "elsewhere"
-    abandoned(elsewhere)
+def test_only_abandoned_folders_go(temporary):
+    killed = abandoned(temporary / "placement-worker-killed")
+    pipe = abandoned(temporary / "placement-worker-pipe")
+    (pipe / "lock").unlink()
+    os.mkfifo(pipe / "lock")
+    elsewhere = abandoned(temporary / "elsewhere")
     (temporary / "placement-worker-folder").symlink_to(elsewhere)
-    locked = abandoned(temporary / "placement-worker-lock")
-    (locked / "lock").unlink()
-    (locked / "lock").symlink_to(elsewhere / "lock")
+    linked = abandoned(temporary / "placement-worker-lock")
+    (linked / "lock").unlink()
+    (linked / "lock").symlink_to(elsewhere / "lock")
     make_and_close()
+    assert not killed.exists()
+    assert pipe.exists()
     assert (elsewhere / "model.xml").exists()
-    assert locked.exists()
+    assert linked.exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs the right to give files away")

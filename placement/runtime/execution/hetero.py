@@ -106,9 +106,43 @@ def label_devices(model: ov.Model, affinity: Affinity, names: Sequence[str]) -> 
     op_names = list(computed)
     parts = colocation.merge_overlapping(singletons + connected)
     part_of = {op_names[i]: number for number, part in enumerate(parts) for i in part}
-    _refuse_cyclic_variables(computed, edges, part_of)
 
-    shared = _shared_constants(clone, constants, part_of)
+    # HETERO splits a part that depends on itself through another part, and could then read a
+    # variable in another submodel than the one that writes it.
+    assign_ops = {name: op for name, op in computed.items() if op.get_type_name() == "Assign"}
+    if assign_ops:
+        # Few models have variables, and these imports would take half of a worker's start-up time.
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import connected_components
+
+        rows, columns = zip(*((part_of[a], part_of[b]) for a, b in edges), strict=True)
+        adjacency = coo_array(([1] * len(edges), (rows, columns)), (len(parts), len(parts)))
+        # Parts on a common cycle are one strongly connected component.
+        components = connected_components(adjacency, connection="strong")[1].tolist()
+        for name, op in assign_ops.items():
+            if components.count(components[part_of[name]]) > 1:
+                variable = op.get_attributes()["variable_id"]
+                raise UserError(
+                    f"the part of the model with variable {variable!r} depends on itself through "
+                    "another device, so that HETERO would split it; put the operations between its "
+                    "halves on the same device"
+                )
+
+    # The constants that several parts read, and all constants computed from these.
+    reading_parts: dict[str, set[int]] = {name: set() for name in constants}
+    all_ops = ops_by_name(clone)
+    for name, op in reversed(all_ops.items()):  # readers come before what they read
+        for port in op.inputs():
+            if (source := source_name(port)) in constants:
+                reading_parts[source] |= (
+                    reading_parts[name] if name in constants else {part_of[name]}
+                )
+    shared: set[str] = set()
+    for name, op in all_ops.items():
+        is_derived = any(source_name(port) in shared for port in op.inputs())
+        if name in constants and (len(reading_parts[name]) > 1 or is_derived):
+            shared.add(name)
+
     constant_inputs: list[list[ov.Input]] = [[] for _ in parts]
     for name, op in computed.items():
         op.get_rt_info()["affinity"] = devices[name]
@@ -171,58 +205,6 @@ def _validate_affinity(model: ov.Model, affinity: Affinity, device_names: Sequen
                 f"the placement separates {quote_names(members)}, which HETERO runs correctly only "
                 "together; put them on one device"
             )
-
-
-def _refuse_cyclic_variables(
-    ops: Mapping[str, ov.Node], edges: Sequence[tuple[str, str]], part_of: Mapping[str, int]
-) -> None:
-    """Raises a UserError if a part with a variable depends on itself through another part.
-
-    HETERO would split that part, and could then read the variable in another submodel than the one
-    that writes it.
-    """
-    assign_ops = {name: op for name, op in ops.items() if op.get_type_name() == "Assign"}
-    if not assign_ops:
-        return
-    # Few models have variables, and these imports would take half of a worker's start-up time.
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    num_parts = max(part_of.values()) + 1
-    part_edges = [(part_of[sender], part_of[receiver]) for sender, receiver in edges]
-    rows, columns = zip(*part_edges, strict=True)
-    adjacency = coo_array(([1] * len(part_edges), (rows, columns)), (num_parts, num_parts))
-    # Parts on a common cycle are one strongly connected component.
-    components = connected_components(adjacency, connection="strong")[1].tolist()
-    for name, op in assign_ops.items():
-        if components.count(components[part_of[name]]) > 1:
-            variable = op.get_attributes()["variable_id"]
-            raise UserError(
-                f"the part of the model with variable {variable!r} depends on itself through "
-                "another device, so that HETERO would split it; put the operations between its "
-                "halves on the same device"
-            )
-
-
-def _shared_constants(
-    model: ov.Model, constants: frozenset[str], part_of: Mapping[str, int]
-) -> frozenset[str]:
-    """Returns the constants that several parts read, and all constants computed from these."""
-    ops = ops_by_name(model)
-    reading_parts: dict[str, set[int]] = {name: set() for name in constants}
-    for name, op in reversed(ops.items()):  # readers come before what they read
-        for port in op.inputs():
-            source = source_name(port)
-            if source in constants:
-                reading_parts[source] |= (
-                    reading_parts[name] if name in constants else {part_of[name]}
-                )
-    shared: set[str] = set()
-    for name, op in ops.items():
-        is_derived = any(source_name(port) in shared for port in op.inputs())
-        if name in constants and (len(reading_parts[name]) > 1 or is_derived):
-            shared.add(name)
-    return frozenset(shared)
 
 
 def _label_constants(op: ov.Node, device: str, *, is_renamed: bool) -> None:

@@ -171,77 +171,71 @@ def build_submodels(
     """
     clone = model.clone()
     op_by_name, results, constants = ops_by_name(clone), clone.get_results(), constant_names(clone)
-    return [_build_submodel(op_by_name, results, part, formats, constants) for part in parts]
+    submodels = []
+    for part in parts:  # parts of one clone have no operation in common
+        part_ops = [op_by_name[name] for name in part.ops]
 
+        # Replace every tensor that the part reads by a new input, converted back to the model's
+        # type and axis order. The plug-in cancels such a transpose against the layout that it
+        # prefers.
+        parameters = []
+        plain_values, pinned_values = {}, {}
+        for tensor in part.inputs:
+            name, index = tensor
+            output = op_by_name[name].output(index)
+            axis_order, element_type = formats.get(tensor, MODEL_FORMAT)
+            shape = output.get_partial_shape()
+            if axis_order:
+                shape = ov.PartialShape([shape[axis] for axis in axis_order])
+            parameter = ops.parameter(
+                shape, element_type or output.get_element_type(), name=f"{name}:{index}"
+            )
+            value = parameter.output(0)
+            if element_type is not None:
+                value = ops.convert(value, output.get_element_type()).output(0)
+            if axis_order:
+                value = ops.transpose(value, np.argsort(axis_order)).output(0)
+            parameters.append(parameter)
+            plain_values[tensor] = value
+            pinned_values[tensor] = _pin_axis_order(value, axis_order)
+        for op in part_ops:
+            follows_layout = op.get_type_name() not in _CHANNELS_LAST_TYPES
+            _redirect_inputs(op, pinned_values if follows_layout else plain_values)
 
-def _build_submodel(
-    op_by_name: Mapping[str, ov.Node],
-    results: Sequence[ov.Node],
-    part: Part,
-    formats: Mapping[TensorId, TensorFormat],
-    constants: frozenset[str],
-) -> ov.Model:
-    """Cuts one part out of a clone of the model; parts of one clone have no operation in common."""
-    part_ops = [op_by_name[name] for name in part.ops]
+        # Compute each Concat on permuted axes. The plug-in itself keeps a Concat's channels last
+        # only next to a convolution. Otherwise it transposes slowly if other parts hand over all
+        # inputs. It removes pairs of transposes that undo each other.
+        permuted_concats = {}
+        for op in part_ops:
+            if op.get_type_name() != "Concat":
+                continue
+            tensor = _tensor_id(op.output(0))
+            axis_order = formats.get(tensor, MODEL_FORMAT).axis_order
+            if axis_order:
+                axis = axis_order.index(op.get_attributes()["axis"] % len(axis_order))
+                order = np.array(axis_order)
+                permuted = [ops.transpose(value, order) for value in op.input_values()]
+                concat = ops.concat(permuted, axis)
+                permuted_concats[tensor] = ops.transpose(concat, np.argsort(axis_order)).output(0)
+        for op in part_ops:
+            _redirect_inputs(op, permuted_concats)
 
-    # Replace every tensor that the part reads by a new input, converted back to the model's type
-    # and axis order. The plug-in cancels such a transpose against the layout that it prefers.
-    parameters = []
-    plain_values, pinned_values = {}, {}
-    for tensor in part.inputs:
-        name, index = tensor
-        output, tensor_format = op_by_name[name].output(index), formats.get(tensor, MODEL_FORMAT)
-        axis_order, element_type = tensor_format
-        shape = output.get_partial_shape()
-        if axis_order:
-            shape = ov.PartialShape([shape[axis] for axis in axis_order])
-        parameter = ops.parameter(
-            shape, element_type or output.get_element_type(), name=f"{name}:{index}"
-        )
-        value = parameter.output(0)
-        if element_type is not None:
-            value = ops.convert(value, output.get_element_type()).output(0)
-        if axis_order:
-            value = ops.transpose(value, np.argsort(axis_order)).output(0)
-        parameters.append(parameter)
-        plain_values[tensor] = value
-        pinned_values[tensor] = _pin_axis_order(value, axis_order)
-    for op in part_ops:
-        follows_layout = op.get_type_name() not in _CHANNELS_LAST_TYPES
-        _redirect_inputs(op, pinned_values if follows_layout else plain_values)
-
-    # Compute each Concat on permuted axes. The plug-in itself keeps a Concat's channels last only
-    # next to a convolution. Otherwise it transposes slowly if other parts hand over all inputs. It
-    # removes pairs of transposes that undo each other.
-    permuted_concats = {}
-    for op in part_ops:
-        if op.get_type_name() != "Concat":
-            continue
-        tensor = _tensor_id(op.output(0))
-        axis_order = formats.get(tensor, MODEL_FORMAT).axis_order
-        if axis_order:
-            axis = axis_order.index(op.get_attributes()["axis"] % len(axis_order))
-            permuted = [ops.transpose(value, np.array(axis_order)) for value in op.input_values()]
-            concat = ops.concat(permuted, axis)
-            permuted_concats[tensor] = ops.transpose(concat, np.argsort(axis_order)).output(0)
-    for op in part_ops:
-        _redirect_inputs(op, permuted_concats)
-
-    outputs = []
-    for tensor in part.sent_tensors:
-        name, index = tensor
-        value = permuted_concats.get(tensor, op_by_name[name].output(index))
-        axis_order, element_type = formats.get(tensor, MODEL_FORMAT)
-        if axis_order and _combines_tensors(op_by_name[name], constants):
-            value = _pin_axis_order(value, axis_order)
-        if axis_order:
-            value = ops.transpose(value, np.array(axis_order)).output(0)
-        if element_type is not None:
-            value = ops.convert(value, element_type).output(0)
-        outputs.append(ops.result(value, name=f"{name}:{index}"))
-    outputs += [results[i] for i in part.model_outputs]
-    sinks = [op for op in part_ops if op.get_type_name() == "Assign"]
-    return ov.Model(outputs, sinks, parameters, "part")
+        outputs = []
+        for tensor in part.sent_tensors:
+            name, index = tensor
+            value = permuted_concats.get(tensor, op_by_name[name].output(index))
+            axis_order, element_type = formats.get(tensor, MODEL_FORMAT)
+            if axis_order and _combines_tensors(op_by_name[name], constants):
+                value = _pin_axis_order(value, axis_order)
+            if axis_order:
+                value = ops.transpose(value, np.array(axis_order)).output(0)
+            if element_type is not None:
+                value = ops.convert(value, element_type).output(0)
+            outputs.append(ops.result(value, name=f"{name}:{index}"))
+        outputs += [results[i] for i in part.model_outputs]
+        sinks = [op for op in part_ops if op.get_type_name() == "Assign"]
+        submodels.append(ov.Model(outputs, sinks, parameters, "part"))
+    return submodels
 
 
 def _redirect_inputs(op: ov.Node, values: Mapping[TensorId, ov.Output]) -> None:

@@ -1,7 +1,7 @@
 """A cache of compiled submodels, and the formats in which they hand tensors to each other."""
 
 import collections
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import openvino as ov
 
@@ -78,7 +78,14 @@ class Submodels:
             self._alive(len(part.ops) / self._num_ops)
             constants = set[str]().union(*(self._constants_read.get(op, ()) for op in part.ops))
             num_bytes = sum(self._constant_bytes[name] for name in constants)
-            self._make_room(device, num_bytes, keys)
+            if device.capacity_bytes is not None:
+                # The oldest submodels of the device go, except those that this placement needs, as
+                # far as the constants exceed the device's share.
+                cached = [k for k in self._cache if k[0] == device.name]
+                held_bytes = num_bytes + sum(self._cache[k][1] for k in cached)
+                for k in cached:
+                    if held_bytes > CONSTANTS_SHARE * device.capacity_bytes and k not in keys:
+                        held_bytes -= self._cache.pop(k)[1]
             compiled = self._core.compile_model(submodel, device.name, dict(device.properties))
             self._cache[key] = compiled, num_bytes
             self.num_compilations += 1
@@ -90,21 +97,6 @@ class Submodels:
             _, (_, num_bytes) = self._cache.popitem(last=False)
             cached_bytes -= num_bytes
         return compiled_models
-
-    def _make_room(
-        self, device: Device, num_bytes: int, required: Collection[tuple[object, ...]]
-    ) -> None:
-        """Drops the oldest submodels of a device with a limit, except the required ones.
-
-        The others stay as far as their constants need at most `CONSTANTS_SHARE` of the limit.
-        """
-        if device.capacity_bytes is None:
-            return
-        cached = [key for key in self._cache if key[0] == device.name]
-        total_bytes = num_bytes + sum(self._cache[key][1] for key in cached)
-        for key in cached:
-            if total_bytes > CONSTANTS_SHARE * device.capacity_bytes and key not in required:
-                total_bytes -= self._cache.pop(key)[1]
 
     def _choose_formats(
         self, parts: Sequence[Part], devices: Mapping[str, Device]

@@ -39,18 +39,24 @@ def measure_busy_shares(request: Any, alive: Callable[[], None]) -> dict[str, fl
         alive()
         request.infer()
         num_inferences += 1
-    return _all_busy_shares(first, _read_thread_times())
+    return busy_shares(first, _read_thread_times())
 
 
-def busy_share(first: ThreadTime, last: ThreadTime) -> float:
-    """Returns the share of the time between two readings in which a thread ran or waited.
+def busy_shares(first: dict[str, ThreadTime], last: dict[str, ThreadTime]) -> dict[str, float]:
+    """Returns the share of the time between two readings in which each thread ran or waited.
 
-    Each reading has its own time stamp, because reading many threads takes long and they run
-    meanwhile. The system books a wait when it ends, although it may have begun before the first
-    reading, so that the quotient alone can exceed 1.
+    A new thread counts from the first reading of all. Each reading has its own time stamp, because
+    reading many threads takes long and they run meanwhile.
     """
-    share = (last.busy_ns - first.busy_ns) / max(1, last.read_ns - first.read_ns)
-    return min(1.0, max(0.0, share))
+    begin = ThreadTime(0, min(reading.read_ns for reading in first.values()))
+    shares = {}
+    for thread, reading in last.items():
+        before = first.get(thread, begin)
+        share = (reading.busy_ns - before.busy_ns) / max(1, reading.read_ns - before.read_ns)
+        # The system books a wait when it ends, although it may have begun before the first reading,
+        # and gives the number of a thread that has ended to another one.
+        shares[thread] = min(1.0, max(0.0, share))
+    return shares
 
 
 def count_active_threads(shares: Iterable[float]) -> float:
@@ -74,18 +80,10 @@ def wait_until_idle(alive: Callable[[], None]) -> None:
         alive()
         first = _read_thread_times()
         time.sleep(_PAUSE_S)
-        busy_shares = _all_busy_shares(first, _read_thread_times())
+        shares = busy_shares(first, _read_thread_times())
         # This thread itself is busy reading if there are many threads.
-        busy_shares.pop(str(threading.get_native_id()), None)
-        is_busy = sum(busy_shares.values()) > 0.2
-
-
-def _all_busy_shares(first: dict[str, ThreadTime], last: dict[str, ThreadTime]) -> dict[str, float]:
-    """Returns the busy share of each thread; a new thread counts from the first reading of all."""
-    begin = ThreadTime(0, min(reading.read_ns for reading in first.values()))
-    return {
-        thread: busy_share(first.get(thread, begin), reading) for thread, reading in last.items()
-    }
+        shares.pop(str(threading.get_native_id()), None)
+        is_busy = sum(shares.values()) > 0.2
 
 
 def _read_thread_times() -> dict[str, ThreadTime]:

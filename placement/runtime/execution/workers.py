@@ -7,6 +7,7 @@ import itertools
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterable
 from typing import cast
 
@@ -32,9 +33,11 @@ class Workers:
         """Makes no threads; `start` starts them, and `close` ends them."""
         # All have an entry for each device, by its name.
         self._threads: dict[str, threading.Thread] = {}
-        self._queues: dict[str, _JobQueue] = {}
+        # A finaliser may put into a SimpleQueue even if it interrupted a call of that very queue.
+        self._queues: dict[str, queue.SimpleQueue[_Job]] = {}
         self._signals: dict[str, _SpinSignal] = {}  # of the threads that spin
         self._cores: dict[str, int] = {}  # of the threads that are bound
+        self._sequence_numbers = itertools.count()
         self._num_active = 0  # inferences that are under way
         self._lock = threading.Lock()  # guards _num_active
 
@@ -59,10 +62,12 @@ class Workers:
                     f"{name} needs core {core}, which this process may not use; resolve the "
                     "devices in the process that runs them"
                 )
-            jobs = _JobQueue()
-            thread = threading.Thread(target=self._work, args=(name, jobs), name=name, daemon=True)
+            arrivals: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+            thread = threading.Thread(
+                target=self._work, args=(name, arrivals), name=name, daemon=True
+            )
             thread.start()
-            self._threads[name], self._queues[name] = thread, jobs
+            self._threads[name], self._queues[name] = thread, arrivals
             if core is not None:
                 os.sched_setaffinity(self.thread_ids[name], {core})
                 sharing = [other for other in self._cores if self._cores[other] == core]
@@ -77,9 +82,9 @@ class Workers:
     ) -> None:
         """Lets a device's thread call `job`, lower priorities first; None ends the thread.
 
-        A job must not raise.
+        Jobs of equal priority run in the order of their arrival. A job must not raise.
         """
-        self._queues[device].add(priority, job)
+        self._queues[device].put((priority, next(self._sequence_numbers), job))
         if (signal := self._signals.get(device)) is not None:
             signal.post()
 
@@ -108,85 +113,52 @@ class Workers:
         self.stop()
         for thread in self._threads.values():
             thread.join()
+            # Before Python 3.13, `join` may return while the system's thread still runs the
+            # destructors of OpenVINO's thread-local data, which compiled models share.
+            while os.path.exists(f"/proc/self/task/{thread.native_id}"):
+                time.sleep(1e-4)
         for entries in (self._threads, self._queues, self._signals, self._cores):
             entries.clear()
 
-    def _work(self, name: str, jobs: "_JobQueue") -> None:
-        """Runs the jobs of a thread until one is None."""
-        while (job := self._next_job(name, jobs)) is not None:
-            job()
-            del job  # it refers to requests, which should be freed while the thread waits
-
-    def _next_job(self, name: str, jobs: "_JobQueue") -> Callable[[], None] | None:
-        """Returns the next job; waits for it spinning if an inference is under way."""
-        while self._num_active and (signal := self._signals.get(name)) is not None:
+    def _work(self, name: str, arrivals: "queue.SimpleQueue[_Job]") -> None:
+        """Runs the jobs of a device's thread until one is None."""
+        jobs: list[_Job] = []  # a heap
+        while True:
             with contextlib.suppress(queue.Empty):
-                return jobs.take(is_waiting=False)
-            signal.wait()
-        return jobs.take(is_waiting=True)
-
-
-class _JobQueue:
-    """A device's jobs, the lowest priority first; equal priorities in the order of arrival."""
-
-    def __init__(self) -> None:
-        # A finaliser may put into a SimpleQueue even if it interrupted a call of that very queue.
-        self._arrivals: queue.SimpleQueue[_Job] = queue.SimpleQueue()
-        self._sequence_numbers = itertools.count()
-        self._heap: list[_Job] = []  # used only by the device's thread
-
-    def add(self, priority: tuple[float, int], job: Callable[[], None] | None) -> None:
-        """Adds a job, from any thread."""
-        self._arrivals.put((priority, next(self._sequence_numbers), job))
-
-    def take(self, *, is_waiting: bool) -> Callable[[], None] | None:
-        """Removes and returns the first job.
-
-        Args:
-          is_waiting: whether to wait for a job.
-
-        Raises:
-          queue.Empty: the queue is empty, and `is_waiting` is false.
-        """
-        if is_waiting and not self._heap:
-            self._heap.append(self._arrivals.get())
-        with contextlib.suppress(queue.Empty):
-            while True:
-                heapq.heappush(self._heap, self._arrivals.get_nowait())
-        if not self._heap:
-            raise queue.Empty
-        return heapq.heappop(self._heap)[-1]
+                while True:
+                    heapq.heappush(jobs, arrivals.get_nowait())
+            if jobs:
+                job = heapq.heappop(jobs)[-1]
+                if job is None:
+                    return
+                job()
+                del job  # it refers to requests, which should be freed while the thread waits
+            elif self._num_active and (signal := self._signals.get(name)) is not None:
+                signal.wait()
+            else:
+                jobs.append(arrivals.get())
 
 
 class _SpinSignal:
     """A signal for one thread, which waits for it spinning and without Python's lock.
 
-    It is a POSIX semaphore. The waiting thread calls the C library's linear search `lfind` on an
-    endless array, with `sem_trywait` as the comparison. `ctypes.CDLL` releases Python's lock during
-    this call, and the search ends when `sem_trywait` returns 0 ('equal'): the semaphore was posted.
+    It is a POSIX spin lock that is locked unless a `post` has not been waited for.
     """
 
-    _num_elements = ctypes.byref(ctypes.c_size_t(2**62))
-    _element_bytes = ctypes.c_size_t(0)  # so that every element is the semaphore itself
-    _semaphore_bytes = 64  # a `sem_t` is not larger
-
     def __init__(self) -> None:
-        # Loaded here, because Windows has no such library and macOS no such semaphores. There no
-        # thread is bound to a core, and so none spins.
-        self._libc, self._libc_holding_lock = ctypes.CDLL(None), ctypes.PyDLL(None)
-        self._sem_trywait = ctypes.cast(self._libc.sem_trywait, ctypes.c_void_p)
-        self._semaphore = ctypes.create_string_buffer(self._semaphore_bytes)
-        self._libc_holding_lock.sem_init(self._semaphore, 0, 0)
+        # Loaded here, because Windows and macOS have no spin locks. There no thread is bound to a
+        # core, and so none spins. Calls through `CDLL` release Python's lock, through `PyDLL` not.
+        self._spin_lock = ctypes.CDLL(None).pthread_spin_lock
+        self._spin_unlock = ctypes.PyDLL(None).pthread_spin_unlock
+        lock = ctypes.c_int()
+        self._address = ctypes.byref(lock)
+        ctypes.CDLL(None).pthread_spin_init(self._address, 0)
+        self._spin_lock(self._address)
 
     def wait(self) -> None:
         """Returns after the next `post`, or immediately if one has not been waited for."""
-        semaphore = self._semaphore
-        self._libc.lfind(
-            semaphore, semaphore, self._num_elements, self._element_bytes, self._sem_trywait
-        )
-        while self._libc_holding_lock.sem_trywait(semaphore) == 0:  # forget any further posts
-            pass
+        self._spin_lock(self._address)
 
     def post(self) -> None:
         """Wakes the waiting thread; several posts before a wait count as one."""
-        self._libc_holding_lock.sem_post(self._semaphore)
+        self._spin_unlock(self._address)

@@ -60,13 +60,6 @@ def measure(
         num_baselines=max(1, num_singles),
     )
     outcomes = measurer.ask(request)
-    if not singles:
-        no_ratio = Interval(math.nan, math.nan, math.nan, 0)
-        unpaired_outcomes = (
-            outcome._replace(ratio=no_ratio) if isinstance(outcome, Measurement) else outcome
-            for outcome in outcomes
-        )
-        return Outcomes(0, (), tuple(unpaired_outcomes))
     measured_singles = [o for o in outcomes[:num_singles] if isinstance(o, Measurement)]
 
     def least_ratio(single: int) -> float:
@@ -75,9 +68,10 @@ def measure(
             return -math.inf
         return min(outcome.ratios[single].median for outcome in measured_singles)
 
-    best = max(range(num_singles), key=least_ratio)
+    best = max(range(num_singles), key=least_ratio, default=0)
+    no_ratio = Interval(math.nan, math.nan, math.nan, 0)
     paired = [
-        outcome._replace(ratio=outcome.ratios[best])
+        outcome._replace(ratio=outcome.ratios[best] if singles else no_ratio)
         if isinstance(outcome, Measurement)
         else outcome
         for outcome in outcomes

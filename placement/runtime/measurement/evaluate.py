@@ -140,39 +140,34 @@ class MeasuredEvaluate:
             if self._cache.get(k) is None and k != baseline_key
         }
         if new or self._cache.get(baseline_key) is None:
-            self._measure(baseline_key, new)
+            keys = (baseline_key, *new)
+            request = Measure(
+                [self._baseline, *new.values()],
+                min_rounds=self._min_rounds,
+                time_limit_s=self._time_limit_s * len(new),
+                compile_s=self._compile_s,
+            )
+            for outcomes in self._measurer.measure_chunks(request):
+                self.num_measurements += len(outcomes.keys() - {0})
+                if isinstance(outcomes[0], Failure):
+                    raise ChildProcessError(f"the baseline cannot be measured: {outcomes[0].cause}")
+                for index, outcome in outcomes.items():
+                    if isinstance(outcome, Failure) and outcome.stage == TIME_LIMIT:
+                        continue
+                    # Only the baseline's first latency counts, see the module's docstring.
+                    if index or self._cache.get(baseline_key) is None:
+                        self._cache.add(keys[index], outcome)
         baseline = self._cache.get(baseline_key)
         assert baseline is not None
-
-        def seconds(k: str) -> float:
-            record = self._cache.get(k)
-            if record is None or "ratio" not in record:  # no time was left for it, or it failed
-                return math.inf
-            return record["ratio"] * baseline["latency_s"]
-
-        return np.array([seconds(k) for k, _ in requested], np.float32)
+        seconds = []
+        for key, _ in requested:
+            record = self._cache.get(key)
+            is_timed = record is not None and "ratio" in record  # there was time, and it ran
+            seconds.append(record["ratio"] * baseline["latency_s"] if is_timed else math.inf)
+        return np.array(seconds, np.float32)
 
     def _key(self, candidate: Candidate) -> str:
         return cache_key(self._measurer, candidate) + self._key_suffix
-
-    def _measure(self, baseline_key: str, candidates: dict[str, Candidate]) -> None:
-        keys = (baseline_key, *candidates)
-        request = Measure(
-            [self._baseline, *candidates.values()],
-            min_rounds=self._min_rounds,
-            time_limit_s=self._time_limit_s * len(candidates),
-            compile_s=self._compile_s,
-        )
-        for outcomes in self._measurer.measure_chunks(request):
-            self.num_measurements += len(outcomes.keys() - {0})
-            if isinstance(outcomes[0], Failure):
-                raise ChildProcessError(f"the baseline cannot be measured: {outcomes[0].cause}")
-            for index, outcome in outcomes.items():
-                if isinstance(outcome, Failure) and outcome.stage == TIME_LIMIT:
-                    continue
-                # Only the baseline's first latency counts, see the module's docstring.
-                if index or self._cache.get(baseline_key) is None:
-                    self._cache.add(keys[index], outcome)
 
 
 def cache_key(measurer: Measurer, candidate: Candidate) -> str:

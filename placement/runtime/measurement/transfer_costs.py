@@ -24,7 +24,7 @@ import numpy as np
 from placement.costs import transfers
 from placement.costs.tables import SubmodelCosts
 from placement.costs.transfers import TransferFit
-from placement.runtime.devices import Device, reference_device
+from placement.runtime.devices import reference_device
 from placement.runtime.execution.split import Segment
 from placement.runtime.execution.submodels import CONSTANTS_SHARE
 from placement.runtime.measurement.measurer import Measurer
@@ -66,7 +66,15 @@ def measure(
     names = tuple(tuple(groups[i]) for i in computing)
     supported = supported[computing]
     samples: _Pairs = {pair: [] for pair in itertools.combinations(range(len(measurer.devices)), 2)}
-    copy_s_per_byte = _measure_chains(measurer, samples)
+
+    shapes, copy_s_per_byte = measurer.ask(TransferShapes())
+    for shape in shapes if samples else ():
+        chain = [(f"step_{i}",) for i in range(CHAIN_OPS)]
+        chain_supported = np.ones((CHAIN_OPS, len(measurer.devices)), bool)
+        num_bytes = 4 * math.prod(shape)
+        chain_bytes: list[dict[int, int]] = [{}, *({i: num_bytes} for i in range(CHAIN_OPS - 1))]
+        no_weights = np.zeros(CHAIN_OPS)
+        _measure_parts(measurer, chain, chain_supported, samples, chain_bytes, no_weights, shape)
 
     # For each part, the parts that it reads and the bytes of each.
     position = {op: i for i, op in enumerate(computing)}
@@ -94,19 +102,6 @@ def measure(
     return SubmodelCosts(parts, compute_s[has_run], matrices), fits
 
 
-def _measure_chains(measurer: Measurer, samples: _Pairs) -> float:
-    """Adds samples of chains on tensors of several sizes; returns the seconds per copied byte."""
-    shapes, copy_s_per_byte = measurer.ask(TransferShapes())
-    names = [(f"step_{i}",) for i in range(CHAIN_OPS)]
-    supported = np.ones((CHAIN_OPS, len(measurer.devices)), bool)
-    weight_bytes = np.zeros(CHAIN_OPS)
-    for shape in shapes if samples else ():
-        num_bytes = 4 * math.prod(shape)
-        source_bytes: list[dict[int, int]] = [{}, *({i: num_bytes} for i in range(CHAIN_OPS - 1))]
-        _measure_parts(measurer, names, supported, samples, source_bytes, weight_bytes, shape)
-    return copy_s_per_byte
-
-
 def _measure_parts(
     measurer: Measurer,
     names: _Names,
@@ -126,11 +121,20 @@ def _measure_parts(
     They count from the end of the part before, so that they include the launch of a submodel. Adds
     the reads from the other device of each pair to `samples`.
     """
-    limits_bytes = [_find_limit(device, weight_bytes) for device in measurer.devices]
     devices, rest = measurer.devices, supported.argmax(axis=1)
+    reference = reference_device()
+    # The weights that a device may get at once; inf if it can hold all. The plain CPU runs what the
+    # other devices cannot hold, so that it has no limit.
+    limits_bytes = [
+        math.inf
+        if device.capacity_bytes is None
+        or weight_bytes.sum() <= device.capacity_bytes
+        or device.name == reference.name
+        else CONSTANTS_SHARE * device.capacity_bytes
+        for device in devices
+    ]
     if np.isfinite(limits_bytes).any():
         device_names = [device.name for device in devices]
-        reference = reference_device()
         if reference.name not in device_names:
             devices = (*devices, reference)
         rest = np.full(len(names), [device.name for device in devices].index(reference.name))
@@ -144,7 +148,15 @@ def _measure_parts(
 
     compute_s = np.full(supported.shape, np.nan)
     for device, limit_bytes in enumerate(limits_bytes):
-        for is_placed in _divide(supported[:, device], weight_bytes, limit_bytes):
+        # One run has consecutive parts whose weights fit, or a single part.
+        runs, run_bytes = [np.zeros(len(names), bool)], 0.0
+        for part in np.flatnonzero(supported[:, device]):
+            run_bytes += weight_bytes[part]
+            if runs[-1].any() and run_bytes > limit_bytes:
+                runs.append(np.zeros(len(names), bool))
+                run_bytes = weight_bytes[part]
+            runs[-1][part] = True
+        for is_placed in runs:
             placement = np.where(is_placed, device, rest)
             timeline_s = run(placement)
             # A part can begin when its device has ended the part before. Where the part before ran
@@ -166,34 +178,6 @@ def _measure_parts(
         placement = np.where(is_placed, alternating, rest)
         pair_samples += _find_reads(run(placement), placement, compute_s, source_bytes)
     return compute_s
-
-
-def _find_limit(device: Device, weight_bytes: np.ndarray) -> float:
-    """Returns the bytes of weights that a device may get at once; inf if it can hold all.
-
-    The plain CPU runs what the other devices cannot hold, so that it has no limit.
-    """
-    limit_bytes = device.capacity_bytes
-    if limit_bytes is None or weight_bytes.sum() <= limit_bytes:
-        return math.inf
-    return math.inf if device.name == reference_device().name else CONSTANTS_SHARE * limit_bytes
-
-
-def _divide(
-    supported: np.ndarray, weight_bytes: np.ndarray, limit_bytes: float
-) -> list[np.ndarray]:
-    """Divides the supported parts, bool [M], into consecutive ones for one run each.
-
-    The weights of each division need at most `limit_bytes`, or it is a single part.
-    """
-    divisions, division_bytes = [np.zeros(len(supported), bool)], 0.0
-    for part in np.flatnonzero(supported):
-        division_bytes += weight_bytes[part]
-        if divisions[-1].any() and division_bytes > limit_bytes:
-            divisions.append(np.zeros(len(supported), bool))
-            division_bytes = weight_bytes[part]
-        divisions[-1][part] = True
-    return divisions
 
 
 def _find_reads(

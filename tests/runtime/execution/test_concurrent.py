@@ -8,7 +8,7 @@ import pytest
 
 from placement.runtime import devices
 from placement.runtime.execution.split import Segment
-from placement.runtime.measurement import evaluate, local
+from placement.runtime.measurement import local
 from placement.runtime.measurement.request import (
     Candidate,
     Failure,
@@ -61,20 +61,6 @@ def test_branches_are_measured_together(measurer, model):
     assert both.compile_s > 0
 
 
-def test_concurrent_outputs_are_checked(measurer, model):
-    """Compared with what the reference computes: of a device that claims f32 and has bf16."""
-    if devices.resolve("host")[1].precision != "bf16":
-        pytest.skip("needs a processor that computes in bf16")
-    liar = dataclasses.replace(
-        HOST[1], properties={**HOST[1].properties, "INFERENCE_PRECISION_HINT": "bf16"}
-    )
-    candidates = [alone(model), at_once(model, host=(HOST[0], liar))]
-    outcomes = measurer.ask(Measure(candidates, **ROUNDS))
-    assert isinstance(outcomes[0], Measurement), outcomes
-    assert isinstance(outcomes[1], Failure), outcomes
-    assert outcomes[1].stage == "wrong output"
-
-
 def test_missing_cores_are_named(measurer, model):
     nowhere = (dataclasses.replace(HOST[0], name="CPU_F32_9", core=4095), HOST[1])
     cut = small.in_two(LENGTH, "CPU_F32_9", B)
@@ -104,20 +90,6 @@ def test_too_many_threads_fail():
     assert isinstance(outcomes[1], Failure), outcomes
     assert outcomes[1].stage == "threads"
     assert "other threads compute at once" in outcomes[1].cause
-
-
-def test_keys_depend_on_segments(measurer, model):
-    finer = (*(Segment(A, (op,)) for op in CUT[0].ops), *CUT[1:])
-    candidates = [
-        at_once(model)._replace(segments=None),
-        at_once(model),
-        at_once(model, (CUT[1], CUT[0], CUT[2])),  # another priority
-        at_once(model, finer),
-    ]
-    assert len({evaluate.cache_key(measurer, candidate) for candidate in candidates}) == 4
-    assert evaluate.cache_key(measurer, at_once(model)) == evaluate.cache_key(
-        measurer, candidates[1]
-    )
 
 
 def test_timelines_time_parts(measurer):

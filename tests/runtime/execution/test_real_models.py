@@ -3,8 +3,6 @@
 Both devices compute in f32, so that what is checked is the placement and not a precision.
 """
 
-import dataclasses
-
 import numpy as np
 import openvino as ov
 import pytest
@@ -16,16 +14,10 @@ from placement.runtime.measurement.request import Candidate, Failure, Measure, M
 from placement.runtime.models import colocation, extract, frontend, outputs
 from tests.runtime.sample_models import MODELS
 
-HOST = tuple(
-    dataclasses.replace(
-        device,
-        precision="f32",
-        properties={**device.properties, "INFERENCE_PRECISION_HINT": "f32"},
-    )
-    for device in devices.resolve("host")
-)
+HOST = devices.resolve("host:f32,f32")
 NAMES = [device.name for device in HOST]
 STATEFUL = ("states", "cache")
+SAMPLE = (*STATEFUL, "wake_word", "branches", "strings", "int8")
 
 
 def prepared(name: str) -> ov.Model:
@@ -49,7 +41,10 @@ def candidate(graph, placement: np.ndarray) -> Candidate:
     return Candidate({name: NAMES[device] for name, device in pairs}, HOST)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name",
+    [name if name in SAMPLE else pytest.param(name, marks=pytest.mark.nightly) for name in MODELS],
+)
 def test_random_placements_compute_the_same(name):
     model = prepared(name)
     graph = extract.op_graph(model, name=name, constants=False).graph

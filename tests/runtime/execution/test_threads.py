@@ -28,23 +28,15 @@ def busy(loops: int):
             process.wait()
 
 
-@pytest.mark.parametrize(
-    ("after", "share"),
-    [
-        (ThreadTime(1_500, 2_000), 0.5),
-        (
-            ThreadTime(2_300, 2_000),
-            1.0,
-        ),  # a wait that began before the first read is booked when it ends
-        (ThreadTime(1_000, 1_000), 0.0),
-        (ThreadTime(900, 2_000), 0.0),  # the number of a thread that ended was given again
-    ],
-)
-def test_thread_shares_fit_the_time(after, share):
-    assert threads.busy_share(ThreadTime(1_000, 1_000), after) == share
-
-
-def test_active_threads_fit_the_cores():
+def test_thread_shares_fit_the_time():
+    first = {name: ThreadTime(1_000, 1_000) for name in "abcd"}
+    last = {
+        "a": ThreadTime(1_500, 2_000),
+        "b": ThreadTime(2_300, 2_000),  # a wait from before the first reading is booked at its end
+        "c": ThreadTime(1_000, 1_000),
+        "d": ThreadTime(900, 2_000),  # the number of a thread that ended was given again
+    }
+    assert threads.busy_shares(first, last) == {"a": 0.5, "b": 1.0, "c": 0.0, "d": 0.0}
     assert threads.count_active_threads([0.25, 0.5]) == 0.75
     assert threads.count_active_threads([1.0] * (CORES + 1)) == CORES
 

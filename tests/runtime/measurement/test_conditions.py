@@ -13,12 +13,6 @@ from tests.runtime.execution.test_threads import CORES, busy
 HOST = devices.resolve("host")
 
 
-def work(seconds: float) -> None:
-    begin = time.monotonic()
-    while time.monotonic() - begin < seconds:
-        pass
-
-
 @pytest.mark.alone
 def test_busy_machines_are_reported():
     model = small.convolutions()
@@ -38,30 +32,22 @@ def test_busy_machines_are_reported():
 def test_own_work_does_not_count():
     clock = WorkClock([os.getpid()])
     ran, began = time.process_time(), time.monotonic()
-    work(0.5)
+    while time.monotonic() - began < 0.5:
+        pass
     found, seconds = clock.conditions(), time.monotonic() - began
     # Of a core that this process did not have, others may have had it all, but no more.
     assert found.other_work_s <= CORES * seconds - (time.process_time() - ran) + 0.1
 
 
-def test_short_looks_tell_nothing():
-    assert not Conditions(0.1, 0.2, 0.2).describe_disturbances()
-    assert (
-        Conditions(1.0, 0.4, 2.0).describe_disturbances()
-        == "other programs took 20% of the processor's time"
-    )
-    gone = WorkClock([2**22 + 1])
-    assert gone.conditions().cores_s == 0
-
-
-def test_wide_intervals_are_reported():
-    assert conditions.median_width([]) == 1.0
-    assert conditions.median_width([(1.0, 1.2), (2.0, 5.0), (1.0, 3.0)]) == 2.5
+def test_disturbances_are_described():
+    assert not Conditions(0.1, 0.2, 0.2).describe_disturbances()  # too short to tell
+    text = "other programs took 20% of the processor's time"
+    assert Conditions(1.0, 0.4, 2.0).describe_disturbances() == text
     assert not Conditions(interval_width=1.2).describe_disturbances()
     assert "a factor of 2.5" in Conditions(interval_width=2.5).describe_disturbances()
-
-
-def test_conditions_add_up():
+    assert conditions.median_width([(1.0, 1.2), (2.0, 5.0), (1.0, 3.0)]) == 2.5
+    assert conditions.median_width([]) == 1.0
     first, second = Conditions(1.0, 0.5, 2.0, 1.2), Conditions(1.0, 0.1, 2.0, 1.1)
     assert first + second == Conditions(2.0, 0.6, 4.0, 1.2)
     assert (first + second).to_json()["others_share"] == pytest.approx(0.15)
+    assert WorkClock([2**22 + 1]).conditions().cores_s == 0  # the process has ended

@@ -16,7 +16,7 @@ import openvino as ov
 import pytest
 
 from placement.runtime import devices, tempdir
-from placement.runtime.measurement import evaluate, local, process
+from placement.runtime.measurement import evaluate, local
 from placement.runtime.measurement.request import (
     Candidate,
     Failure,
@@ -76,18 +76,17 @@ def killing(opened: local.LocalMeasurer, candidate: int, times: int) -> Iterator
 
     def kill() -> None:
         while len(killed) < times and not over.wait(0.001):
-            found = opened.progress()
-            if found is None or found.candidate != candidate or found.pid in killed:
+            task = small.current_task(opened)
+            if task is None or task[1] != candidate or task[0] in killed:
                 continue
             with contextlib.suppress(ProcessLookupError):
-                os.kill(found.pid, signal.SIGSTOP)
+                os.kill(task[0], signal.SIGSTOP)
                 time.sleep(0.02)  # until it has stopped, so that what it is at cannot change
-                now = opened.progress()
-                if now and (now.pid, now.candidate) == (found.pid, candidate):
-                    os.kill(found.pid, signal.SIGKILL)
-                    killed.append(found.pid)
+                if small.current_task(opened) == task:
+                    os.kill(task[0], signal.SIGKILL)
+                    killed.append(task[0])
                 else:
-                    os.kill(found.pid, signal.SIGCONT)
+                    os.kill(task[0], signal.SIGCONT)
 
     thread = threading.Thread(target=kill)
     thread.start()
@@ -111,11 +110,11 @@ def file_size_limit(size: int) -> Iterator[None]:
 
 def test_dead_idle_worker_is_replaced(measurer, model):
     assert kinds(measurer.ask(Measure([on(model, A)], **ROUNDS))) == ["measured"]
-    pid = measurer.progress().pid
+    pid = measurer.worker.process.pid
     os.kill(pid, signal.SIGSEGV)
     assert wait_until(lambda: not is_running(pid))
     assert set(measurer.ask(HeteroChoice(measurer.devices)).values()) == {A}
-    assert measurer.progress().pid != pid
+    assert measurer.worker.process.pid != pid
 
 
 def test_hanging_idle_worker_is_replaced(measurer, model, monkeypatch):
@@ -126,10 +125,10 @@ def test_hanging_idle_worker_is_replaced(measurer, model, monkeypatch):
     large = Candidate({"no such operation" * 2**17: A}, HOST)
     monkeypatch.setattr(measurer, "_timeout_s", 2.0)
     measurer.ask(Measure([on(model, A)], **ROUNDS))
-    pid = measurer.progress().pid
+    pid = measurer.worker.process.pid
     os.kill(pid, signal.SIGSTOP)
     outcomes = measurer.ask(Measure([on(model, A), large, on(model, B)], **ROUNDS))
-    assert measurer.progress().pid != pid
+    assert measurer.worker.process.pid != pid
     assert kinds(outcomes) == ["measured", "compile", "measured"]
     assert not is_running(pid)
 
@@ -152,15 +151,15 @@ def test_killed_worker_costs_one_candidate(measurer, model, monkeypatch):
 def test_repeated_deaths_end_measuring(measurer, model, monkeypatch):
     """The worker is killed before it has read what it is asked."""
     monkeypatch.setattr(local, "_MAX_DEATHS", 2)
-    ask, killed, times = process.WorkerProcess.ask, [], 1
+    ask, killed, times = local.WorkerProcess.ask, [], 1
 
-    def killed_first(worker: process.WorkerProcess, *request) -> Iterator[tuple]:
+    def killed_first(worker: local.WorkerProcess, *request) -> Iterator[tuple]:
         if len(killed) < times:
             killed.append(worker.process.pid)
             os.kill(worker.process.pid, signal.SIGKILL)
         yield from ask(worker, *request)
 
-    monkeypatch.setattr(process.WorkerProcess, "ask", killed_first)
+    monkeypatch.setattr(local.WorkerProcess, "ask", killed_first)
     request = Measure([on(model, A), on(model, B)], **ROUNDS)
     assert kinds(measurer.ask(request)) == ["measured"] * 2
     assert len(killed) == 1
@@ -187,9 +186,9 @@ for each in opened:
     request = Measure([everywhere], min_rounds=6, time_limit_s=1000.0)
     threading.Thread(target=each.ask, args=(request,)).start()
 for each in opened:
-    while not (found := each.progress()) or found.candidate < 0:
+    while not (task := small.current_task(each)) or task[1] < 0:
         time.sleep(0.01)
-    print(found.pid, flush=True)
+    print(task[0], flush=True)
 """
 
 
@@ -251,11 +250,11 @@ def test_full_disk_keeps_cached_records(tmp_path):
 def test_interrupt_ends_starting_worker(tmp_path, monkeypatch):
     started = []
 
-    def interrupted(worker: process.WorkerProcess, seconds: float) -> None:
+    def interrupted(worker: local.WorkerProcess, seconds: float) -> None:
         started.append(worker.process)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(process.WorkerProcess, "_receive", interrupted)
+    monkeypatch.setattr(local.WorkerProcess, "_receive", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        process.WorkerProcess(tmp_path)
+        local.WorkerProcess(tmp_path)
     assert [worker.returncode for worker in started] == [-signal.SIGKILL]

@@ -9,17 +9,29 @@ long task, without a message per inference.
 It does not load JAX, because that would take longer than most measurements.
 """
 
+import collections
 import os
 import signal
 import sys
 import traceback
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from placement.errors import UserError
 from placement.runtime import processors
+from placement.runtime.devices import register_devices
 from placement.runtime.errors import UnusableError, summarise_error
-from placement.runtime.measurement.worker.channel import Channel
-from placement.runtime.measurement.worker.session import Session
+from placement.runtime.execution.hetero import compile_placement
+from placement.runtime.measurement import request as requests
+from placement.runtime.measurement.worker import chains, inference, profile
+from placement.runtime.measurement.worker.channel import Channel, Heartbeat
+from placement.runtime.measurement.worker.inference import WARM_UP_INFERENCES
+from placement.runtime.measurement.worker.loaded import LoadedModel
+from placement.runtime.measurement.worker.trials import Trials
+from placement.runtime.models import support
+from placement.runtime.models.outputs import OutputCheck
 
 
 def main(directory: Path) -> None:
@@ -30,31 +42,131 @@ def main(directory: Path) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     processors.end_with_parent()
-    requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    inlet, outlet = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # a library that prints does not disturb the messages
-    channel = Channel(requests, replies, close_callback=lambda: os._exit(0))
+    channel = Channel(inlet, outlet, close_callback=lambda: os._exit(0))
     send = channel.send
     try:
+        heartbeat = Heartbeat(directory)
+        heartbeat.set(-1, "open")
         try:
-            session = Session(send, directory)
+            loaded = LoadedModel(directory, heartbeat)
         except UnusableError as error:
             send(("unusable", str(error)))
             return
+        trials = Trials(loaded, heartbeat, send)
         send(("ready", "jax" in sys.modules))
         while True:
             request = channel.receive()
             try:
-                session.answer(request)
+                is_trial = isinstance(request, requests.Rounds)
+                content = trials.run(request) if is_trial else answer(request, loaded, heartbeat)
+                send(("done", content))  # `Request.parse` converts the content to the answer
             except (RuntimeError, UserError) as error:
                 send(("error", summarise_error(error)))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return  # the parent ended
     except MemoryError as error:
         send(("exhausted", summarise_error(error)))
-    except (RuntimeError, UserError, OSError) as error:  # the session did not open
+    except (RuntimeError, UserError, OSError) as error:  # the model was not loaded
         send(("error", summarise_error(error)))
     except Exception:
         send(("fault", traceback.format_exc()))
+
+
+def answer(request: requests.Request[Any], loaded: LoadedModel, heartbeat: Heartbeat) -> Any:
+    """Returns the content of the answer to a request other than `Measure`.
+
+    Raises:
+      RuntimeError: OpenVINO's own.
+      UserError: a placement does not fit the model.
+      MemoryError: too little memory is left to continue.
+    """
+    core, model, keep_alive = loaded.core, loaded.model, heartbeat.keep_alive
+    keep_alive()
+    register_devices(core, getattr(request, "devices", ()))
+    match request:
+        case requests.Profile(devices):
+            return profile.profile_devices(loaded, devices, keep_alive)
+        case requests.Reasons(device, names):
+            register_devices(core, [device])
+            return support.explain(core, model, device.name, names)
+        case requests.OutputErrors(devices):
+            errors: list[OutputCheck] = []
+            for device in devices:
+                checks = []
+                for part in profile.divide(core, model, device):
+                    keep_alive()
+                    compiled = loaded.compiled(part.affinity, part.devices)
+                    infer_request = inference.create_request(compiled, loaded.inputs)
+                    checks.append(loaded.compare(infer_request, [device]))
+                    del compiled, infer_request  # the device may hold only one part at a time
+                errors.append(max(checks, key=lambda check: (not check.is_correct, check.error)))
+            return errors
+        case requests.PlacementError(candidate):
+            register_devices(core, candidate.devices)
+            compiled = loaded.compiled(candidate.affinity, candidate.devices)
+            infer_request = inference.create_request(compiled, loaded.inputs)
+            return loaded.compare(infer_request, candidate.used_devices())
+        case requests.Transfers(devices):
+            return chains.measure_transfers(core, model, devices, keep_alive)
+        case requests.TransferShapes():
+            return chains.chain_shapes(model), chains.copy_s_per_byte()
+        case requests.Timeline(devices, segments, shape):
+            executor = loaded.executor(segments, devices, shape=shape)
+
+            def infer_spans() -> np.ndarray:
+                keep_alive()
+                executor.infer()
+                timeline_s = np.full((len(executor.split.parts), 2), np.nan)
+                for span in executor.spans:
+                    timeline_s[span.part] = span.begin_s, span.end_s
+                return timeline_s - timeline_s.min()
+
+            warm_up_s = [infer_spans().max() for _ in range(WARM_UP_INFERENCES)]
+            count = inference.num_repetitions(warm_up_s[-1])
+            return np.array([infer_spans() for _ in range(count)])
+        case requests.SubmodelTimes(candidate):
+            register_devices(core, candidate.devices)
+            counted = inference.with_counters(candidate.devices)
+            compiled = compile_placement(core, model, candidate.affinity, counted)
+            infer_request = inference.create_request(compiled, loaded.inputs)
+
+            def read_nodes() -> dict[int, dict[str, float]]:
+                """Returns each submodel's nodes with their mean seconds so far."""
+                nodes: dict[int, dict[str, float]] = collections.defaultdict(dict)
+                for info in infer_request.get_profiling_info():
+                    # HETERO puts the submodel first, as in 'subgraph2: conv_1', but not before the
+                    # nodes of a single submodel.
+                    prefix, colon, name = info.node_name.partition(": ")
+                    if not (colon and prefix.startswith("subgraph")):
+                        prefix, name = "subgraph0", info.node_name
+                    submodel = int(prefix.removeprefix("subgraph"))
+                    nodes[submodel][name] = info.real_time.total_seconds()
+                return nodes
+
+            for _ in range(WARM_UP_INFERENCES):
+                keep_alive()
+                last_s = inference.infer_s(infer_request)
+            warm_up_nodes, count = read_nodes(), inference.num_repetitions(last_s)
+            for _ in range(count):
+                keep_alive()
+                infer_request.infer()
+            nodes = read_nodes()
+            return [
+                (
+                    tuple(nodes[submodel]),
+                    inference.mean_after_warm_up(
+                        sum(nodes[submodel].values()), sum(warm_up_nodes[submodel].values()), count
+                    ),
+                )
+                for submodel in sorted(nodes)
+            ]
+        case requests.HeteroChoice(devices, split_by_memory):
+            policy = {"MODEL_DISTRIBUTION_POLICY": "PIPELINE_PARALLEL"} if split_by_memory else {}
+            names = ",".join(device.name for device in devices)
+            return dict(core.query_model(model, f"HETERO:{names}", policy))
+    raise AssertionError(request)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def measure_transfers(
     devices: Sequence[Device],
     keep_alive: Callable[[], None],
 ) -> RawTransfers:
-    """Measures the cost of a tensor transfer between two devices, for several sizes.
+    """Measures the cost of a tensor transfer between two devices (median), for several sizes.
 
     A chain of small operations alternates between the devices. Its time is compared with the time
     of the same chain on each device alone. Both directions occur equally often, so they cannot be
@@ -57,11 +57,29 @@ def measure_transfers(
     """
     pairs = [(i, j) for j in range(len(devices)) for i in range(j)]
     samples: dict[tuple[int, int], list[tuple[int, float]]] = {pair: [] for pair in pairs}
+    # The alternating chain runs 5 of 9 operations on the first device and has 8 transfers.
+    patterns = [0] * CHAIN_OPS, [1] * CHAIN_OPS, [i % 2 for i in range(CHAIN_OPS)]
+    first_share = (CHAIN_OPS + 1) // 2 / CHAIN_OPS
     for shape in chain_shapes(model) if pairs else []:
-        chain = build_chain(shape)
+        chain, array = build_chain(shape), np.zeros(shape, np.float32)
         for (i, j), pair_samples in samples.items():
-            transfer_s = _measure_transfer(core, chain, (devices[i], devices[j]), keep_alive)
-            pair_samples.append((4 * math.prod(shape), transfer_s))
+            pair = devices[i], devices[j]
+            requests = []
+            for pattern in patterns:
+                keep_alive()
+                affinity = {f"step_{op}": pair[side].name for op, side in enumerate(pattern)}
+                affinity["x"] = pair[pattern[0]].name
+                compiled = compile_placement(core, chain, affinity, pair)
+                requests.append(inference.create_request(compiled, [array]))
+
+            warm_up_s = max(inference.infer_s(request) for request in requests)
+            transfers_s: list[float] = []
+            for _ in range(inference.num_repetitions(warm_up_s)):
+                keep_alive()
+                first_s, second_s, alternating_s = (inference.infer_s(r) for r in requests)
+                expected_s = first_share * first_s + (1 - first_share) * second_s
+                transfers_s.append((alternating_s - expected_s) / (CHAIN_OPS - 1))
+            pair_samples.append((4 * math.prod(shape), float(np.median(transfers_s))))
     return RawTransfers(samples, copy_s_per_byte())
 
 
@@ -127,33 +145,3 @@ def build_chain(shape: tuple[int, ...]) -> ov.Model:
         )
         value.set_friendly_name(f"step_{i}")
     return ov.Model([value], [source], "chain")
-
-
-def _measure_transfer(
-    core: ov.Core,
-    chain: ov.Model,
-    pair: tuple[Device, Device],
-    keep_alive: Callable[[], None],
-) -> float:
-    """Returns the seconds of one transfer of a chain's tensor between two devices (median)."""
-    array = np.zeros(tuple(chain.inputs[0].get_shape()), np.float32)
-    requests = []
-    for pattern in ([0] * CHAIN_OPS, [1] * CHAIN_OPS, [i % 2 for i in range(CHAIN_OPS)]):
-        keep_alive()
-        affinity = {f"step_{i}": pair[pattern[i]].name for i in range(CHAIN_OPS)}
-        affinity["x"] = pair[pattern[0]].name
-        compiled = compile_placement(core, chain, affinity, pair)
-        requests.append(inference.create_request(compiled, [array]))
-    # The alternating chain runs 5 of 9 operations on the first device and has 8 transfers.
-    first_share = (CHAIN_OPS + 1) // 2 / CHAIN_OPS
-
-    def infer_all() -> list[float]:
-        keep_alive()
-        return [inference.infer_s(request) for request in requests]
-
-    transfers_s: list[float] = []
-    for _ in range(inference.num_repetitions(max(infer_all()))):  # the first round warms up
-        chains_s = infer_all()
-        expected_s = first_share * chains_s[0] + (1 - first_share) * chains_s[1]
-        transfers_s.append((chains_s[2] - expected_s) / (CHAIN_OPS - 1))
-    return float(np.median(transfers_s))

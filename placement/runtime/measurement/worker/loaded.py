@@ -11,7 +11,7 @@ import numpy as np
 import openvino as ov
 
 from placement.runtime import processors
-from placement.runtime.devices import Device, open_core, reference_device
+from placement.runtime.devices import Device, reference_device
 from placement.runtime.errors import UnusableError, raise_if_exhausted, summarise_error
 from placement.runtime.execution.executor import Executor
 from placement.runtime.execution.hetero import Affinity, compile_placement
@@ -47,7 +47,7 @@ class LoadedModel:
           UnusableError: that device cannot compile or run them, or does not repeat its outputs.
           RuntimeError: OpenVINO's own.
         """
-        self.core = open_core([])
+        self.core = ov.Core()
         self.model = self.core.read_model(directory / "model.xml")
         with np.load(directory / "inputs.npz") as npz:
             self._max_error = float(npz["max_error"])
@@ -107,26 +107,26 @@ class LoadedModel:
           varying_types: types of operations in the model whose outputs can vary.
 
         Raises:
-          UnusableError: they differ.
+          UnusableError: they differ; the message names the operations that make them vary.
         """
         is_drawing = not varying_types.isdisjoint(_DRAWING_TYPES)
         tolerance = self._tolerance([reference_device()])
         samples = list(zip(self._samples, self._reference_outputs, strict=True))
+        differing: set[int] = set()
         for _ in range(_DRAWING_INFERENCES if is_drawing else 1):
             # In reverse, so that the inferences before are others than before the reference.
             for arrays, reference in reversed(samples if varying_types else samples[:1]):
                 repeated = self._infer_sample(request, arrays)
-                differing = {
+                differing |= {
                     i % len(self.model.outputs)
                     for i, (a, b) in enumerate(zip(reference, repeated, strict=True))
                     if outputs.compare([a], [b]).error > tolerance
                 }
-                if differing:
-                    raise UnusableError(self._describe_varying(sorted(differing)))
-
-    def _describe_varying(self, indices: Sequence[int]) -> str:
-        """Returns a message about outputs that vary, with the operations that make them vary."""
-        ports = [self.model.outputs[i] for i in indices]
+            if differing:
+                break
+        else:
+            return
+        ports = [self.model.outputs[i] for i in sorted(differing)]
         names = quote_names(sorted(port.get_names())[0] for port in ports)
         ordered_ops = self.model.get_ordered_ops()
         ancestors = {port.get_node().get_friendly_name() for port in ports}
@@ -148,7 +148,7 @@ class LoadedModel:
         remedy = "set inputs with which they repeat: inputs='FILE.npz'"
         if drawing:
             remedy = "export the model without random numbers"
-        return (
+        raise UnusableError(
             f"two inferences of the plain CPU with equal inputs differ in the outputs {names}"
             f"{causes and f', because of {causes}'}: no placement can be checked; {remedy}"
         )

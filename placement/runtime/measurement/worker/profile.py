@@ -1,6 +1,17 @@
-"""The cost of a model on a device, kernel by kernel."""
+"""The cost of a model on a device, kernel by kernel.
 
-from collections.abc import Callable, Sequence
+The CPU plug-in runs several operations as one kernel and lists them as `originalLayersNames` of its
+execution graph, but incompletely. A MatMul with a bias, for example, has the name of the addition,
+and a rewritten operation has a name that the rewriting made. So operations are assigned in three
+steps:
+
+1. A kernel has the operations that it names.
+2. An executed node that names no operation of the model (a Reorder, a Convert, a rewritten
+   operation) belongs to the kernel that reads it, or at the model's end to the one that it reads.
+3. An operation that no kernel names belongs to the kernel that all its readers belong to.
+"""
+
+from collections.abc import Callable, Sequence, Set
 from typing import NamedTuple
 
 import numpy as np
@@ -9,11 +20,12 @@ import openvino as ov
 from placement.runtime.devices import Device, is_cpu, reference_device
 from placement.runtime.execution.hetero import Affinity, compile_placement
 from placement.runtime.execution.submodels import CONSTANTS_SHARE
-from placement.runtime.measurement.worker import inference, kernels
+from placement.runtime.measurement.worker import inference
 from placement.runtime.measurement.worker.inference import WARM_UP_INFERENCES
-from placement.runtime.measurement.worker.kernels import Kernels
 from placement.runtime.measurement.worker.loaded import LoadedModel
 from placement.runtime.models import colocation, operations, support
+
+Kernels = tuple[tuple[tuple[str, ...], float], ...]  # (names of operations, seconds) of each
 
 
 class RawProfile(NamedTuple):
@@ -92,7 +104,7 @@ def _profile(
 
     for _ in range(WARM_UP_INFERENCES):
         last_s = max((infer(request) for request in counted_requests), default=1.0)
-    warm_up_nodes = [kernels.read_nodes(model, compiled) for compiled in counted]
+    warm_up_nodes = [read_nodes(model, compiled) for compiled in counted]
     samples_s: list[list[float]] = [[] for _ in parts]
     num_rounds = inference.num_repetitions(last_s)
     for _ in range(num_rounds):
@@ -109,11 +121,9 @@ def _profile(
             node._replace(
                 seconds=inference.mean_after_warm_up(node.seconds, warm_up.seconds, num_rounds)
             )
-            for warm_up, node in zip(
-                warm_up_nodes[i], kernels.read_nodes(model, counted[i]), strict=True
-            )
+            for warm_up, node in zip(warm_up_nodes[i], read_nodes(model, counted[i]), strict=True)
         ]
-        attributed = kernels.attribute(model, nodes, part.elsewhere)
+        attributed = attribute_nodes(model, nodes, part.elsewhere)
         latency_s = float(
             np.median(samples_s[i]) if samples_s[i] else sum(seconds for _, seconds in attributed)
         )
@@ -122,6 +132,113 @@ def _profile(
             attributed = tuple((names, latency_s / len(attributed)) for names, _ in attributed)
         profiles.append(RawProfile(latency_s, attributed, part.elsewhere))
     return profiles
+
+
+class Node(NamedTuple):
+    """A node of an execution graph."""
+
+    names: tuple[str, ...]  # operations of the model that it runs
+    seconds: float
+    sources: tuple[int, ...]  # indices of the nodes that it reads
+
+
+def read_nodes(model: ov.Model, compiled: ov.CompiledModel) -> list[Node]:
+    """Returns the executed nodes in order, with their mean time over all inferences so far."""
+    op_names = {
+        op.get_friendly_name() for op in model.get_ordered_ops()
+    } - operations.constant_names(model)
+    graph = compiled.get_runtime_model().get_ordered_ops()
+    index = {node.get_instance_id(): i for i, node in enumerate(graph)}
+    nodes = []
+    for node in graph:
+        info = node.get_rt_info()
+        microseconds = str(info["execTimeMcs"].astype(str))  # or 'not_executed'
+        nodes.append(
+            Node(
+                names=split_names(str(info["originalLayersNames"].astype(str)), op_names),
+                seconds=int(microseconds) / 1e6 if microseconds.isdecimal() else 0.0,
+                sources=tuple(index[v.get_node().get_instance_id()] for v in node.input_values()),
+            )
+        )
+    return nodes
+
+
+def split_names(listed: str, op_names: Set[str]) -> tuple[str, ...]:
+    """Returns the operations in a comma-separated list whose names may contain commas themselves.
+
+    'a,b,c' with operations 'a' and 'b,c' is ('a', 'b,c'): the longest known name at a position
+    wins.
+    """
+    names, pieces = [], listed.split(",")
+    start = 0
+    while start < len(pieces):
+        for end in range(len(pieces), start, -1):
+            name = ",".join(pieces[start:end])
+            if name in op_names:
+                names.append(name)
+                start = end
+                break
+        else:
+            start += 1
+    return tuple(names)
+
+
+def attribute_nodes(model: ov.Model, nodes: list[Node], unsupported: frozenset[str]) -> Kernels:
+    """Returns the operations and seconds of every kernel; see the module's docstring.
+
+    Kernels with `unsupported` operations, which ran on another device, are left out.
+    """
+    kernel_of: dict[str, int] = {}
+    members: list[list[str]] = []  # of every kernel: its operations
+    owners: list[int | None] = []  # of every node: its kernel
+    for node in nodes:
+        if not node.names:
+            owners.append(None)
+            continue
+        known_kernels = [kernel_of[name] for name in node.names if name in kernel_of]
+        if known_kernels:
+            kernel = known_kernels[0]
+        else:
+            kernel = len(members)
+            members.append([])
+        new_names = [name for name in node.names if name not in kernel_of]
+        kernel_of.update(dict.fromkeys(new_names, kernel))
+        members[kernel] += new_names
+        owners.append(kernel)
+
+    # Step 2: nodes without names join a reader, in a second pass what they read.
+    for i in reversed(range(len(nodes))):
+        for source in nodes[i].sources:
+            if owners[source] is None:
+                owners[source] = owners[i]
+    for i, node in enumerate(nodes):
+        for source in node.sources:
+            if owners[i] is None:
+                owners[i] = owners[source]
+    seconds = [0.0] * len(members)
+    for node, owner in zip(nodes, owners, strict=True):
+        if owner is not None:
+            seconds[owner] += node.seconds
+
+    # Step 3: operations without a kernel join the kernel of all their readers.
+    constant = operations.constant_names(model)
+    for op in reversed(model.get_ordered_ops()):
+        name = op.get_friendly_name()
+        if name in kernel_of or name in constant or op.get_type_name() == "Parameter":
+            continue
+        readers = {
+            kernel_of.get(port.get_node().get_friendly_name())
+            for output in op.outputs()
+            for port in output.get_target_inputs()
+        }
+        if len(readers) == 1 and (reader := readers.pop()) is not None:
+            kernel_of[name] = reader
+            members[reader].append(name)
+    return tuple(
+        (tuple(names), kernel_s)
+        for names, kernel_s in zip(members, seconds, strict=True)
+        if not unsupported.intersection(names)
+    )
 
 
 def unsupported(core: ov.Core, model: ov.Model, device: Device) -> frozenset[str]:
@@ -152,7 +269,24 @@ def divide(core: ov.Core, model: ov.Model, device: Device) -> list[Part]:
         and sum(constant_bytes.values()) > limit_bytes
         and device.name != reference_device().name
     ):
-        groups = _split(model, constant_bytes, CONSTANTS_SHARE * limit_bytes)
+        # The computed operations in topological order; co-located ones stay together.
+        names, members = list(ops), dict[str, list[str]]()
+        leader = {name: name for name in names}
+        for colocated in colocation.colocated_groups(model):
+            leader.update((names[i], names[min(colocated)]) for i in colocated)
+        for name in operations.computed_names(model):
+            members.setdefault(leader[name], []).append(name)
+        read = operations.find_constants_read(model)
+        groups = [[op.get_friendly_name() for op in model.get_parameters()]]  # without constants
+        group_constants: set[str] = set()
+        for together in members.values():
+            new_constants = set[str]().union(*(read[name] for name in together))
+            grown_bytes = sum(constant_bytes[name] for name in group_constants | new_constants)
+            if group_constants and grown_bytes > CONSTANTS_SHARE * limit_bytes:
+                groups.append([])
+                group_constants = set()
+            groups[-1] += together
+            group_constants |= new_constants
     if not unsupported_ops and len(groups) == 1:
         return [Part([device], None, frozenset(ops), frozenset())]
     cpu, parts = reference_device(), []
@@ -166,27 +300,4 @@ def divide(core: ov.Core, model: ov.Model, device: Device) -> list[Part]:
         }
         elsewhere = frozenset(affinity.keys() - placed - constants)
         parts.append(Part([device, cpu], affinity, placed, elsewhere))
-    return parts
-
-
-def _split(model: ov.Model, constant_bytes: dict[str, int], max_bytes: float) -> list[list[str]]:
-    """Splits the computed operations in topological order; co-located ones stay together."""
-    names = list(operations.ops_by_name(model))
-    leader = {name: name for name in names}
-    for group in colocation.colocated_groups(model):
-        leader.update((names[i], names[min(group)]) for i in group)
-    read = operations.find_constants_read(model)
-    members: dict[str, list[str]] = {}
-    for name in operations.computed_names(model):
-        members.setdefault(leader[name], []).append(name)
-    inputs = [op.get_friendly_name() for op in model.get_parameters()]  # they have no constants
-    parts = [inputs]
-    part_constants: set[str] = set()
-    for together in members.values():
-        group_constants = part_constants.union(*(read[name] for name in together))
-        if part_constants and sum(constant_bytes[name] for name in group_constants) > max_bytes:
-            parts.append([])
-            group_constants = set[str]().union(*(read[name] for name in together))
-        parts[-1] += together
-        part_constants = group_constants
     return parts

@@ -51,8 +51,8 @@ class Trials:
         """Checks every candidate alone, then times those that pass in rounds.
 
         Returns:
-          For each candidate that ran in all rounds, by index, the seconds of its inferences,
-          float64 [rounds].
+          For each candidate that ran in all rounds, by index, the seconds of its inferences, or for
+          a stream those that each request adds, float64 [rounds].
         """
         runners: dict[int, _Runner] = {}
         baseline_index = next(iter(rounds.candidates))
@@ -75,137 +75,35 @@ class Trials:
                 self._send(("failure", index, failed.stage, str(failed)))
             else:
                 self._send(("checked", index, runners[index].facts))
-        requests = {index: runner.request for index, runner in runners.items()}
-        return self._time(requests, rounds.min_rounds, rounds.time_limit_s)
 
-    def _check(self, index: int, candidate: Candidate, deadline_s: float) -> _Runner:
-        """Compiles a candidate and checks its outputs and threads."""
-        start_s = time.perf_counter()
-        self._heartbeat.set(index, "compile")
-        run_stage("compile", register_devices, self._loaded.core, candidate.devices)
-        request: AnyRequest
-        if candidate.segments is None:
-            request, num_submodels = self._compile_hetero(index, candidate)
-        else:
-            request = self._compile_concurrent(candidate, deadline_s)
-            num_submodels = len(request.split.parts)
-        compile_s = time.perf_counter() - start_s
-        self._heartbeat.set(index, "infer")
-        used_devices = candidate.used_devices()
-        try:
-            check = run_stage("infer", self._loaded.compare, request, used_devices)
-        except FailedError:
-            self._loaded.drop_compiled()
-            raise
-        if not check.is_correct:
-            raise FailedError("wrong output", check.describe())
-        self._check_threads(index, candidate, request)
-        facts = {
-            "submodels": num_submodels,
-            "output_error": check.error,
-            "tolerance": check.tolerance,
-            "compile_s": compile_s,
-        }
-        return _Runner(request, facts)
-
-    def _compile_hetero(self, index: int, candidate: Candidate) -> tuple[AnyRequest, int]:
-        """Compiles a candidate for OpenVINO alone; returns also the number of submodels."""
-        compiled = run_stage(
-            "compile", self._loaded.compiled, candidate.affinity, candidate.devices
-        )
-        self._heartbeat.set(index, "request")
-        # Only HETERO has this property; without HETERO there is one submodel.
-        key, num_submodels = "HETERO_NUMBER_OF_SUBMODELS", 1
-        if key in compiled.get_property("SUPPORTED_PROPERTIES"):
-            num_submodels = int(compiled.get_property(key))
-        create = functools.partial(inference.create_request, streams=candidate.num_requests is None)
-        return run_stage("request", create, compiled, self._loaded.inputs), num_submodels
-
-    def _compile_concurrent(self, candidate: Candidate, deadline_s: float) -> Executor:
-        """Compiles a placement whose devices work at the same time."""
-        assert candidate.segments is not None
-        assert candidate.num_requests is not None
-        compile_executor = functools.partial(
-            self._loaded.executor,
-            candidate.segments,
-            candidate.devices,
-            num_requests=candidate.num_requests,
-            deadline_s=deadline_s,
-        )
-        try:
-            executor: Executor = run_stage("compile", compile_executor)
-        except CompileDeadlineError as error:
-            raise FailedError(TIME_LIMIT, _NO_TIME) from error
-        return executor
-
-    def _check_threads(self, index: int, candidate: Candidate, request: AnyRequest) -> None:
-        """Fails a candidate that computes on too many threads at once.
-
-        OpenVINO may ignore the number of threads that it was given, and report it all the same:
-        HETERO does with more than one submodel, unless EXCLUSIVE_ASYNC_REQUESTS is off. Such a
-        placement would look up to twice as fast as it is. So the threads themselves are watched.
-        """
-        # Without segments one device computes at a time, on as many threads as it was given.
-        bound_threads: set[str] = set()
-        limit = _THREAD_SLACK * max(device.num_threads for device in candidate.used_devices())
-        if isinstance(request, Executor):
-            bound_threads = self._find_bound_threads(request)
-            # Threads that are bound to a core do not count. If all are bound, the limit is 0.25.
-            unbound = [device.num_threads for device in request.devices if device.core is None]
-            limit = _THREAD_SLACK * (1 + sum(unbound)) - 1
-        counts: list[float] = []
-        for _ in range(_THREAD_TRIES):
-            threads.wait_until_idle(lambda: self._heartbeat.set(index, "infer"))
-            shares = threads.measure_busy_shares(
-                request, lambda: self._heartbeat.set(index, "infer")
-            )
-            unbound_shares = (s for thread, s in shares.items() if thread not in bound_threads)
-            counts.append(threads.count_active_threads(unbound_shares))
-            if counts[-1] <= limit:
-                return
-        other = "other " if bound_threads else ""
-        cause = f"{min(counts):.2f} {other}threads compute at once; the limit is {limit:g}"
-        raise FailedError("threads", cause)
-
-    def _find_bound_threads(self, executor: Executor) -> set[str]:
-        """Returns the threads of the devices that have a core; each must run on that core alone."""
-        # The thread that waits for the inference computes nothing, but may wait for a core.
-        bound_threads = {str(threading.get_native_id())}
-        for device in executor.devices:
-            if device.core is None:
-                continue
-            thread = executor.workers.thread_ids[device.name]
-            cores = os.sched_getaffinity(thread)
-            if cores != {device.core}:
-                listed = ", ".join(map(str, sorted(cores)))
-                cause = (
-                    f"the thread of {device.name} may run on cores {listed}, not on its own alone"
-                )
-                raise FailedError("threads", cause)
-            bound_threads.add(str(thread))
-        return bound_threads
-
-    def _time(
-        self, requests: dict[int, AnyRequest], min_rounds: int, time_limit_s: float
-    ) -> dict[int, np.ndarray]:
-        """Times all requests in rounds; one that fails drops out.
-
-        The first request of a round rotates and the direction alternates, so that no request always
-        follows the same one.
-        """
-        latencies_s: dict[int, list[float]] = {index: [] for index in requests}
+        latencies_s: dict[int, list[float]] = {index: [] for index in runners}
         gc.collect()
         gc.disable()
         threads.wait_until_idle(self._heartbeat.keep_alive)
         start_s, number = time.perf_counter(), -1  # round -1 warms up
-        while latencies_s and (number < min_rounds or time.perf_counter() - start_s < time_limit_s):
+        while latencies_s and (
+            number < rounds.min_rounds or time.perf_counter() - start_s < rounds.time_limit_s
+        ):
+            # The first candidate of a round rotates and the direction alternates, so that none
+            # always follows the same one.
             order = list(latencies_s)
             shift = number % len(order)
             order = order[shift:] + order[:shift]
             for index in order if number % 2 else order[::-1]:
+                request = runners[index].request
                 self._heartbeat.set(index, "infer")
                 try:
-                    latency_s = self._measure_latency(requests[index])
+                    if isinstance(request, Executor | Stream) and request.num_requests > 1:
+                        latency_s = request.stream(_STREAM_INFERENCES * request.num_requests)
+                    else:
+                        # The second of two inferences is timed, as in a service that repeats one
+                        # model. The first finds the caches as the other candidates left them, which
+                        # slows it down by up to a tenth.
+                        for _ in range(2):
+                            self._heartbeat.touch()
+                            if self._loaded.stateful:  # a growing state would slow inferences down
+                                request.reset_state()
+                            latency_s = inference.infer_s(request)
                 except RuntimeError as error:
                     raise_if_exhausted(error)
                     self._loaded.drop_compiled()
@@ -219,18 +117,86 @@ class Trials:
         gc.enable()
         return {index: np.array(samples_s) for index, samples_s in latencies_s.items()}
 
-    def _measure_latency(self, request: AnyRequest) -> float:
-        """Returns the seconds of an inference, or for a stream those that each request adds.
+    def _check(self, index: int, candidate: Candidate, deadline_s: float) -> _Runner:
+        """Compiles a candidate and checks its outputs and threads."""
+        loaded, devices = self._loaded, candidate.devices
+        start_s = time.perf_counter()
+        self._heartbeat.set(index, "compile")
+        run_stage("compile", register_devices, loaded.core, devices)
+        request: AnyRequest
+        if candidate.segments is None:
+            compiled = run_stage("compile", loaded.compiled, candidate.affinity, devices)
+            self._heartbeat.set(index, "request")
+            # Only HETERO has this property; without HETERO there is one submodel.
+            key, num_submodels = "HETERO_NUMBER_OF_SUBMODELS", 1
+            if key in compiled.get_property("SUPPORTED_PROPERTIES"):
+                num_submodels = int(compiled.get_property(key))
+            is_stream = candidate.num_requests is None
+            create = functools.partial(inference.create_request, streams=is_stream)
+            request = run_stage("request", create, compiled, loaded.inputs)
+        else:
+            assert candidate.num_requests is not None
+            compile_executor = functools.partial(
+                loaded.executor,
+                candidate.segments,
+                devices,
+                num_requests=candidate.num_requests,
+                deadline_s=deadline_s,
+            )
+            try:
+                request = run_stage("compile", compile_executor)
+            except CompileDeadlineError as error:
+                raise FailedError(TIME_LIMIT, _NO_TIME) from error
+            num_submodels = len(request.split.parts)
+        compile_s = time.perf_counter() - start_s
+        self._heartbeat.set(index, "infer")
+        try:
+            check = run_stage("infer", loaded.compare, request, candidate.used_devices())
+        except FailedError:
+            loaded.drop_compiled()
+            raise
+        if not check.is_correct:
+            raise FailedError("wrong output", check.describe())
 
-        The second of two inferences is timed, as in a service that repeats one model. The first
-        finds the caches as the other candidates left them, which slows it down by up to a tenth.
-        """
-        if isinstance(request, Executor | Stream) and request.num_requests > 1:
-            return request.stream(_STREAM_INFERENCES * request.num_requests)
-        latency_s = 0.0
-        for _ in range(2):
-            self._heartbeat.touch()
-            if self._loaded.stateful:  # a growing state would make every inference slower
-                request.reset_state()
-            latency_s = inference.infer_s(request)
-        return latency_s
+        # OpenVINO may ignore the number of threads that it was given, and report it all the same:
+        # HETERO does with more than one submodel, unless EXCLUSIVE_ASYNC_REQUESTS is off. Such a
+        # placement would look up to twice as fast as it is. So the threads themselves are watched.
+        bound_threads: set[str] = set()
+        # Without segments one device computes at a time, on as many threads as it was given.
+        limit = _THREAD_SLACK * max(device.num_threads for device in candidate.used_devices())
+        if isinstance(request, Executor):
+            # The thread that waits for the inference computes nothing, but may wait for a core.
+            bound_threads.add(str(threading.get_native_id()))
+            for device in request.devices:
+                if device.core is None:
+                    continue
+                thread = request.workers.thread_ids[device.name]
+                cores = os.sched_getaffinity(thread)
+                if cores != {device.core}:
+                    listed = ", ".join(map(str, sorted(cores)))
+                    cause = f"the thread of {device.name} may run on cores {listed}"
+                    raise FailedError("threads", f"{cause}, not on its own alone")
+                bound_threads.add(str(thread))
+            # Threads that are bound to a core do not count. If all are bound, the limit is 0.25.
+            unbound = [device.num_threads for device in request.devices if device.core is None]
+            limit = _THREAD_SLACK * (1 + sum(unbound)) - 1
+        counts: list[float] = []
+        for _ in range(_THREAD_TRIES):
+            touch = functools.partial(self._heartbeat.set, index, "infer")
+            threads.wait_until_idle(touch)
+            shares = threads.measure_busy_shares(request, touch)
+            unbound_shares = (s for thread, s in shares.items() if thread not in bound_threads)
+            counts.append(threads.count_active_threads(unbound_shares))
+            if counts[-1] <= limit:
+                break
+        else:
+            other = "other " if bound_threads else ""
+            cause = f"{min(counts):.2f} {other}threads compute at once; the limit is {limit:g}"
+            raise FailedError("threads", cause)
+        facts = {
+            "submodels": num_submodels,
+            "output_error": check.error,
+            "tolerance": check.tolerance,
+            "compile_s": compile_s,
+        }
+        return _Runner(request, facts)

@@ -103,14 +103,14 @@ def unrolled() -> ov.Model:
     return ov.Model([ops.result(hidden), ops.result(cell)], [source], "unrolled")
 
 
-@pytest.mark.parametrize("seed", [0, 7])
-def test_random_outputs_are_named(tmp_path, seed):
-    message = refusal(noisy(seed), tmp_path)
+def test_random_outputs_are_named(tmp_path):
+    message = refusal(noisy(7), tmp_path)
     assert "differ in the outputs 'noisy', because of RandomUniform 'noise'" in message
 
 
-def test_noise_without_effect_is_accepted(tmp_path):
+def test_usable_models_are_accepted(tmp_path):
     assert refusal(noisy(0, scale=1e-6), tmp_path) == ""
+    assert refusal(small.counter(), tmp_path) == ""
 
 
 def test_random_branch_counts_where_taken(tmp_path):
@@ -124,12 +124,9 @@ def test_unwritten_loop_outputs_are_refused(tmp_path):
     assert "differ in the outputs 'z', because of Loop 'repeat'" in message
 
 
-def test_uncompilable_model_quotes_openvino(tmp_path):
+def test_failing_models_quote_openvino(tmp_path):
     message = refusal(unrolled(), tmp_path)
     assert message.startswith("the plain CPU cannot compile the model: Loop detected during")
-
-
-def test_failing_inputs_are_named(tmp_path):
     source = ops.parameter([4], np.float32, name="x")
     shape = ops.parameter([2], np.int64, name="shape")
     model = ov.Model([ops.result(ops.reshape(source, shape, False))], [source, shape], "reshape")
@@ -147,7 +144,3 @@ def test_varying_outputs_end_profiling():
         pytest.raises(UserError, match="two inferences of the plain CPU"),
     ):
         measurer.ask(Profile(host))
-
-
-def test_stateful_outputs_are_compared(tmp_path):
-    assert refusal(small.counter(), tmp_path) == ""

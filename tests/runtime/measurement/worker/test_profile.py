@@ -1,8 +1,10 @@
 import dataclasses
 import functools
+import math
 import types
 
 import numpy as np
+import openvino as ov
 import pytest
 
 from placement.runtime import devices
@@ -14,7 +16,7 @@ from placement.runtime.measurement.request import (
     Profile,
     SubmodelTimes,
 )
-from placement.runtime.measurement.worker import profile
+from placement.runtime.measurement.worker import chains, inference, profile
 from placement.runtime.models import operations
 from tests.runtime import small
 
@@ -121,3 +123,55 @@ def test_times_of_submodels_sum_up():
     assert 0.4 * measured.latency.median < seconds.sum() < 1.3 * measured.latency.median
     assert len(alone) == 1
     assert convolutions <= set(alone[0][0])
+
+
+def test_counters_leave_out_warm_up():
+    mean_s = (2 * 9.0 + 10 * 3.0) / 12
+    assert inference.mean_after_warm_up(mean_s, 9.0, 10) == pytest.approx(3.0)
+    assert inference.mean_after_warm_up(1.0, 9.0, 10) == 0.0  # counters are rounded
+
+
+def test_chains_have_shapes_of_models():
+    images = chains.chain_shapes(small.convolutions())
+    assert {len(shape) for shape in images} == {4}
+    assert (1, 16, 14, 14) in images
+    shapes = chains.chain_shapes(small.diamond())
+    assert all(len(shape) == 2 and shape[1] == 16 for shape in shapes)
+    for found in (images, shapes):
+        assert [4 * math.prod(shape) for shape in found[:3]] == [2**12, 2**16, 2**20]
+
+
+def test_unnamed_nodes_join_their_reader():
+    node = profile.Node
+    model = small.convolutions(length=2)
+    nodes = [
+        node(("x",), 0.0, ()),
+        node((), 1.0, (0,)),  # a Reorder before the first convolution
+        node(("conv_0", "relu_0"), 10.0, (1,)),
+        node(("conv_1",), 20.0, (2,)),
+        node(("conv_1", "relu_1"), 5.0, (3,)),  # shares an operation with the one before
+        node((), 2.0, (4,)),  # a Convert at the end
+    ]
+    whole = dict(profile.attribute_nodes(model, nodes, frozenset()))
+    assert whole == {("x",): 0.0, ("conv_0", "relu_0"): 11.0, ("conv_1", "relu_1"): 27.0}
+    without = dict(profile.attribute_nodes(model, nodes, frozenset({"conv_1"})))
+    assert ("conv_1", "relu_1") not in without
+
+
+def test_unnamed_operations_join_their_reader():
+    # A product with a bias runs under the name of the addition.
+    ops = ov.opset13
+    source = ops.parameter([64, 64], np.float32, name="x")
+    matrix = ops.constant(np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32))
+    bias = ops.constant(np.ones((1, 64), np.float32))
+    product = ops.matmul(source, matrix, False, False, name="product")
+    total = ops.add(product, bias, name="sum")
+    model = ov.Model([ops.result(total, name="y")], [source], "bias")
+    with local.LocalMeasurer(model, HOST) as opened:
+        (found,) = opened.ask(Profile(HOST[:1]))
+    (kernel,) = [names for names, _ in found.kernels if "sum" in names]
+    assert set(kernel) == {"product", "sum"}
+
+
+def test_names_with_commas_are_found():
+    assert profile.split_names("a,b,c,d,e", {"a", "b,c", "e"}) == ("a", "b,c", "e")
