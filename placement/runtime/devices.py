@@ -46,8 +46,9 @@ _MEMORY_PROPERTIES = ("GPU_DEVICE_TOTAL_MEM_SIZE", "NPU_DEVICE_TOTAL_MEM_SIZE")
 
 
 def _is_count(value: object, *, minimum: int = 1, maximum: int = 2**31 - 1) -> bool:
-    is_integer = isinstance(value, int) and not isinstance(value, bool)
-    return is_integer and minimum <= value <= maximum
+    if not isinstance(value, int) or isinstance(value, bool):
+        return False
+    return minimum <= value <= maximum
 
 
 # Names of the properties that devices are compiled with -> tests of their values.

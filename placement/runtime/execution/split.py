@@ -171,7 +171,9 @@ def build_submodels(
     """
     clone = model.clone()
     op_by_name, results, constants = ops_by_name(clone), clone.get_results(), constant_names(clone)
-    submodels = []
+    submodels: list[ov.Model] = []
+    axis_order: tuple[int, ...]
+    element_type: ov.Type | None
     for part in parts:  # parts of one clone have no operation in common
         part_ops = [op_by_name[name] for name in part.ops]
 

@@ -162,8 +162,10 @@ class MeasuredEvaluate:
         seconds = []
         for key, _ in requested:
             record = self._cache.get(key)
-            is_timed = record is not None and "ratio" in record  # there was time, and it ran
-            seconds.append(record["ratio"] * baseline["latency_s"] if is_timed else math.inf)
+            if record is None or "ratio" not in record:  # no time was left for it, or it failed
+                seconds.append(math.inf)
+            else:
+                seconds.append(record["ratio"] * baseline["latency_s"])
         return np.array(seconds, np.float32)
 
     def _key(self, candidate: Candidate) -> str:

@@ -164,8 +164,8 @@ def answer(request: requests.Request[Any], loaded: LoadedModel, heartbeat: Heart
             ]
         case requests.HeteroChoice(devices, split_by_memory):
             policy = {"MODEL_DISTRIBUTION_POLICY": "PIPELINE_PARALLEL"} if split_by_memory else {}
-            names = ",".join(device.name for device in devices)
-            return dict(core.query_model(model, f"HETERO:{names}", policy))
+            hetero = "HETERO:" + ",".join(device.name for device in devices)
+            return dict(core.query_model(model, hetero, policy))
     raise AssertionError(request)
 
 
