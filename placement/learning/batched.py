@@ -22,7 +22,7 @@ import numpy as np
 from placement import simulators
 from placement.graphs import batching
 from placement.instance import Instance
-from placement.learning import local_search
+from placement.learning import local_search, mesh
 from placement.learning.base import Learner, Metrics, State
 from placement.simulators import list_schedule
 from placement.solvers import iterated_local_search as ils
@@ -108,13 +108,14 @@ def train_step(learner: Learner, state: State, batch: Stack) -> tuple[State, Met
     num_graphs = len(batch.reference_s)
     placements = samples.placement.reshape(num_graphs, -1, *samples.placement.shape[1:])
 
-    def simulate(graph: tuple[Any, Array]) -> simulators.Outcome:
-        tables, placement = graph
+    def simulate(tables: Any, placement: Array) -> simulators.Outcome:
         outcome = batch.simulate(tables, placement.reshape(-1, placement.shape[-1]))
         return jax.tree.map(lambda leaf: leaf.reshape(placement.shape[:2]), outcome)
 
     # [G, num_samples, T] each
-    outcome: simulators.Outcome = jax.lax.map(simulate, (batch.tables, placements))
+    outcome: simulators.Outcome = jax.lax.map(
+        lambda graph: mesh.shard_map(simulate, *graph), (batch.tables, placements)
+    )
     latency_s = outcome.penalised_s()
     ratio = jnp.exp(jnp.log(latency_s.min(axis=(1, 2)) / batch.reference_s).mean())
     episodes_s = latency_s.reshape(-1, latency_s.shape[-1])
@@ -145,7 +146,7 @@ def train_by_local_search(learner: Learner, state: State, batch: Stack) -> tuple
         )
         state, samples = learner.sample(state._replace(local_search=search), graph)
         placements = samples.placement[:, 0]
-        outcome = batch.simulate(tables, placements)
+        outcome = mesh.shard_map(batch.simulate, tables, placements)
         latency_s, is_feasible = outcome.penalised_s()[:, None], outcome.feasible[:, None]
         reference_s = jnp.asarray(batch.reference_s)[index]
         state, metrics = learner.update(state, graph, samples, latency_s, reference_s, is_feasible)

@@ -19,6 +19,7 @@ import numpy as np
 from placement import simulators
 from placement.graphs import batching, coarsen
 from placement.instance import Instance
+from placement.learning import mesh
 from placement.learning.base import Learner, Metrics, State
 from placement.policies.inputs import PolicyInput
 from placement.types import Array, Evaluate, Sample
@@ -280,7 +281,7 @@ def _make_steps(
 
         def take_step(state: State, remaining: Array) -> tuple[State, _StepResult]:
             drawn_state, samples, placements = sample(inputs, state)
-            outcome = simulate(inputs.tables, placements)
+            outcome = mesh.shard_map(simulate, inputs.tables, placements)
             return update(inputs, (state, drawn_state), samples, placements, outcome, remaining)
 
         def step(carry: tuple[State, Array], index: Array) -> tuple[Any, _StepResult]:

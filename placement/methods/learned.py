@@ -22,7 +22,7 @@ import numpy as np
 from placement import arguments
 from placement.graphs import features
 from placement.instance import Instance
-from placement.learning import base, local_search, ppo, reinforce, trainer
+from placement.learning import base, local_search, mesh, ppo, reinforce, trainer
 from placement.methods import checkpoints
 from placement.policies.base import Recipe
 from placement.policies.inputs import PolicyInput
@@ -137,6 +137,7 @@ def make(
 
         policy = policy._replace(init=init)
     settings = base.Settings(**select(learner_values.keys() - algorithm_values.keys()))
+    policy = mesh.shard_policy(policy)
     learned_policy = policy if wrap_policy is None else wrap_policy(policy)
     learner = _ALGORITHMS[algorithm](learned_policy, settings, **select(algorithm_values))
     reader = select(reader)

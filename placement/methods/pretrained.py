@@ -17,6 +17,7 @@ import numpy as np
 from placement import simulators
 from placement.errors import UserError
 from placement.instance import Instance
+from placement.learning import mesh
 from placement.learning.trainer import lift_to_ops, pad_assignment
 from placement.methods import checkpoints, learned
 from placement.solvers.limits import SearchLimits
@@ -122,7 +123,7 @@ def _place(
     def step(current: Any, key: chex.PRNGKey) -> tuple[Any, tuple[Array, Array]]:
         improved = sample(params, key, graph, SAMPLES, current).placement[:, 0]
         lifted = lift_to_ops(improved, assignment, num_ops)
-        outcome = simulate(tables, lifted)
+        outcome = mesh.shard_map(simulate, tables, lifted)
         latency_s = jnp.where(outcome.feasible, outcome.latency_s, jnp.inf)
         fastest = jnp.argsort(latency_s)[: SAMPLES // _COPIES]
         best = fastest[0]

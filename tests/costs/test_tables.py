@@ -137,5 +137,3 @@ def test_profiles_survive_json():
     assert groups == alone.groups
     np.testing.assert_array_equal(alone_s, alone.alone_s)
     np.testing.assert_array_equal(transfers, alone.transfers)
-
-
