@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from placement.methods import register, solve
     from placement.pipeline.python_api import compare, place
+    from placement.problem import Problem
     from placement.runtime.deployment.artifact import load
     from placement.runtime.models.from_python import graph_from
-    from placement.types import CostModel, OpGraph, Problem, Solution, Status
+    from placement.types import CostModel, OpGraph, Solution, Status
 
 __version__ = "0.1.0"
 __all__ = [
@@ -28,7 +29,8 @@ __all__ = [
 # The modules that define these names, imported when one is used: `import placement` loads neither
 # JAX nor OpenVINO, and `placement.load` needs no JAX.
 _MODULES = {
-    **dict.fromkeys(("CostModel", "OpGraph", "Problem", "Solution", "Status"), "types"),
+    **dict.fromkeys(("CostModel", "OpGraph", "Solution", "Status"), "types"),
+    "Problem": "problem",
     **dict.fromkeys(("register", "solve"), "methods"),
     **dict.fromkeys(("compare", "place"), "pipeline.python_api"),
     "graph_from": "runtime.models.from_python",

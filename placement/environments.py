@@ -21,8 +21,8 @@ import numpy as np
 from placement import simulators
 from placement.errors import UserError
 from placement.graphs import batching, features
-from placement.instance import Instance
 from placement.policies.inputs import ObjectiveName
+from placement.problem import Problem
 from placement.simulators import list_schedule
 from placement.types import Array
 
@@ -31,7 +31,7 @@ class ProblemArrays(NamedTuple):
     """A problem of N operations and E pairs of neighbours, both padded, on D devices: a pytree."""
 
     graph: jraph.GraphsTuple  # see `placement.graphs.batching`
-    tables: Any  # `Instance.padded_tables`
+    tables: Any  # `Problem.padded_tables`
     compute_s: Array  # float32 [N, D]; inf where an operation is not allowed, zero for padding
     delay_s: Array  # float32 [E, D, D]: of the graph's edges; zero for padding
     order: Array  # int32 [N]: the operations in order of priority; 0 for padding
@@ -53,14 +53,14 @@ class ProblemArrays(NamedTuple):
         return outcome.penalised_s()[0] / self.unit_s, outcome.feasible[0]
 
 
-def make_arrays(problem: Instance) -> ProblemArrays:
+def make_arrays(problem: Problem) -> ProblemArrays:
     """Makes the arrays of a problem.
 
     Problems with equal numbers of devices have arrays of equal shapes if their operations, edges
-    and kinds of limits are as `Instance.padded_tables` says. `jax.tree.map` can stack them.
+    and kinds of limits are as `Problem.padded_tables` says. `jax.tree.map` can stack them.
 
     Raises:
-      UserError: no single device can run the problem, or as `Instance.padded_tables`.
+      UserError: no single device can run the problem, or as `Problem.padded_tables`.
     """
     single_s = np.asarray(problem.evaluate(problem.single_devices))
     if not np.isfinite(single_s).any():

@@ -16,9 +16,9 @@ import jraph
 import numpy as np
 
 from placement.graphs import opgraph
-from placement.instance import Instance
 from placement.learning.base import initial_params
 from placement.policies import inputs
+from placement.problem import Problem
 from placement.types import CostModel, LogProb, Params, Policy, Sample
 
 _NUM_SAMPLES, _NUM_DRAWS = 64, 32
@@ -118,7 +118,7 @@ def check_policy(
 
 def make_problem(
     num_ops: int, num_devices: int, *, unsupported: float = 0.0, colocated: bool = False
-) -> Instance:
+) -> Problem:
     """Makes a small random problem, always the same one for equal arguments.
 
     Args:
@@ -152,11 +152,11 @@ def make_problem(
         capacity_bytes=np.full(num_devices, np.inf, np.float32),
         accelerator=np.arange(num_devices, dtype=np.int32),
     )
-    return Instance(graph, costs, "makespan", tuple(f"device{i}" for i in range(num_devices)))
+    return Problem(graph, costs, "makespan", tuple(f"device{i}" for i in range(num_devices)))
 
 
 def _read(
-    read: Callable[..., inputs.PolicyInput], problem: Instance, size: tuple[int, int]
+    read: Callable[..., inputs.PolicyInput], problem: Problem, size: tuple[int, int]
 ) -> inputs.PolicyInput:
     return read(problem, num_nodes=size[0], num_edges=size[1])
 
@@ -187,7 +187,7 @@ def _check_shapes(drawn: Sample, again: LogProb, num_devices: int) -> None:
     assert (again.entropy[again.choices == 0] == 0).all(), "a step without a choice has entropy 0"
 
 
-def _check_devices(name: str, problem: Instance, given: inputs.PolicyInput, drawn: Sample) -> None:
+def _check_devices(name: str, problem: Problem, given: inputs.PolicyInput, drawn: Sample) -> None:
     """Checks the devices of all operations, of which co-located ones follow the first one."""
     ops = np.arange(problem.graph.num_ops)
     placement = drawn.placement[..., ops if given.assignment is None else given.assignment]

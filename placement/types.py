@@ -104,18 +104,6 @@ class CostModel(NamedTuple):
     segment_costs: SegmentCosts | None = None  # None if submodels were not measured
 
 
-class Problem(NamedTuple):
-    """A placement problem: a graph, its costs and the objective to minimise."""
-
-    graph: OpGraph
-    costs: CostModel
-    objective: str  # a key of `placement.simulators.OBJECTIVES`
-    devices: tuple[str, ...]  # D names, in the order of the placement's indices
-    # int32 [N], topological: the order of priority in which devices run their operations under
-    # `makespan`. None: by HEFT's upward rank.
-    order: np.ndarray | None = None
-
-
 class Sample(NamedTuple):
     """One episode drawn from a policy.
 

@@ -9,7 +9,7 @@ import numpy as np
 import openvino as ov
 
 from placement.costs import tables, transfers
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.runtime.devices import Device
 from placement.runtime.measurement import request as requests
 from placement.runtime.measurement.conditions import Conditions
@@ -59,7 +59,7 @@ class FakeMeasurer(contextlib.AbstractContextManager["FakeMeasurer"]):
         matrices = transfers.make_matrices(self._fits, len(names))
         costs = tables.cost_model(graph, self._profiles, matrices)
         self._problems = {
-            objective: Instance(graph, costs, objective, names)
+            objective: Problem(graph, costs, objective, names)
             for objective in ("serial", "makespan", "max_load")
         }
 

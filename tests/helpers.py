@@ -11,8 +11,8 @@ import jraph
 import numpy as np
 
 from placement.graphs import batching, dag, opgraph
-from placement.instance import Instance
 from placement.policies import distributions, inputs, placeto
+from placement.problem import Problem
 from placement.types import Array, CostModel, LogProb, OpGraph, Params, Policy, Sample
 
 _SOURCE_TYPES = ("Parameter", "Constant")
@@ -261,13 +261,13 @@ def unit_costs(graph: OpGraph, num_devices: int = 2, **changes: np.ndarray) -> C
     return costs._replace(**changes)
 
 
-def as_problem(graph: OpGraph, costs: CostModel, objective: str) -> Instance:
+def as_problem(graph: OpGraph, costs: CostModel, objective: str) -> Problem:
     """The problem on devices called device0, device1, ..."""
     num_devices = costs.compute_s.shape[1]
-    return Instance(graph, costs, objective, tuple(f"device{i}" for i in range(num_devices)))
+    return Problem(graph, costs, objective, tuple(f"device{i}" for i in range(num_devices)))
 
 
-def random_problem(colocated: float = 0.0) -> Instance:
+def random_problem(colocated: float = 0.0) -> Problem:
     """Always the same 20 operations on three devices, in the `makespan` objective."""
     rng = np.random.default_rng(0)
     graph = random_dag(rng, 20, colocated=colocated)
@@ -303,7 +303,7 @@ def batched(
 
 
 def with_costs(
-    graph: jraph.GraphsTuple, problem: Instance, view: inputs.View = placeto.placeto_view
+    graph: jraph.GraphsTuple, problem: Problem, view: inputs.View = placeto.placeto_view
 ) -> jraph.GraphsTuple:
     """The policy's graph of a problem as Placeto reads it, or with another view."""
     sizes = len(graph.nodes["mask"]), len(graph.senders)

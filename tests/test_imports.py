@@ -14,7 +14,7 @@ _SHARED = {"errors", "arguments"}
 _CORE = {"types", "graphs", "costs"}
 _ALLOWED = {
     # In functions, so that importing `placement` stays light.
-    "__init__": {"methods", "runtime", "types", "pipeline", "policies"},
+    "__init__": {"methods", "runtime", "types", "problem", "pipeline", "policies"},
     "errors": set(),
     "arguments": set(),
     "files": set(),
@@ -22,24 +22,24 @@ _ALLOWED = {
     "graphs": {"types"},
     "costs": {"types", "graphs", "files"},
     "simulators": _CORE,
-    "instance": _CORE | {"simulators"},
-    "analysis": _CORE | {"simulators", "instance"},
-    "policies": _CORE | {"simulators", "instance"},
-    "environments": _CORE | {"simulators", "instance", "policies"},
-    "solvers": _CORE | {"simulators", "instance"},
-    "suite": _CORE | {"files", "simulators", "instance"},
-    "learning": _CORE | {"simulators", "instance", "policies", "solvers"},
-    "search": _CORE | {"simulators", "instance", "analysis", "solvers"},
-    "testing": _CORE | {"instance", "policies", "learning"},
+    "problem": _CORE | {"simulators"},
+    "analysis": _CORE | {"simulators", "problem"},
+    "policies": _CORE | {"simulators", "problem"},
+    "environments": _CORE | {"simulators", "problem", "policies"},
+    "solvers": _CORE | {"simulators", "problem"},
+    "suite": _CORE | {"files", "simulators", "problem"},
+    "learning": _CORE | {"simulators", "problem", "policies", "solvers"},
+    "search": _CORE | {"simulators", "problem", "analysis", "solvers"},
+    "testing": _CORE | {"problem", "policies", "learning"},
     # Where the core meets packages, programs and files: `runtime.scotch`, the shipped policy.
     "methods": _CORE
-    | {"files", "simulators", "instance", "policies", "solvers", "learning", "search", "runtime"},
+    | {"files", "simulators", "problem", "policies", "solvers", "learning", "search", "runtime"},
     "runtime": _CORE | {"files"},
     "zoo": _CORE,
     "reporting": _CORE | {"files"},
     "pipeline": _CORE
     | {"files", "simulators", "policies", "solvers", "learning", "search", "methods"}
-    | {"instance", "analysis", "runtime", "zoo", "reporting", ""},  # "": `placement.__version__`
+    | {"problem", "analysis", "runtime", "zoo", "reporting", ""},  # "": `placement.__version__`
     "cli": {"files", "pipeline", ""},
 }
 # The rooms of `runtime`, each with those that it may import of the others, beside itself and the
@@ -163,8 +163,8 @@ def test_no_file_breaks_rules():
         ("placement/types.py", "from placement.graphs import dag"),
         ("placement/graphs/dag.py", "from placement import costs"),
         ("placement/graphs/dag.py", "from ..simulators import serial"),
-        ("placement/simulators/serial.py", "from placement.instance import Instance"),
-        ("placement/instance.py", "from placement.solvers import base"),
+        ("placement/simulators/serial.py", "from placement.problem import Problem"),
+        ("placement/problem.py", "from placement.solvers import base"),
         ("placement/solvers/programs/program_search.py", "import placement.policies.hsdag"),
         ("placement/policies/hsdag.py", "from placement.learning import ppo"),
         ("placement/simulators/serial.py", "def f():\n    from placement.runtime import devices"),

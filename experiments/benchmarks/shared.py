@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from placement.costs import roofline
-from placement.instance import Instance
 from placement.pipeline import loading
+from placement.problem import Problem
 
 # Consecutive cases place the same graph on other devices.
 _build_network = functools.lru_cache(maxsize=1)(loading.build_graph_network)
 
 
-def describe_problem(graph: str, devices: str, objective: str = "makespan") -> Instance:
+def describe_problem(graph: str, devices: str, objective: str = "makespan") -> Problem:
     """Builds the problem of a network of the zoo or a synthetic graph, by name.
 
     `devices` are described ones, such as 'roofline:cpu,gpu'.

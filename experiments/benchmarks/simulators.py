@@ -12,7 +12,7 @@ from rich.console import Console
 
 from placement import simulators
 from placement.graphs import opgraph
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.reporting.tables import grids
 from placement.types import CostModel
 
@@ -77,7 +77,7 @@ def _measure_s(objective: str, num_ops: int, batch: int) -> tuple[float, float]:
         capacity_bytes=np.full(2, np.inf, np.float32),
         accelerator=np.array([-1, 0] if objective == "subgraph" else [0, 1], np.int32),
     )
-    problem = Instance(graph, costs, objective, ("a", "b"))
+    problem = Problem(graph, costs, objective, ("a", "b"))
     generator = np.random.default_rng(1)
     if objective == "subgraph":
         # The second device holds one segment of the topological order; two would be infeasible.

@@ -20,7 +20,7 @@ import optax
 
 from placement import environments, suite
 from placement.environments import ProblemArrays
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.types import Array, Params
 
 PROBLEM = "fork_join_100-makespan"  # of the suite, under makespan
@@ -262,7 +262,7 @@ def update(
     ), values
 
 
-def train(problem: Instance, time_limit_s: float, seed: int = 0) -> np.ndarray:
+def train(problem: Problem, time_limit_s: float, seed: int = 0) -> np.ndarray:
     """Trains on a problem, prints the progress, and returns the best placement int32 [N]."""
     problem_arrays = environments.make_arrays(problem)
     key, init_key = jax.random.split(jax.random.key(seed))

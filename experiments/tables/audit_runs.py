@@ -29,10 +29,10 @@ from experiments.tables import audit, stored
 from experiments.tables.audit import COLD, Point, Run
 from placement import arguments, methods, suite
 from placement.errors import UserError
-from placement.instance import Instance
 from placement.learning import trainer
 from placement.methods import learned, pretrained
 from placement.pipeline.console.compilation_cache import limit_compiled
+from placement.problem import Problem
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
 
@@ -129,7 +129,7 @@ def run_method(name: str, method: str, find: base.Find) -> list[Run]:
 def run_curve(
     method: str,
     find: base.Find,
-    problem: Instance,
+    problem: Problem,
     seed: int,
     limit_s: float,
     budget: int = _NO_BUDGET,
@@ -171,7 +171,7 @@ def run_curve(
     return (*thinned, *points[1:][-1:]), solution.compile_s
 
 
-def measure_compilation(method: str, find: base.Find, problem: Instance) -> float:
+def measure_compilation(method: str, find: base.Find, problem: Problem) -> float:
     """Returns the seconds that a search takes longer in a new process than later.
 
     Later searches of the process with the same problem then compile nothing. A learned method

@@ -32,7 +32,7 @@ import chex
 import numpy as np
 
 from placement.graphs import dag
-from placement.instance import Instance
+from placement.problem import Problem
 
 # The operations that `cut` may schedule in total, which takes about two seconds: in a graph of
 # 1,000 operations it tries to undo 500 cuts.
@@ -55,7 +55,7 @@ class Schedule(NamedTuple):
         return float(self.finish_s.max())
 
 
-def cut(problem: Instance, placement: np.ndarray) -> Segments:
+def cut(problem: Problem, placement: np.ndarray) -> Segments:
     """Cuts a placement int32 [N] into segments; the problem's objective does not matter."""
     chex.assert_rank(placement, 1)
     chex.assert_type(placement, int)
@@ -76,7 +76,7 @@ def cut(problem: Instance, placement: np.ndarray) -> Segments:
     return tuple(parts[p] for p in row.run(cuts).order)
 
 
-def schedule(problem: Instance, placement: np.ndarray, segments: Segments) -> Schedule:
+def schedule(problem: Problem, placement: np.ndarray, segments: Segments) -> Schedule:
     """Schedules the segments of a placement int32 [N], which may have been cut at other costs."""
     chex.assert_rank(placement, 1)
     chex.assert_type(placement, int)
@@ -111,7 +111,7 @@ class _Run(NamedTuple):
 class _Row:
     """The operations of all devices in one row: sorted by device, then by a given order."""
 
-    def __init__(self, problem: Instance, placement: np.ndarray, order: np.ndarray):
+    def __init__(self, problem: Problem, placement: np.ndarray, order: np.ndarray):
         graph, costs = problem.graph, problem.costs
         self.ops = order[np.argsort(placement[order], kind="stable")]
         position = np.argsort(self.ops)

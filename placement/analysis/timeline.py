@@ -22,7 +22,7 @@ import numpy as np
 
 from placement.analysis import segments
 from placement.graphs import dag
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.simulators import list_schedule, makespan, max_load
 from placement.types import Span
 
@@ -30,7 +30,7 @@ _loads = jax.jit(max_load.compute_loads)
 _times = jax.jit(makespan.compute_times)
 
 
-def predict(problem: Instance, placement: np.ndarray) -> tuple[Span, ...]:
+def predict(problem: Problem, placement: np.ndarray) -> tuple[Span, ...]:
     """Predicts the spans of a placement int32 [N] that can run, by start, each operation in one."""
     chex.assert_rank(placement, 1)
     chex.assert_type(placement, int)
@@ -38,7 +38,7 @@ def predict(problem: Instance, placement: np.ndarray) -> tuple[Span, ...]:
     return tuple(sorted(spans, key=lambda span: span.start_s))
 
 
-def predict_segments(problem: Instance, placement: np.ndarray) -> tuple[Span, ...]:
+def predict_segments(problem: Problem, placement: np.ndarray) -> tuple[Span, ...]:
     """Predicts the spans of the segments in which concurrent devices run a placement int32 [N]."""
     chex.assert_rank(placement, 1)
     chex.assert_type(placement, int)
@@ -52,7 +52,7 @@ def predict_segments(problem: Instance, placement: np.ndarray) -> tuple[Span, ..
     return tuple(sorted(spans, key=lambda span: span.start_s))
 
 
-def _serial(problem: Instance, placement: np.ndarray) -> list[Span]:
+def _serial(problem: Problem, placement: np.ndarray) -> list[Span]:
     graph, costs = problem.graph, problem.costs
     # The submodels in the order in which they run. A device continues as long as it can; then the
     # device with most ready operations follows.
@@ -94,7 +94,7 @@ def _serial(problem: Instance, placement: np.ndarray) -> list[Span]:
     return spans
 
 
-def _makespan(problem: Instance, placement: np.ndarray) -> list[Span]:
+def _makespan(problem: Problem, placement: np.ndarray) -> list[Span]:
     columns = np.asarray(placement, np.int32)[:, None]
     start_s, finish_s = (np.asarray(s)[:, 0] for s in _times(problem.makespan_tables, columns))
     order = problem.priority_order.tolist()  # also of spans that start at the same time
@@ -103,7 +103,7 @@ def _makespan(problem: Instance, placement: np.ndarray) -> list[Span]:
     ]
 
 
-def _subgraph(problem: Instance, placement: np.ndarray) -> list[Span]:
+def _subgraph(problem: Problem, placement: np.ndarray) -> list[Span]:
     """Predicts the spans; the accelerators' parts must not wait for each other in a cycle."""
     graph, accelerator = problem.graph, np.asarray(problem.costs.accelerator)
     num_devices, ops = len(accelerator), np.arange(graph.num_ops)
@@ -140,7 +140,7 @@ def _subgraph(problem: Instance, placement: np.ndarray) -> list[Span]:
     return spans
 
 
-_PREDICT: dict[str, Callable[[Instance, np.ndarray], list[Span]]] = {
+_PREDICT: dict[str, Callable[[Problem, np.ndarray], list[Span]]] = {
     "serial": _serial,
     "makespan": _makespan,
     "max_load": _makespan,

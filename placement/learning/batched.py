@@ -21,9 +21,9 @@ import numpy as np
 
 from placement import simulators
 from placement.graphs import batching
-from placement.instance import Instance
 from placement.learning import local_search, mesh
 from placement.learning.base import Learner, Metrics, State
+from placement.problem import Problem
 from placement.simulators import list_schedule
 from placement.solvers import iterated_local_search as ils
 from placement.types import Array, LogProb, Params, Policy, Sample
@@ -36,7 +36,7 @@ class Stack(NamedTuple):
     """G graphs of one batch; `prepare` makes one without the leading axis."""
 
     graphs: jraph.GraphsTuple  # with a `CostView` as globals
-    tables: Any  # the `Instance.tables` of the graphs' problems, padded to the size of the graphs
+    tables: Any  # the `Problem.tables` of the graphs' problems, padded to the size of the graphs
     reference_s: Array  # float32 [G]: latency of the fastest single device
 
     @property
@@ -45,7 +45,7 @@ class Stack(NamedTuple):
         return simulators.get_objective(self.graphs.globals.objective.name).simulate
 
 
-def prepare(graph: jraph.GraphsTuple, problem: Instance) -> Stack:
+def prepare(graph: jraph.GraphsTuple, problem: Problem) -> Stack:
     """Prepares one graph for a stack, on the host.
 
     Args:

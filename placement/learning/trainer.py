@@ -18,10 +18,10 @@ import numpy as np
 
 from placement import simulators
 from placement.graphs import batching, coarsen
-from placement.instance import Instance
 from placement.learning import mesh
 from placement.learning.base import Learner, Metrics, State
 from placement.policies.inputs import PolicyInput
+from placement.problem import Problem
 from placement.types import Array, Evaluate, Sample
 
 ELITE = 4  # number of fastest distinct placements that a search remembers, to verify them
@@ -76,7 +76,7 @@ def start(
     learner: Learner,
     key: chex.PRNGKey,
     graph: jraph.GraphsTuple,
-    problem: Instance,
+    problem: Problem,
     *,
     evaluate: Evaluate | None = None,
     keep_single_devices: bool = True,
@@ -115,7 +115,7 @@ def start(
 def search(
     learner: Learner,
     policy_input: PolicyInput,
-    problem: Instance,
+    problem: Problem,
     progress: Progress,
     budget: int,
     *,
@@ -205,7 +205,7 @@ class _Inputs(NamedTuple):
     """Arrays that all steps of a search read."""
 
     graph: jraph.GraphsTuple
-    tables: Any  # the problem's `Instance.padded_tables`
+    tables: Any  # the problem's `Problem.padded_tables`
     assignment: Array | None  # int32 [N] with padding, see `PolicyInput`
     reference_s: Array
     num_ops: Array  # int32 []: N without padding
@@ -299,7 +299,7 @@ def _make_steps(
     return jax.jit(sample), jax.jit(update), jax.jit(run_chunk)
 
 
-def pad_assignment(assignment: Array | None, problem: Instance) -> Array | None:
+def pad_assignment(assignment: Array | None, problem: Problem) -> Array | None:
     """Pads the `assignment` of a `PolicyInput`, on the host, so that problems share programs."""
     if assignment is None:
         return None

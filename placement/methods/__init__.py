@@ -17,9 +17,9 @@ import numpy as np
 from placement import arguments, simulators, solvers
 from placement.errors import UserError, missing_extra
 from placement.graphs import dag
-from placement.instance import Instance
 from placement.methods import learned, pretrained
 from placement.policies.base import Recipe
+from placement.problem import Problem
 from placement.runtime import scotch
 from placement.search import multistart
 from placement.solvers import base, graph_cut
@@ -35,7 +35,7 @@ from placement.solvers.heuristics import (
 from placement.solvers.limits import Observe, SearchLimits, ignore_progress
 from placement.solvers.programs import program_search
 from placement.solvers.splits import ideals_dp, pipedream
-from placement.types import OUT_OF_MEMORY, Problem, Solution, Status
+from placement.types import OUT_OF_MEMORY, Solution, Status
 
 ALL_OBJECTIVES = tuple(simulators.OBJECTIVES)
 _PROVEN_INFEASIBLE = {
@@ -86,7 +86,7 @@ def solve(
     """Searches for the best placement of a problem, in its simulator.
 
     Args:
-      problem: the graph, its costs and the objective; an `Instance` keeps what is derived from it.
+      problem: the graph, its costs and the objective.
         Its order of priority, where given, is that of all methods; `search` and `cpsat_free` may
         return another one.
       method: a key of `METHODS`; a learned one may have arguments, see `placement.methods.learned`.
@@ -120,7 +120,7 @@ def solve(
                 "order, or give another method"
             )
     limits = SearchLimits(time_limit_s, budget, observe, stop)
-    return run(method, find, Instance.from_problem(problem), seed, limits)
+    return run(method, find, problem, seed, limits)
 
 
 def get(method: str, objective: str) -> Method:
@@ -169,7 +169,7 @@ def register(name: str, recipe: Recipe) -> None:
     METHODS[name] = _learned(name)
 
 
-def run(name: str, find: base.Find, problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def run(name: str, find: base.Find, problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     """Runs a search, computes the value of its placement and checks its bound.
 
     Args:
@@ -225,13 +225,13 @@ def run(name: str, find: base.Find, problem: Instance, seed: int, limits: Search
     )
 
 
-def single_device_placements(problem: Instance) -> np.ndarray:
+def single_device_placements(problem: Problem) -> np.ndarray:
     """Returns int32 [D, N]: all operations on each device, also where it cannot run them all."""
     num_ops, num_devices = problem.costs.compute_s.shape
     return np.tile(np.arange(num_devices, dtype=np.int32)[:, None], (1, num_ops))
 
 
-def single(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def single(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     """Everything on one device: one row for each device."""
     placements = single_device_placements(problem)
     latency_s = np.asarray(problem.evaluate(placements))

@@ -21,11 +21,11 @@ import numpy as np
 
 from placement import arguments
 from placement.graphs import features
-from placement.instance import Instance
 from placement.learning import base, local_search, mesh, ppo, reinforce, trainer
 from placement.methods import checkpoints
 from placement.policies.base import Recipe
 from placement.policies.inputs import PolicyInput
+from placement.problem import Problem
 from placement.solvers import base as solvers_base
 from placement.solvers.limits import SearchLimits
 from placement.types import Array, Evaluate, Params, Policy, Solution, Status
@@ -168,11 +168,11 @@ class Search(NamedTuple):
 
     method: Method
     policy_input: PolicyInput
-    problem: Instance
+    problem: Problem
     evaluate: Evaluate | None  # measures placements on devices; None: the simulator evaluates
 
     @classmethod
-    def prepare(cls, name: str, problem: Instance, evaluate: Evaluate | None = None) -> "Search":
+    def prepare(cls, name: str, problem: Problem, evaluate: Evaluate | None = None) -> "Search":
         """Makes the method and reads the problem as its policy does; raises as `make`."""
         method = make(name, len(problem.devices), evaluate is not None)
         return cls(method, method.read(problem), problem, evaluate)
@@ -239,7 +239,7 @@ class Search(NamedTuple):
 
 def find(
     method: str,
-    problem: Instance,
+    problem: Problem,
     seed: int,
     limits: SearchLimits,
     *,

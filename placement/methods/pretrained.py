@@ -16,10 +16,10 @@ import numpy as np
 
 from placement import simulators
 from placement.errors import UserError
-from placement.instance import Instance
 from placement.learning import mesh
 from placement.learning.trainer import lift_to_ops, pad_assignment
 from placement.methods import checkpoints, learned
+from placement.problem import Problem
 from placement.solvers.limits import SearchLimits
 from placement.types import Array, Params, Sample, Solution
 
@@ -69,7 +69,7 @@ def check_zero_shot(method: str) -> None:
         )
 
 
-def prepare(problem: Instance, path: Path) -> tuple[learned.Search, Params]:
+def prepare(problem: Problem, path: Path) -> tuple[learned.Search, Params]:
     """Prepares the method in a file for a problem; returns it with the file's parameters.
 
     Raises:
@@ -134,7 +134,7 @@ def _place(
     return result
 
 
-def find(problem: Instance, seed: int, limits: SearchLimits, *, path: Path = SHIPPED) -> Solution:
+def find(problem: Problem, seed: int, limits: SearchLimits, *, path: Path = SHIPPED) -> Solution:
     """Places with a policy that has learned on other graphs, without learning on this one.
 
     Args:

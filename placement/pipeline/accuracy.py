@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from placement.errors import UserError
-from placement.instance import Instance
 from placement.pipeline import loading
+from placement.problem import Problem
 from placement.runtime.devices import Device, is_reference, reference_device, replace_with_f32
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import Candidate, OutputErrors, PlacementError
@@ -145,7 +145,7 @@ def bisect(
 
 def divide(
     net: loading.Network,
-    problem: Instance,
+    problem: Problem,
     device: Device,
     whole_check: OutputCheck,
     measurer: Measurer,

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placement.instance import Instance
 from placement.pipeline.console import faults, progress
 from placement.pipeline.settings import Settings
 from placement.pipeline.target import Target
+from placement.problem import Problem
 from placement.runtime.measurement.evaluate import MeasuredEvaluate
 from placement.runtime.measurement.measurer import Measurer
 
@@ -45,7 +45,7 @@ class Context(NamedTuple):
     settings: Settings
     workdir: Path
     target: Target
-    problem: Instance
+    problem: Problem
     measurer: Measurer | None  # where the devices are present
     measured: MeasuredEvaluate | None  # evaluates placements on the devices; None: simulated
     display: progress.Display

@@ -15,10 +15,10 @@ import numpy as np
 from placement import methods
 from placement.costs import correction
 from placement.errors import UserError
-from placement.instance import Instance
 from placement.learning import trainer
 from placement.pipeline import loading, saved_costs
 from placement.pipeline.context import Context
+from placement.problem import Problem
 from placement.reporting import runs
 from placement.search import multistart
 from placement.solvers.limits import SearchLimits
@@ -54,7 +54,7 @@ class Correction(NamedTuple):
 
 def correct(
     net: loading.Network,
-    problem: Instance,
+    problem: Problem,
     costs: CostModel,
     evaluate: Evaluate,
     seed: int,
@@ -84,7 +84,7 @@ def correct(
     searched = problem
     fit: correction.Fit | None = None
 
-    def reprice(factors: Iterable[float]) -> Instance:
+    def reprice(factors: Iterable[float]) -> Problem:
         corrected = correction.apply(net.graph, costs, factors)
         repriced = loading.make_problem(net, corrected, problem.devices, problem.objective)
         # Placements are measured in the profile's order of priority.

@@ -13,9 +13,9 @@ from placement.costs import tables, workloads
 from placement.errors import UserError
 from placement.graphs import coarsen, dag, training
 from placement.graphs import constants as constants_lib
-from placement.instance import Instance
 from placement.pipeline import graph_labels
 from placement.pipeline.settings import Settings
+from placement.problem import Problem
 from placement.runtime.devices import Device
 from placement.runtime.execution.split import Segment
 from placement.runtime.measurement.evaluate import MeasuredEvaluate, MeasurementCache
@@ -82,7 +82,7 @@ class Network(NamedTuple):
         return {n: devices[d] for n, d in zip(self.graph.op_names, chosen, strict=True)}
 
 
-def remove_variable_cycles(net: Network, problem: Instance, placements: np.ndarray) -> np.ndarray:
+def remove_variable_cycles(net: Network, problem: Problem, placements: np.ndarray) -> np.ndarray:
     """Returns distinct placements int32 [B, K] whose variables HETERO runs correctly.
 
     A part is a connected set of operations on one device. If a part depends on itself through
@@ -314,17 +314,17 @@ def _make_workload_network(workload: workloads.Workload) -> Network:
 
 def make_problem(
     net: Network, costs: CostModel, devices: tuple[str, ...], objective: str
-) -> Instance:
+) -> Problem:
     """Makes the problem of a run: K decisions, with the costs of all operations of each."""
     coarsening = net.coarsening
     if coarsening.graph is not net.graph:
         costs = tables.coarse_costs(costs, coarsening.assignment, coarsening.edges)
-    return Instance(coarsening.graph, costs, objective, devices)
+    return Problem(coarsening.graph, costs, objective, devices)
 
 
 def make_candidate(
     net: Network,
-    problem: Instance,
+    problem: Problem,
     placement: np.ndarray,
     devices: tuple[Device, ...],
     backend: str,
@@ -343,7 +343,7 @@ def make_candidate(
 
 
 def make_measured_evaluate(
-    settings: Settings, net: Network, problem: Instance, measurer: Measurer, workdir: Path
+    settings: Settings, net: Network, problem: Problem, measurer: Measurer, workdir: Path
 ) -> MeasuredEvaluate | None:
     """Returns the function that measures placements int32 [B, K]; None if no baseline fits.
 

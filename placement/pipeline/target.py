@@ -18,10 +18,10 @@ import numpy as np
 import placement
 from placement.costs import roofline, tables, transfers
 from placement.errors import UserError
-from placement.instance import Instance
 from placement.pipeline import accuracy, loading, saved_costs
 from placement.pipeline.console import progress
 from placement.pipeline.settings import Settings
+from placement.problem import Problem
 from placement.reporting import runs, units
 from placement.runtime import cluster
 from placement.runtime import devices as devices_lib
@@ -53,7 +53,7 @@ class Target(NamedTuple):
         """The number D of devices."""
         return len(self.names)
 
-    def problem(self, objective: str) -> Instance:
+    def problem(self, objective: str) -> Problem:
         """Makes the problem of placing the model; its devices are described, or profiled."""
         assert self.costs is not None
         problem = loading.make_problem(self.net, self.costs, self.names, objective)

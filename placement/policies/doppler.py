@@ -37,9 +37,9 @@ import optax
 
 from placement import arguments
 from placement.graphs.batching import pad
-from placement.instance import Instance
 from placement.policies import base, encoders, inputs
 from placement.policies.inputs import CostView, cost_view, with_finite_costs
+from placement.problem import Problem
 from placement.simulators import list_schedule, ranks
 from placement.types import Array, LogProb, Params, Policy, Sample
 
@@ -91,7 +91,7 @@ class _PartialSchedule(NamedTuple):
 _Select = Callable[[Array, Array, Array], Array]
 
 
-def doppler_view(problem: Instance, num_nodes: int, num_edges: int) -> CostView[Tables]:
+def doppler_view(problem: Problem, num_nodes: int, num_edges: int) -> CostView[Tables]:
     """Computes the padded costs of a problem and the policies' tables, on the host."""
     graph = problem.graph
     num_ops, num_pairs = graph.num_ops, len(problem.dependencies.senders)
@@ -475,7 +475,7 @@ def _device_features(
 
 
 def read(
-    problem: Instance, num_nodes: int | None = None, num_edges: int | None = None
+    problem: Problem, num_nodes: int | None = None, num_edges: int | None = None
 ) -> inputs.PolicyInput:
     """Reads a node for every operation, with its `doppler_view`; sizes as of `inputs.read`."""
     return inputs.read(problem, doppler_view, num_nodes, num_edges)

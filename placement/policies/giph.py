@@ -34,10 +34,10 @@ import jraph
 import numpy as np
 
 from placement import arguments
-from placement.instance import Instance
 from placement.policies import base, encoders, readers, schedules
 from placement.policies.inputs import CostView, PolicyInput, cost_view, with_finite_costs
 from placement.policies.readers import find_fastest_device, place_on_device
+from placement.problem import Problem
 from placement.simulators.makespan import OpSchedule
 from placement.types import Array, LogProb, Params, Policy, Sample
 
@@ -81,7 +81,7 @@ class _Messages(NamedTuple):
     num_senders: Array  # float32 [N]: of the edges to an operation's pivot
 
 
-def giph_view(problem: Instance, num_nodes: int, num_edges: int) -> CostView[Tables]:
+def giph_view(problem: Problem, num_nodes: int, num_edges: int) -> CostView[Tables]:
     """Computes the padded costs of a problem and the policy's tables, on the host.
 
     In the paper a cost is the product of an operation's size and a device's speed. Here the size is
@@ -402,7 +402,7 @@ def _score(log_probs: Array, is_valid: Array, move: Array) -> tuple[Array, Array
     return jnp.where(move < 0, 0.0, log_probs[move]), jnp.where(move < 0, 0.0, entropy)
 
 
-def read(problem: Instance, groups: int = 0) -> PolicyInput:
+def read(problem: Problem, groups: int = 0) -> PolicyInput:
     """Reads a node for every operation or group, see `readers.read_cost_groups`."""
     return readers.read_cost_groups(problem, giph_view, groups)
 

@@ -6,17 +6,17 @@ import numpy as np
 
 from placement.costs import tables
 from placement.graphs import coarsen, intervals
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.simulators import ranks
 
 
-def merge(problem: Instance, coarsening: coarsen.Coarsening) -> tuple[Instance, np.ndarray]:
+def merge(problem: Problem, coarsening: coarsen.Coarsening) -> tuple[Problem, np.ndarray]:
     """Returns the problem of placing groups, and the group of each operation, int32 [N]."""
     costs = tables.coarse_costs(problem.costs, coarsening.assignment, coarsening.edges)
     return problem._replace(graph=coarsening.graph, costs=costs), coarsening.assignment
 
 
-def merge_intervals(problem: Instance, num_groups: int) -> tuple[Instance, np.ndarray]:
+def merge_intervals(problem: Problem, num_groups: int) -> tuple[Problem, np.ndarray]:
     """Merges consecutive operations that the same devices can run; groups take similar times.
 
     Args:
@@ -32,7 +32,7 @@ def merge_intervals(problem: Instance, num_groups: int) -> tuple[Instance, np.nd
     return merge(problem, coarsening)
 
 
-def colocate_intervals(problem: Instance, num_groups: int) -> Instance:
+def colocate_intervals(problem: Problem, num_groups: int) -> Problem:
     """Co-locates consecutive classes of co-located operations, as `merge_intervals` does.
 
     Classes are in the order of their first operations. In a training graph these are the operations
@@ -43,13 +43,13 @@ def colocate_intervals(problem: Instance, num_groups: int) -> Instance:
     return colocate(problem, intervals.assign_groups(edges, weight, kinds, num_groups))
 
 
-def colocate(problem: Instance, class_group: np.ndarray) -> Instance:
+def colocate(problem: Problem, class_group: np.ndarray) -> Problem:
     """Co-locates the classes that have equal groups, int [C]."""
     colocation = class_group[problem.classes.ids]
     return problem._replace(graph=dataclasses.replace(problem.graph, colocation=colocation))
 
 
-def edges_between_first_ops(problem: Instance) -> intervals.Edges:
+def edges_between_first_ops(problem: Problem) -> intervals.Edges:
     """Returns the edges between the first operations of classes; the ends are class numbers."""
     graph, ids = problem.graph, problem.classes.ids
     is_first = problem.leaders == np.arange(graph.num_ops)
@@ -58,7 +58,7 @@ def edges_between_first_ops(problem: Instance) -> intervals.Edges:
     return intervals.Edges(ids[senders], ids[receivers], graph.edge_bytes[edges])
 
 
-def _weights_and_kinds(problem: Instance) -> tuple[np.ndarray, np.ndarray]:
+def _weights_and_kinds(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     """Returns the weight of each class, float [C], and a number for its set of devices, int [C]."""
     compute_s = np.asarray(problem.costs.compute_s, np.float64)
     mean_s = np.bincount(problem.classes.ids, ranks.finite_mean(compute_s))

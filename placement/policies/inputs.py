@@ -25,8 +25,8 @@ import numpy as np
 
 from placement.graphs.batching import pad, to_graphs_tuple
 from placement.graphs.features import DEFAULT_BLOCKS, node_features
-from placement.instance import Instance
 from placement.policies import groups
+from placement.problem import Problem
 from placement.simulators import list_schedule, makespan, ranks
 from placement.types import Array
 
@@ -87,7 +87,7 @@ class CostFeatures(NamedTuple):
 
 
 # Makes a graph's `CostView` from the problem, for padded numbers of nodes and edges.
-View = Callable[[Instance, int, int], CostView[Any]]
+View = Callable[[Problem, int, int], CostView[Any]]
 
 
 class PolicyInput(NamedTuple):
@@ -99,7 +99,7 @@ class PolicyInput(NamedTuple):
 
 
 def read_operations(
-    problem: Instance,
+    problem: Problem,
     features: tuple[str, ...] = DEFAULT_BLOCKS,
     num_nodes: int | None = None,
     num_edges: int | None = None,
@@ -119,7 +119,7 @@ def read_operations(
 
 
 def read(
-    problem: Instance,
+    problem: Problem,
     view: View | None,
     num_nodes: int | None = None,
     num_edges: int | None = None,
@@ -143,7 +143,7 @@ def read(
     return PolicyInput(jax.device_put(padded), assignment)
 
 
-def cost_view(problem: Instance, num_nodes: int, num_edges: int) -> CostView[Any]:
+def cost_view(problem: Problem, num_nodes: int, num_edges: int) -> CostView[Any]:
     """Computes the padded costs of a problem on the host, without a policy's tables."""
     graph, costs = problem.graph, problem.costs
     senders, receivers, delay_s, _ = problem.dependencies
@@ -173,7 +173,7 @@ def cost_view(problem: Instance, num_nodes: int, num_edges: int) -> CostView[Any
     )
 
 
-def cost_feature_view(problem: Instance, num_nodes: int, num_edges: int) -> CostView[CostFeatures]:
+def cost_feature_view(problem: Problem, num_nodes: int, num_edges: int) -> CostView[CostFeatures]:
     """Computes the padded costs of a problem and their features, on the host."""
     graph, costs = problem.graph, problem.costs
     compute_s, memory_bytes, capacity_bytes, latency_s, s_per_byte = (

@@ -33,10 +33,10 @@ import jraph
 import numpy as np
 
 from placement.graphs import dag
-from placement.instance import Instance
 from placement.policies import base, distributions, encoders, readers
 from placement.policies.inputs import CostView, PolicyInput, cost_view
 from placement.policies.readers import find_fastest_device, place_on_device
+from placement.problem import Problem
 from placement.simulators import makespan
 from placement.types import Array, LogProb, Params, Policy, Sample
 
@@ -54,7 +54,7 @@ class Tables(NamedTuple):
     start_device: Array  # int32 []: the device that episodes start from
 
 
-def placeto_view(problem: Instance, num_nodes: int, num_edges: int) -> CostView[Tables]:
+def placeto_view(problem: Problem, num_nodes: int, num_edges: int) -> CostView[Tables]:
     """Computes the padded costs of a problem and the policy's tables, on the host."""
     graph, num_ops = problem.graph, problem.graph.num_ops
     num_padding = num_nodes - num_ops
@@ -342,7 +342,7 @@ def _both_links(graph: jraph.GraphsTuple) -> tuple[_Links, _Links]:
     return links(graph.senders, graph.receivers), links(graph.receivers, graph.senders)
 
 
-def read(problem: Instance, groups: int = 0) -> PolicyInput:
+def read(problem: Problem, groups: int = 0) -> PolicyInput:
     """Reads a node for every operation or group, see `readers.read_cost_groups`."""
     return readers.read_cost_groups(problem, placeto_view, groups)
 

@@ -11,13 +11,13 @@ import numpy as np
 from placement.graphs import coarsen
 from placement.graphs.batching import to_graphs_tuple
 from placement.graphs.features import DEFAULT_BLOCKS, node_features
-from placement.instance import Instance
 from placement.policies import groups, inputs
 from placement.policies.inputs import PolicyInput
+from placement.problem import Problem
 from placement.types import Array
 
 
-def read_classes(problem: Instance, features: tuple[str, ...] = DEFAULT_BLOCKS) -> PolicyInput:
+def read_classes(problem: Problem, features: tuple[str, ...] = DEFAULT_BLOCKS) -> PolicyInput:
     """Reads a node for every class of co-located operations, with the features of its first one.
 
     The graph of the classes may have cycles, so it is for policies that follow no paths and read no
@@ -38,7 +38,7 @@ def read_classes(problem: Instance, features: tuple[str, ...] = DEFAULT_BLOCKS) 
 
 
 def read_sole_consumer_groups(
-    problem: Instance, features: tuple[str, ...] = DEFAULT_BLOCKS
+    problem: Problem, features: tuple[str, ...] = DEFAULT_BLOCKS
 ) -> PolicyInput:
     """Reads a node for every group of ColocRL's heuristic, see `coarsen.merge_sole_consumers`.
 
@@ -56,7 +56,7 @@ def read_sole_consumer_groups(
     return inputs.read(merged, None, features=features)._replace(assignment=assignment)
 
 
-def read_cost_groups(problem: Instance, view: inputs.View, num_groups: int) -> PolicyInput:
+def read_cost_groups(problem: Problem, view: inputs.View, num_groups: int) -> PolicyInput:
     """Reads a node without features for every operation or group of operations.
 
     The graph is padded by one node, not to a bucket: policies that read it take steps for every
@@ -77,7 +77,7 @@ def read_cost_groups(problem: Instance, view: inputs.View, num_groups: int) -> P
     return result if assignment is None else result._replace(assignment=assignment)
 
 
-def find_fastest_device(problem: Instance) -> np.ndarray:
+def find_fastest_device(problem: Problem) -> np.ndarray:
     """Finds the fastest of the devices that can run the most operations, int32 []."""
     compute_s = np.asarray(problem.costs.compute_s, np.float64)
     is_supported = np.isfinite(compute_s)

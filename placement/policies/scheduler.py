@@ -31,9 +31,9 @@ import jax
 import jax.numpy as jnp
 import jraph
 
-from placement.instance import Instance
 from placement.policies import base, encoders, inputs
 from placement.policies.inputs import CostFeatures, CostView
+from placement.problem import Problem
 from placement.simulators import list_schedule, tensors
 from placement.types import Array, LogProb, Params, Policy, Sample
 
@@ -345,7 +345,7 @@ def _to_jax(graph: jraph.GraphsTuple) -> jraph.GraphsTuple:
 
 
 def read(
-    problem: Instance, num_nodes: int | None = None, num_edges: int | None = None
+    problem: Problem, num_nodes: int | None = None, num_edges: int | None = None
 ) -> inputs.PolicyInput:
     """Reads a node for every operation, without features; sizes as of `inputs.read`."""
     return inputs.read(problem, inputs.cost_feature_view, num_nodes, num_edges)

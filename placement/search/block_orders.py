@@ -18,7 +18,7 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from placement.graphs import dag
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.search import random_parsing
 from placement.types import Array
 
@@ -43,7 +43,7 @@ class Orders(NamedTuple):
     prefix_bytes: Array | None
 
 
-def compute_orders(problem: Instance, rng: np.random.Generator) -> Orders:
+def compute_orders(problem: Problem, rng: np.random.Generator) -> Orders:
     """Computes the orders of a problem's classes on the host; `rng` draws seeds and parses."""
     graph, classes = problem.graph, problem.classes
     num_classes = len(classes.first_ops)

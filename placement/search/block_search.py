@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from placement import simulators
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.search.block_orders import BALL, GROUP, KINDS, Orders, compute_orders
 from placement.solvers import iterated_local_search as ils
 from placement.types import Array
@@ -41,7 +41,7 @@ NUM_PROPOSALS = NUM_SETS * SET_SIZE
 class SearchSpace(NamedTuple):
     """Placements of N operations on D devices that keep C classes together."""
 
-    tables: Any  # the objective's `Instance.tables` without co-location, which classes ensure
+    tables: Any  # the objective's `Problem.tables` without co-location, which classes ensure
     class_ids: Array | None  # int32 [N]: class of each operation; None: each is a class
     allowed: Array  # bool [C, D]
     memory_bytes: Array  # float32 [C]
@@ -56,7 +56,7 @@ class SearchState(NamedTuple):
     chains: ils.ChainState
 
 
-def make_space(problem: Instance, seed: int) -> SearchSpace:
+def make_space(problem: Problem, seed: int) -> SearchSpace:
     """Makes the search space of a problem; `start` raises its penalty."""
     classes, (limits, objective_tables) = problem.classes, problem.tables
     return SearchSpace(

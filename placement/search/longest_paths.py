@@ -50,7 +50,7 @@ def make_incident_edges(
       num_ops: N.
       senders: int32 [E], each less than its receiver.
       receivers: int32 [E].
-      delay_s: float32 [E, D, D], see `Instance.edge_delay_s`.
+      delay_s: float32 [E, D, D], see `Problem.edge_delay_s`.
     """
     chex.assert_type([senders, receivers, delay_s], [int, int, float])
     edge_ids = np.arange(len(senders), dtype=np.int32)

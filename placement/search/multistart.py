@@ -21,7 +21,7 @@ import numpy as np
 
 from placement import simulators
 from placement.graphs import dag
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.search import block_search, schedule_search, windows
 from placement.search.block_orders import KINDS
 from placement.solvers import base, starts
@@ -51,7 +51,7 @@ _start = jax.jit(ils.start)
 
 
 def search(
-    problem: Instance, seed: int, limits: SearchLimits, *, improve_order: bool = False
+    problem: Problem, seed: int, limits: SearchLimits, *, improve_order: bool = False
 ) -> Solution:
     """Local search at the simulator's speed, from the results of heuristics.
 
@@ -143,7 +143,7 @@ def search(
     return run_chain(problem, placements, evaluations, seed, limits, improve_order=improve_order)
 
 
-def lns(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def lns(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     """Searches large neighbourhoods of the best single device or list schedule.
 
     It is the chain of `search` alone, with fewer starts and in the problem's order of priority.
@@ -156,7 +156,7 @@ def lns(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
 
 
 def run_chain(
-    problem: Instance,
+    problem: Problem,
     placements: np.ndarray,
     evaluations: int,
     seed: int,
@@ -278,7 +278,7 @@ def run_chain(
 
 
 def _make_chain(
-    problem: Instance, placement: np.ndarray, latency_s: float, move_credit: Array
+    problem: Problem, placement: np.ndarray, latency_s: float, move_credit: Array
 ) -> ils.ChainState:
     """Makes a chain at a placement int32 [N] of a known latency."""
     column = placement[problem.classes.first_ops, None]
@@ -287,7 +287,7 @@ def _make_chain(
     return chain._replace(move_credit=move_credit)
 
 
-def _count_order_evaluations(problem: Instance, work: int) -> int:
+def _count_order_evaluations(problem: Problem, work: int) -> int:
     """Returns the evaluations of a turn of the search over schedules."""
     num_steps = max(1, work // (schedule_search.WORK_PER_OP * problem.graph.num_ops))
     return num_steps * schedule_search.PROPOSALS_PER_STEP
@@ -299,7 +299,7 @@ def _next_turn(turn: int, shortest: int, *, has_gained: bool) -> int:
 
 
 def _improve_proven(
-    problem: Instance, optimum: Solution, seed: int, limits: SearchLimits
+    problem: Problem, optimum: Solution, seed: int, limits: SearchLimits
 ) -> Solution:
     """Improves the order of an optimum of the given order, until a turn gains nothing.
 

@@ -33,7 +33,7 @@ import numpy as np
 
 from placement import simulators
 from placement.graphs import dag
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.simulators import list_schedule
 from placement.solvers.limits import SearchLimits
 from placement.types import Array, Solution
@@ -110,7 +110,7 @@ class _Insertions(NamedTuple):
     exists: Array  # bool [B]: False if the operation has no valid insertion
 
 
-def make_tables(problem: Instance) -> Tables:
+def make_tables(problem: Problem) -> Tables:
     """Makes the tables of a problem on the default device."""
     num_ops, (kind, edge_delay_s) = problem.graph.num_ops, problem.links
     senders, receivers, _, pair = problem.dependencies
@@ -143,7 +143,7 @@ def make_tables(problem: Instance) -> Tables:
 
 
 def begin(
-    problem: Instance, tables: Tables, placement: np.ndarray, rng: np.random.Generator
+    problem: Problem, tables: Tables, placement: np.ndarray, rng: np.random.Generator
 ) -> State:
     """Begins a search at a placement int32 [N] that can run, in the problem's order."""
     key = jax.random.key(int(rng.integers(2**31)), impl="rbg")
@@ -152,7 +152,7 @@ def begin(
 
 
 def improve(
-    problem: Instance,
+    problem: Problem,
     tables: Tables,
     state: State,
     incumbent: Solution,

@@ -32,7 +32,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from placement import simulators
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.search import block_orders, block_search, longest_paths
 from placement.simulators import list_schedule, makespan
 from placement.solvers.limits import SearchLimits
@@ -80,7 +80,7 @@ class _WindowSearch(NamedTuple):
     first_ops: np.ndarray  # int32 [c]: first operation of each class, from 0
 
 
-def is_suitable(problem: Instance) -> bool:
+def is_suitable(problem: Problem) -> bool:
     """Returns whether windows hold most classes, so that these can move.
 
     They do not in a training step whose gradients are computed where their operations are.
@@ -93,7 +93,7 @@ def is_suitable(problem: Instance) -> bool:
     return bool(np.median(last - first) < SIZE // 2)
 
 
-def improve(problem: Instance, starts: np.ndarray, seed: int, limits: SearchLimits) -> Solution:
+def improve(problem: Problem, starts: np.ndarray, seed: int, limits: SearchLimits) -> Solution:
     """Searches the windows of a schedule, pass after pass, until one gains next to nothing.
 
     Args:
@@ -265,7 +265,7 @@ def _advance(
     return start_s, block_search.advance(simulate, space, state, num_steps).chains
 
 
-def _order_problem(problem: Instance) -> _OrderedProblem:
+def _order_problem(problem: Problem) -> _OrderedProblem:
     graph, classes = problem.graph, problem.classes
     order = problem.priority_order
     position = np.empty_like(order)

@@ -93,12 +93,12 @@ class Outcome(NamedTuple):
 class Objective(NamedTuple):
     """An objective: three functions of its tables, which only its module knows."""
 
-    build_tables: Callable[[Any], Any]  # of a `placement.instance.Instance`, on the host
+    build_tables: Callable[[Any], Any]  # of a `placement.problem.Problem`, on the host
     latency: Callable[[Any, Array], Array]  # of tables and placements int32 [N, B]; pure, jittable
     pad_tables: Callable[[Any, batching.Sizes], Any]  # see `makespan.pad_tables`
 
     def simulate(self, tables_: tuple[Limits, Any], placements: Array) -> Outcome:
-        """Simulates placements int32 [B, N] with the arrays of `Instance.tables`: pure, jittable.
+        """Simulates placements int32 [B, N] with the arrays of `Problem.tables`: pure, jittable.
 
         For one objective it is always the same function, so jit can take it as a static argument.
         """

@@ -53,7 +53,7 @@ class Boundary(NamedTuple):
 
 
 class Links(NamedTuple):
-    """The transfer delays between M kinds of devices; see `Instance.links`."""
+    """The transfer delays between M kinds of devices; see `Problem.links`."""
 
     kind: np.ndarray  # int8 [D]: the kind of each device
     delay_s: np.ndarray  # float32 [E, M, M]; on the diagonal: between two devices of the kind

@@ -51,7 +51,7 @@ def make_blocks(
     Args:
       graph: E edges.
       fusion_loss_s: float [E], see `CostModel`.
-      transfer_s: float32 [E, D, D], see `Instance.edge_transfer_s`.
+      transfer_s: float32 [E, D, D], see `Problem.edge_transfer_s`.
     """
     _, first_edge, tensor = np.unique(graph.tensors, return_index=True, return_inverse=True)
     edges = np.argsort(tensor, kind="stable")  # grouped by tensor

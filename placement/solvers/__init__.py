@@ -7,15 +7,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.solvers import graph_cut
 from placement.solvers.bounds import counting, makespan
 from placement.solvers.diagrams import search as diagrams
 from placement.solvers.limits import SearchLimits
-from placement.types import Problem
 
 BUDGET = 32_000  # placements that a search evaluates by default
-_BOUNDS: dict[str, Callable[[Instance, SearchLimits], float]] = {
+_BOUNDS: dict[str, Callable[[Problem, SearchLimits], float]] = {
     "serial": lambda problem, limits: graph_cut.graph_cut(problem, 0, limits).bound_s,
     "makespan": makespan.bound_makespan,
     "max_load": lambda problem, _: counting.bound_max_load(problem),
@@ -32,25 +31,23 @@ def lower_bound(problem: Problem, *, time_limit_s: float = 10.0, any_order: bool
       any_order: whether the bound of `makespan` holds for any order of a device's operations, so
         for merged operations too (`placement.graphs.coarsen`), or for the order of priority alone.
     """
-    instance = Instance.from_problem(problem)
-    if infeasible(instance):
+    if infeasible(problem):
         return float("-inf")
     limits = SearchLimits(time_limit_s, BUDGET)
-    bound_s = _BOUNDS[problem.objective](instance, limits)
+    bound_s = _BOUNDS[problem.objective](problem, limits)
     if not any_order and bound_s < np.inf:
-        bound_s = max(bound_s, lower_bound_in_order(instance, time_limit_s=limits.remaining_s()))
+        bound_s = max(bound_s, lower_bound_in_order(problem, time_limit_s=limits.remaining_s()))
     return bound_s
 
 
 def lower_bound_in_order(problem: Problem, *, time_limit_s: float = 10.0) -> float:
     """Computes the bound of `makespan` for the order of priority alone; -inf if there is none."""
-    instance = Instance.from_problem(problem)
-    if problem.objective != "makespan" or infeasible(instance):
+    if problem.objective != "makespan" or infeasible(problem):
         return float("-inf")
-    return diagrams.compute_bound(instance, SearchLimits(time_limit_s, BUDGET))
+    return diagrams.compute_bound(problem, SearchLimits(time_limit_s, BUDGET))
 
 
-def infeasible(problem: Instance) -> str | None:
+def infeasible(problem: Problem) -> str | None:
     """Says why no placement can be feasible, where the limits alone show it."""
     classes, memory = problem.classes, problem.memory_limits
     unplaceable = np.flatnonzero(~classes.allowed.any(axis=1))

@@ -13,21 +13,21 @@ from collections.abc import Callable
 import numpy as np
 
 from placement.graphs import dag
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.simulators import residency
 from placement.solvers.limits import SearchLimits
 from placement.types import Solution
 
 ROUNDING = 1e-5  # relative: a value so close to a bound counts as equal to it
 # The scopes of a solution. Under `makespan` some bounds hold only for the order of priority that
-# the problem gives (`Instance.priority_order`), others for all orders. A placement is contiguous if
+# the problem gives (`Problem.priority_order`), others for all orders. A placement is contiguous if
 # an order of the devices exists that every tensor follows (`placement.solvers.splits.contiguous`).
 # `milp` checks each device by itself, as the paper's program does: no path leaves it and returns.
 # This admits more placements, so that its bound holds for the contiguous ones as well.
 ALL, GIVEN_ORDER, CONTIGUOUS = "all", "given order", "contiguous"
 
 
-def bound_rounding(problem: Instance) -> float:
+def bound_rounding(problem: Problem) -> float:
     """Bounds the share by which the simulator's value may lie below a valid bound, or above.
 
     No addend is negative, so each addition in float32 changes a result by 2**-24 of it at most. A
@@ -37,7 +37,7 @@ def bound_rounding(problem: Instance) -> float:
     return ROUNDING + 2.0**-23 * (problem.graph.num_ops + problem.graph.num_edges)
 
 
-def report_single_device(problem: Instance, limits: SearchLimits) -> None:
+def report_single_device(problem: Problem, limits: SearchLimits) -> None:
     """Reports the best single device as the first incumbent, before anything is compiled."""
     values_s = compute_single_device_values(problem)
     device = int(np.argmin(values_s))
@@ -45,7 +45,7 @@ def report_single_device(problem: Instance, limits: SearchLimits) -> None:
         limits.report(1, float(values_s[device]), problem.single_devices[device])
 
 
-def compute_single_device_values(problem: Instance) -> np.ndarray:
+def compute_single_device_values(problem: Problem) -> np.ndarray:
     """Computes the value with all operations on each device, on the host.
 
     Returns:
@@ -72,4 +72,4 @@ def compute_single_device_values(problem: Instance) -> np.ndarray:
 
 
 # (problem, seed, limits) -> Solution. Randomness comes from the seed alone.
-Find = Callable[[Instance, int, SearchLimits], Solution]
+Find = Callable[[Problem, int, SearchLimits], Solution]

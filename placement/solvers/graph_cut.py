@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike
 from scipy import optimize, sparse
 from scipy.sparse import csgraph
 
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.solvers import base, native
 from placement.solvers.limits import SearchLimits
 from placement.types import Solution, Status
@@ -58,7 +58,7 @@ class _Arcs(NamedTuple):
     capacity: np.ndarray
 
 
-def graph_cut(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def graph_cut(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     """Minimum cuts: exact with two devices, else alpha-expansion and a bound.
 
     Returns:
@@ -112,7 +112,7 @@ def graph_cut(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     )
 
 
-def collect_costs(problem: Instance) -> SerialCosts:
+def collect_costs(problem: Problem) -> SerialCosts:
     """Collects the objective's terms of a problem, between different classes."""
     graph, classes = problem.graph, problem.classes
     ends = classes.ids[np.stack([graph.senders, graph.receivers])]
@@ -314,7 +314,7 @@ def minimum_cut(arcs: _Arcs, num_nodes: int, source: int, sink: int) -> tuple[np
     return is_source_side[:num_nodes] | is_infinite, np.inf if is_infinite else flow_s
 
 
-def _solve_integer_program(problem: Instance, costs: SerialCosts, limits: SearchLimits) -> Solution:
+def _solve_integer_program(problem: Problem, costs: SerialCosts, limits: SearchLimits) -> Solution:
     """Solves the problem as an integer program; the placement is of the classes.
 
     Here t is a tensor of class u, and f[t, s, d] = 1 if t is sent from device s to device d.

@@ -7,7 +7,7 @@ import numpy as np
 
 from placement.errors import UserError
 from placement.graphs import dag
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.solvers import base, graph_cut
 from placement.solvers.bounds import makespan
 from placement.solvers.diagrams.sweep import INITIAL_WIDTH, make_diagram, sweep
@@ -34,7 +34,7 @@ _MIN_STARTS_S = 1.0  # if so much remains, so that short limits are not worse th
 _EVALUATIONS_PER_CLASS = 128  # while improving
 
 
-def narrow_diagram(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def narrow_diagram(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     """Returns the placement of the narrowest diagram, and whether it is proven to be optimal.
 
     The placement is None if the graph is wide or the time ends before.
@@ -79,7 +79,7 @@ STARTS: dict[str, tuple[base.Find, ...]] = {
 }
 
 
-def find_starts(problem: Instance, seed: int, limits: SearchLimits) -> Iterator[Solution]:
+def find_starts(problem: Problem, seed: int, limits: SearchLimits) -> Iterator[Solution]:
     """Yields the placement of each method for the problem's objective.
 
     Leaves out methods that refuse the problem, find no placement, or are slow on large graphs.
@@ -102,7 +102,7 @@ def find_starts(problem: Instance, seed: int, limits: SearchLimits) -> Iterator[
 
 
 def find_warm_start(
-    problem: Instance, seed: int, limits: SearchLimits, *, contiguous: bool = False
+    problem: Problem, seed: int, limits: SearchLimits, *, contiguous: bool = False
 ) -> Solution:
     """Finds a placement from which an exact search starts: the best of fast methods, improved.
 

@@ -11,7 +11,7 @@ checksum is compared when it is loaded, and `VERSION` rises if files are replace
 from typing import NamedTuple
 
 from placement import arguments
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.suite import archive, problem_file
 from placement.suite.archive import Best
 
@@ -45,7 +45,7 @@ def list_entries(split: str = "") -> list[Entry]:
     return [entry for entry in entries if split in ("", entry.split)]
 
 
-def load(name: str) -> Instance:
+def load(name: str) -> Problem:
     """Loads a problem.
 
     Raises:

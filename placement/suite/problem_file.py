@@ -16,8 +16,8 @@ import numpy as np
 
 from placement import files
 from placement.errors import UserError
-from placement.instance import Instance
-from placement.types import CostModel, OpGraph, Problem, SegmentCosts, TensorBytes
+from placement.problem import Problem
+from placement.types import CostModel, OpGraph, SegmentCosts, TensorBytes
 
 FOLDER = Path(__file__).parent / "problems"
 INDEX = "index.json"
@@ -73,7 +73,7 @@ def save(problem: Problem, path: Path) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def load(path: Path, sha256: str) -> Instance:
+def load(path: Path, sha256: str) -> Problem:
     """Reads a problem.
 
     Args:
@@ -109,4 +109,4 @@ def load(path: Path, sha256: str) -> Instance:
         parts = {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
         if parts:
             costs[field] = make(**parts)
-    return Instance(graph, CostModel(**costs), objective, devices)
+    return Problem(graph, CostModel(**costs), objective, devices)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from placement.analysis import segments
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.types import CostModel, OpGraph, SegmentCosts
 from tests import helpers
 from tests.helpers import unit_costs
@@ -21,11 +21,11 @@ def _two_apart(graph: OpGraph, num_devices: int = 2, **changes: np.ndarray) -> C
     return unit_costs(graph, num_devices, **links | changes)
 
 
-def _problem(graph: OpGraph, costs: CostModel) -> Instance:
+def _problem(graph: OpGraph, costs: CostModel) -> Problem:
     return helpers.as_problem(graph, costs, "makespan")
 
 
-def _random(seed: int, **options: float) -> tuple[Instance, np.ndarray]:
+def _random(seed: int, **options: float) -> tuple[Problem, np.ndarray]:
     """A random problem of up to 24 operations on up to four devices, and a placement."""
     rng = np.random.default_rng(seed)
     num_devices = int(rng.integers(1, 5))
@@ -36,7 +36,7 @@ def _random(seed: int, **options: float) -> tuple[Instance, np.ndarray]:
     return _problem(graph, costs), placement
 
 
-def _latency_s(problem: Instance, placement: np.ndarray) -> float:
+def _latency_s(problem: Problem, placement: np.ndarray) -> float:
     return segments.schedule(problem, placement, segments.cut(problem, placement)).latency_s
 
 
@@ -44,14 +44,14 @@ def _as_lists(found: segments.Segments) -> list[list[int]]:
     return [ops.tolist() for ops in found]
 
 
-def _part_of(problem: Instance, found: segments.Segments) -> np.ndarray:
+def _part_of(problem: Problem, found: segments.Segments) -> np.ndarray:
     part = np.full(problem.graph.num_ops, -1)
     for number, ops in enumerate(found):
         part[ops] = number
     return part
 
 
-def _finish_s(problem: Instance, placement: np.ndarray, found: segments.Segments) -> list[float]:
+def _finish_s(problem: Problem, placement: np.ndarray, found: segments.Segments) -> list[float]:
     """When each segment ends, by the module's formula in plain Python."""
     graph, costs = problem.graph, problem.costs
     part = _part_of(problem, found).tolist()

@@ -12,7 +12,7 @@ import pytest
 from experiments.examples import ppo
 from placement import environments, suite
 from placement.costs import roofline
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.zoo import synthetic
 
 
@@ -23,14 +23,14 @@ def test_example_stands_alone():
         node.module for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)
     }
     packages = {module.split(".")[1] for module in imported if module.startswith("placement.")}
-    assert packages <= {"environments", "instance", "types"}
+    assert packages <= {"environments", "problem", "types"}
     assert ppo.PROBLEM in {entry.name for entry in suite.list_entries("test")}
 
 
 def test_updates_beat_single_devices():
     devices = roofline.parse_devices("roofline:cpu,gpu,gpu")
     graph = synthetic.build("synthetic:family=layered,ops=30")
-    problem = Instance(graph, roofline.cost_model(graph, devices), "makespan", devices)
+    problem = Problem(graph, roofline.cost_model(graph, devices), "makespan", devices)
     problem_arrays = environments.make_arrays(problem)
     key, init_key = jax.random.split(jax.random.key(0))
     state = ppo.init(init_key, problem_arrays)

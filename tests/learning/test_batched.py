@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from placement.instance import Instance
 from placement.learning import base, batched, local_search
 from placement.policies import hsdag, scheduler
 from placement.policies.inputs import read_operations
+from placement.problem import Problem
 from tests import helpers
 
 SAMPLES = 16
@@ -16,7 +16,7 @@ POLICY = scheduler.make(num_devices=2, hidden_size=8, episode_steps=2)
 STACK_POLICY = batched.batch_policy(POLICY)
 
 
-def _problem(branches: int, length: int) -> Instance:
+def _problem(branches: int, length: int) -> Problem:
     graph = helpers.fork_join(branches, length)
     off_diagonal = 1 - np.eye(2, dtype=np.float32)
     costs = helpers.unit_costs(
@@ -25,7 +25,7 @@ def _problem(branches: int, length: int) -> Instance:
     return helpers.as_problem(graph, costs, "makespan")
 
 
-def _read(problem: Instance):
+def _read(problem: Problem):
     return jax.device_get(scheduler.read(problem, 20, 30).graph)
 
 

@@ -3,9 +3,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from placement.instance import Instance
 from placement.learning import reinforce
 from placement.learning.base import Settings
+from placement.problem import Problem
 from placement.types import Array, Sample
 from tests import helpers
 
@@ -18,7 +18,7 @@ def test_gradient_is_that_of_enumeration():
     """Of the expected reward, or of the entropy alone where all latencies are equal."""
     graph = helpers.diamond()
     costs = helpers.random_costs(np.random.default_rng(3), graph, 2)
-    problem = Instance(graph, costs, "serial", ("a", "b"))
+    problem = Problem(graph, costs, "serial", ("a", "b"))
     settings = Settings(
         num_samples=NUM_SAMPLES, reward="inverse", entropy_weight=WEIGHT, max_grad_norm=np.inf
     )

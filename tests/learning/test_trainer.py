@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from placement.instance import Instance
 from placement.learning import ppo, reinforce, trainer
 from placement.learning.base import Learner, Settings
 from placement.learning.trainer import Progress, Report
 from placement.policies.inputs import PolicyInput
+from placement.problem import Problem
 from placement.types import Evaluate, OpGraph
 from tests import helpers
 
@@ -20,9 +20,9 @@ BATCH = 16
 MODES = pytest.mark.parametrize("on_host", [False, True], ids=["simulator", "devices"])
 
 
-def _problem(graph: OpGraph = DIAMOND, seed: int = 3, objective: str = "serial") -> Instance:
+def _problem(graph: OpGraph = DIAMOND, seed: int = 3, objective: str = "serial") -> Problem:
     costs = helpers.random_costs(np.random.default_rng(seed), graph, 2)
-    return Instance(graph, costs, objective, ("a", "b"))
+    return Problem(graph, costs, objective, ("a", "b"))
 
 
 @functools.cache
@@ -31,13 +31,13 @@ def _learner() -> Learner:
     return reinforce.make_learner(helpers.independent_policy(), settings)
 
 
-def _start(problem: Instance, learner: Learner | None = None, seed=0, **options) -> Progress:
+def _start(problem: Problem, learner: Learner | None = None, seed=0, **options) -> Progress:
     graph = helpers.batched(problem.graph)
     return trainer.start(learner or _learner(), jax.random.key(seed), graph, problem, **options)
 
 
 def _run(
-    problem: Instance,
+    problem: Problem,
     budget: int,
     progress: Progress | None = None,
     *,

@@ -9,10 +9,10 @@ import pytest
 from placement import methods
 from placement.costs import roofline
 from placement.errors import UserError
-from placement.instance import Instance
 from placement.learning import trainer
 from placement.methods import learned, pretrained
 from placement.pipeline import loading
+from placement.problem import Problem
 from placement.solvers.limits import SearchLimits
 from placement.types import Status
 from tests import helpers
@@ -75,7 +75,7 @@ def test_training_lowers_mean_latency(method, ratio):
     assert np.mean(means_s[-10:]) < ratio * np.mean(means_s[:4])
 
 
-def _three_devices(network: str) -> Instance:
+def _three_devices(network: str) -> Problem:
     net = loading.build_graph_network(network, constants=True)
     devices = roofline.parse_devices("roofline:cpu,gpu,gpu")
     costs = roofline.cost_model(net.graph, devices)
@@ -144,7 +144,7 @@ def test_mistakes_are_one_line(text, said):
 SMALL = "hsdag:variant=untrained,hidden_size=4,num_layers=1,levels=1,groups=4,num_samples=4"
 
 
-def _bucket_problem(seed: int, num_ops: int) -> Instance:
+def _bucket_problem(seed: int, num_ops: int) -> Problem:
     """A random graph; those of 30 to 38 operations with 40 edges are in one bucket."""
     rng = np.random.default_rng(seed)
     graph = helpers.random_dag_of_size(rng, num_ops, 40, 30)
@@ -204,7 +204,7 @@ def test_zero_shot_refuses_other_policies(method):
 @pytest.mark.slow
 def test_zero_shot_finds_optimum():
     graph = helpers.fork_join(2, 3)
-    problem = Instance(graph, helpers.unit_costs(graph), "makespan", ("A", "B"))
+    problem = Problem(graph, helpers.unit_costs(graph), "makespan", ("A", "B"))
     search = learned.Search.prepare("scheduler:hidden_size=8", problem)
     params = search.start(0).state.params
     solution = pretrained.place(search, params, jax.random.key(2))

@@ -40,7 +40,6 @@ def test_invalid_names_are_refused(name, words):
 def test_package_exports_types():
     from placement import types
 
-    assert placement.Problem is types.Problem
     assert placement.Solution is types.Solution
     assert placement.Status.FAILED.describe(types.OUT_OF_MEMORY) == "failed: out of memory"
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

@@ -9,9 +9,9 @@ from openvino import opset13 as ops
 
 from placement.errors import UserError
 from placement.graphs import coarsen
-from placement.instance import Instance
 from placement.pipeline import accuracy, loading
 from placement.pipeline.accuracy import Part
+from placement.problem import Problem
 from placement.runtime import devices
 from placement.runtime.measurement import local
 from placement.runtime.models import extract, frontend
@@ -68,7 +68,7 @@ def test_parts_stay_whole(measure, negligible, is_over, parts):
     assert bisect(8, measure, negligible, is_over) == parts
 
 
-def make_problem(model: ov.Model, objective: str = "serial") -> tuple[loading.Network, Instance]:
+def make_problem(model: ov.Model, objective: str = "serial") -> tuple[loading.Network, Problem]:
     """Makes a problem in which every operation is twice as fast on the emulated device."""
     graph = extract.op_graph(model, name="model").graph
     net = loading.Network(model, graph, coarsen.coarsen(graph, np.zeros(graph.num_edges, bool)), {})

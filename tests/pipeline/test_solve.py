@@ -10,13 +10,13 @@ import pytest
 
 from configs import solvers as solvers_config
 from placement.errors import UserError
-from placement.instance import Instance
 from placement.methods import METHODS
 from placement.pipeline import compare, solve
 from placement.pipeline.console import metrics
 from placement.pipeline.results import bounds
 from placement.pipeline.results.rows import Row
 from placement.pipeline.settings import Settings
+from placement.problem import Problem
 from placement.reporting import details
 from placement.solvers.limits import SearchLimits
 from placement.types import Solution, Status
@@ -113,7 +113,7 @@ def test_unusable_methods_are_rows(tmp_path):
 def test_best_of_an_interrupted_comparison(tmp_path, monkeypatch):
     answers = iter([Solution(np.array([1, 0, 1, 0, 0]))])  # worth 10
 
-    def once(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+    def once(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
         for answer in answers:
             return answer
         raise KeyboardInterrupt

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from placement.costs import workloads
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.reporting import details
 from tests.experiments.command import check_summary, run
 from tests.simulators import reference
@@ -76,13 +76,13 @@ CASES = [*SAMPLE, *(pytest.param(c, marks=pytest.mark.nightly) for c in REST if 
 LEARNED = [("training", "makespan", "")]
 
 
-def problem(name: str, objective: str, parts: str) -> Instance:
+def problem(name: str, objective: str, parts: str) -> Problem:
     number = int(parts.removeprefix(":parts=") or 1)
     read = workloads.from_json(WORKLOADS[name], name=name, objective=objective, parts=number)
-    return Instance(read.graph, read.costs, objective, read.devices)
+    return Problem(read.graph, read.costs, objective, read.devices)
 
 
-def check_run(workdir: Path, on: Instance) -> dict[str, Any]:
+def check_run(workdir: Path, on: Problem) -> dict[str, Any]:
     """Checks that table, placement and details belong to one placement and its value."""
     summary = check_summary(workdir)
     (row,) = (row for row in summary["rows"] if row["method"] == summary["best"])
@@ -111,7 +111,7 @@ def case_id(case: tuple[str, str, str]) -> str:
 
 
 @pytest.fixture(params=CASES, ids=case_id)
-def case(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Instance, list[str]]:
+def case(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Problem, list[str]]:
     name, objective, parts = request.param
     file = tmp_path / f"{name}.json"
     file.write_text(json.dumps(WORKLOADS[name]))
@@ -119,7 +119,7 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Instance, list
     return problem(name, objective, parts), flags
 
 
-def test_solvers_solve_every_kind(case: tuple[Instance, list[str]], tmp_path: Path) -> None:
+def test_solvers_solve_every_kind(case: tuple[Problem, list[str]], tmp_path: Path) -> None:
     on, flags = case
     proves = PROVES.get(on.objective, "brute_force")
     code, out, err = run(
@@ -138,7 +138,7 @@ def test_solvers_solve_every_kind(case: tuple[Instance, list[str]], tmp_path: Pa
 
 
 @pytest.mark.parametrize("case", LEARNED, indirect=True, ids=case_id)
-def test_learned_methods_place_workloads(case: tuple[Instance, list[str]], tmp_path: Path) -> None:
+def test_learned_methods_place_workloads(case: tuple[Problem, list[str]], tmp_path: Path) -> None:
     on, flags = case
     method = "--config.method=hsdag:num_samples=4"
     flags = [*flags, method, "--config.evaluate=simulate", "--config.budget=40"]

@@ -6,9 +6,9 @@ import jraph
 import numpy as np
 import pytest
 
-from placement.instance import Instance
 from placement.learning import base
 from placement.policies import doppler, inputs
+from placement.problem import Problem
 from placement.types import OpGraph, Params, Sample
 from tests import helpers
 from tests.simulators import reference
@@ -17,24 +17,24 @@ SIZE = (10, 20, 14, 3)  # operations, edges (some parallel), tensors, devices
 _SIMULATION = functools.partial(doppler.make, hidden_size=8, rounds=2, stages="simulation")
 
 
-def _problem(graph: OpGraph) -> Instance:
+def _problem(graph: OpGraph) -> Problem:
     """Computing takes 1 on either device."""
     compute_s = np.ones((graph.num_ops, 2), np.float32)
     costs = helpers.unit_costs(graph, compute_s=compute_s)
     return helpers.as_problem(graph, costs, "makespan")
 
 
-def _read(problem: Instance) -> jraph.GraphsTuple:
+def _read(problem: Problem) -> jraph.GraphsTuple:
     return inputs.with_finite_costs(doppler.read(problem).graph)
 
 
-def _draw(problem: Instance, params: Params, num_samples: int = 64) -> doppler._Episode:
+def _draw(problem: Problem, params: Params, num_samples: int = 64) -> doppler._Episode:
     network = doppler._Network(8, 2)
     draw = jax.jit(functools.partial(doppler._draw_episodes, network), static_argnums=3)
     return draw(params, jax.random.key(1), _read(problem), num_samples)
 
 
-def _initial_params(problem: Instance) -> Params:
+def _initial_params(problem: Problem) -> Params:
     policy = _SIMULATION(num_devices=len(problem.devices))
     return base.initial_params(policy.init, jax.random.key(0), doppler.read(problem).graph)
 

@@ -6,10 +6,10 @@ import jraph
 import numpy as np
 import pytest
 
-from placement.instance import Instance
 from placement.learning import trainer
 from placement.methods import learned
 from placement.policies import giph, inputs, schedules
+from placement.problem import Problem
 from placement.solvers.limits import SearchLimits
 from placement.types import Array, Params
 from tests import helpers
@@ -18,7 +18,7 @@ from tests.simulators import reference
 SIZE = (10, 20, 14, 3)  # operations, edges (some parallel), tensors, devices
 
 
-def _batched(problem: Instance, num_nodes: int = 11) -> jraph.GraphsTuple:
+def _batched(problem: Problem, num_nodes: int = 11) -> jraph.GraphsTuple:
     return inputs.read(problem, giph.giph_view, num_nodes=num_nodes).graph
 
 

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from placement.instance import Instance
 from placement.learning import base, local_search
 from placement.policies import graph_parsing, hsdag
 from placement.policies.inputs import read_operations
+from placement.problem import Problem
 from placement.simulators import makespan
 from placement.types import Sample
 from tests import helpers
@@ -22,7 +22,7 @@ SIZE = (14, 24, 24, 3)  # operations, edges, tensors, devices
 PADDED = {"num_nodes": 16, "num_edges": 32}  # every graph: one compilation serves all
 
 
-def _problem(seed: int, **costs: np.ndarray) -> Instance:
+def _problem(seed: int, **costs: np.ndarray) -> Problem:
     problem, _ = reference.random_problem(np.random.default_rng(seed), "makespan", SIZE)
     return problem._replace(costs=problem.costs._replace(**costs))
 
@@ -40,7 +40,7 @@ def _params():
     return jax.tree.unflatten(tree, moved)
 
 
-def _ask(problem: Instance, before: np.ndarray, seed: int = 0):
+def _ask(problem: Problem, before: np.ndarray, seed: int = 0):
     """Returns the policy's graph, and samples from a placement int [N]."""
     graph = read_operations(problem, **PADDED).graph
     padded = np.zeros((NUM_SAMPLES, len(graph.nodes["mask"])), np.int32)

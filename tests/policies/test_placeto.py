@@ -5,16 +5,16 @@ import numpy as np
 import pytest
 
 from placement.graphs import opgraph
-from placement.instance import Instance
 from placement.learning import base
 from placement.policies import placeto
+from placement.problem import Problem
 from tests import helpers
 from tests.simulators import reference
 
 SIZE = (10, 20, 14, 3)  # operations, edges (some parallel), tensors, devices
 
 
-def _batched(problem: Instance, num_nodes: int = 16, num_edges: int = 25) -> jraph.GraphsTuple:
+def _batched(problem: Problem, num_nodes: int = 16, num_edges: int = 25) -> jraph.GraphsTuple:
     """As experiments make it: of co-located operations the first decides."""
     graph, (num_ops, num_devices) = problem.graph, problem.costs.compute_s.shape
     batched = helpers.batched(graph, num_devices, num_nodes=num_nodes, num_edges=num_edges)

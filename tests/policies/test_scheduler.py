@@ -7,20 +7,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from placement.instance import Instance
 from placement.learning.base import initial_params
 from placement.policies import scheduler
+from placement.problem import Problem
 from tests import helpers
 
 SAMPLES, STEPS = 32, 3
 POLICY = scheduler.make(num_devices=2, hidden_size=8, episode_steps=STEPS)
 
 
-def _read(problem: Instance, *size: int):
+def _read(problem: Problem, *size: int):
     return scheduler.read(problem, *size).graph
 
 
-def _problem(graph=None, **changes) -> Instance:
+def _problem(graph=None, **changes) -> Problem:
     """Computing takes 1 on device 0 and 2 on device 1; transfers 0.5 and 0.01 a byte."""
     graph = helpers.diamond() if graph is None else graph
     apart = 1 - np.eye(2, dtype=np.float32)

@@ -6,8 +6,8 @@ import jax
 import numpy as np
 import pytest
 
-from placement import instance, simulators
-from placement.instance import Instance
+from placement import simulators
+from placement.problem import ColocationClasses, Problem
 from placement.search import block_orders, block_search
 from placement.simulators import residency
 from placement.solvers import iterated_local_search as ils
@@ -18,7 +18,7 @@ SHAPE = 3, 40
 _draw = jax.jit(block_search.draw_moves, static_argnums=6)
 
 
-def _compute(colocated: float = 0.0) -> tuple[block_orders.Orders, instance.ColocationClasses]:
+def _compute(colocated: float = 0.0) -> tuple[block_orders.Orders, ColocationClasses]:
     problem = helpers.random_problem(colocated)
     classes = problem.classes
     return block_orders.compute_orders(problem, np.random.default_rng(0)), classes
@@ -46,7 +46,7 @@ def test_time_orders_are_topological():
 
 
 @functools.cache
-def _problem() -> Instance:
+def _problem() -> Problem:
     graph = helpers.random_dag(np.random.default_rng(1), 20, edge_probability=0.15)
     costs = helpers.random_costs(np.random.default_rng(2), graph, 3)
     compute_s = np.array(costs.compute_s)
@@ -123,7 +123,7 @@ def test_kinds_follow_their_weights():
     assert frequency[2] == pytest.approx(0.75, abs=0.03)
 
 
-def _starts(problem: Instance, count: int) -> np.ndarray:
+def _starts(problem: Problem, count: int) -> np.ndarray:
     """Returns placements int32 [M, N] on devices that run their operations."""
     allowed = problem.classes.allowed
     rng = np.random.default_rng(0)
@@ -131,7 +131,7 @@ def _starts(problem: Instance, count: int) -> np.ndarray:
     return np.array(rows, np.int32)
 
 
-def _with_tensors_in_memory(starts: np.ndarray) -> Instance:
+def _with_tensors_in_memory(starts: np.ndarray) -> Problem:
     """Returns a random problem in which about half of some placements exceed the memory."""
     problem = helpers.random_problem()
     graph = problem.graph

@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.search import longest_paths
 from tests.simulators import reference
 
@@ -11,7 +11,7 @@ SIZE = (30, 34, 24, 4)
 
 
 def _sweep_both_ways(
-    problem: Instance, placement: np.ndarray, cuts: list[int]
+    problem: Problem, placement: np.ndarray, cuts: list[int]
 ) -> list[longest_paths.PathSweep]:
     """Sweeps forwards and backwards over all operations, from cut to cut."""
     graph, costs = problem.graph, problem.costs

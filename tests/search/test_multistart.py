@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from placement import methods
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.search import multistart
 from placement.solvers import starts
 from placement.solvers.limits import SearchLimits
@@ -20,14 +20,14 @@ BUDGET_FOR_OPTIMUM = 24_000
 
 
 @functools.cache
-def problems(objective: str) -> list[tuple[Instance, float]]:
+def problems(objective: str) -> list[tuple[Problem, float]]:
     """Returns six problems with the latency of their best placements; costs are whole numbers.
 
     In turn nothing limits a problem, memory does, and memory and one co-located pair do. The
     problems of each of these kinds share one compilation.
     """
     rng = np.random.default_rng(0)
-    drawn: list[tuple[Instance, float]] = []
+    drawn: list[tuple[Problem, float]] = []
     while len(drawn) < 6:
         is_limited, is_colocated = len(drawn) % 3 > 0, len(drawn) % 3 > 1
         problem, _ = reference.random_problem(
@@ -49,7 +49,7 @@ def problems(objective: str) -> list[tuple[Instance, float]]:
     return drawn
 
 
-def _latency_of_all_s(problem: Instance) -> np.ndarray:
+def _latency_of_all_s(problem: Problem) -> np.ndarray:
     return np.asarray(problem.evaluate(helpers.all_placements(SIZE[0], SIZE[3])))
 
 
@@ -58,11 +58,11 @@ def test_starts_are_reported_when_found(monkeypatch):
     best = helpers.all_placements(SIZE[0], SIZE[3])[_latency_of_all_s(problem).argmin()]
     reported_s: list[float] = []
 
-    def find_best(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+    def find_best(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
         assert min(reported_s) > best_s
         return Solution(best)
 
-    def check_report(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+    def check_report(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
         assert reported_s[-1] == best_s
         raise InterruptedError
 
@@ -72,7 +72,7 @@ def test_starts_are_reported_when_found(monkeypatch):
         multistart.search(problem, 0, limits)
 
 
-def solve(problem: Instance, seed: int = 1, **options) -> Solution:
+def solve(problem: Problem, seed: int = 1, **options) -> Solution:
     limits = SearchLimits(
         options.pop("time_limit_s", 60.0), options.pop("budget", BUDGET), **options
     )

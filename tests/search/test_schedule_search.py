@@ -9,7 +9,7 @@ import pytest
 from placement import methods
 from placement.errors import UserError
 from placement.graphs import dag
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.search import multistart, schedule_search
 from placement.solvers.limits import SearchLimits
 from placement.types import Solution
@@ -20,7 +20,7 @@ from tests.simulators import reference
 SIZE = (20, 50, 25, 3)  # operations, edges, tensors, devices
 
 
-def waiting_problem() -> Instance:
+def waiting_problem() -> Problem:
     """Returns a problem whose order by upward rank makes a device wait.
 
     op0 (4 s) runs on the first device alone, op1 (4 s, reads op0) and op2 (3 s, reads nothing) on
@@ -38,13 +38,13 @@ def waiting_problem() -> Instance:
     return helpers.as_problem(graph, costs, "makespan")
 
 
-def known_problem(num_ops: int = 60) -> Instance:
+def known_problem(num_ops: int = 60) -> Problem:
     workload = known_optimum.build(f"synthetic:family=known_optimum,ops={num_ops},devices=4,seed=0")
-    return Instance(workload.graph, workload.costs, "makespan", workload.devices)
+    return Problem(workload.graph, workload.costs, "makespan", workload.devices)
 
 
 def improve(
-    problem: Instance, placement: np.ndarray, num_evaluations: int, seed: int = 0
+    problem: Problem, placement: np.ndarray, num_evaluations: int, seed: int = 0
 ) -> Solution:
     tables = schedule_search.make_tables(problem)
     state = schedule_search.begin(problem, tables, placement, np.random.default_rng(seed))
@@ -154,7 +154,7 @@ def test_search_equals_enumerated_orders():
     assert num_better >= 2
 
 
-def is_topological(problem: Instance, order: tuple[int, ...]) -> bool:
+def is_topological(problem: Problem, order: tuple[int, ...]) -> bool:
     position = np.argsort(order)
     return bool((position[problem.graph.senders] < position[problem.graph.receivers]).all())
 

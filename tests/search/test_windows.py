@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from placement import methods
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.search import longest_paths, multistart, windows
 from placement.solvers.limits import SearchLimits
 from placement.types import OpGraph, Solution
@@ -25,7 +25,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _problem(
     seed: int = 0, num_ops: int = 60, colocated: float = 0.0, degree: float = 2.5
-) -> Instance:
+) -> Problem:
     """Random operations on three devices that run everything."""
     rng = np.random.default_rng(seed)
     graph = helpers.random_dag(rng, num_ops, edge_probability=degree / num_ops, colocated=colocated)
@@ -34,14 +34,14 @@ def _problem(
     return helpers.as_problem(graph, costs._replace(compute_s=seconds), "makespan")
 
 
-def _starts(problem: Instance, seed: int = 0) -> np.ndarray:
+def _starts(problem: Problem, seed: int = 0) -> np.ndarray:
     """Returns one placement that keeps classes together."""
     classes = problem.classes
     rng = np.random.default_rng(seed)
     return rng.integers(0, 3, len(classes.compute_s))[classes.ids][None].astype(np.int32)
 
 
-def _improved(problem: Instance, starts: np.ndarray, seed: int = 0, **options) -> Solution:
+def _improved(problem: Problem, starts: np.ndarray, seed: int = 0, **options) -> Solution:
     limits = SearchLimits(
         options.pop("time_limit_s", 60.0), options.pop("budget", BUDGET), **options
     )

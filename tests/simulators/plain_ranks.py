@@ -3,11 +3,11 @@
 import numpy as np
 
 from placement.graphs import dag
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.simulators import ranks
 
 
-def upward_rank(problem: Instance) -> list[float]:
+def upward_rank(problem: Problem) -> list[float]:
     graph = problem.graph
     rank = ranks.finite_mean(np.asarray(problem.costs.compute_s, np.float64)).tolist()
     delay_s = problem.mean_edge_delay_s.tolist()
@@ -17,7 +17,7 @@ def upward_rank(problem: Instance) -> list[float]:
     return rank
 
 
-def optimistic_cost_s(problem: Instance, allowed: np.ndarray) -> np.ndarray:
+def optimistic_cost_s(problem: Problem, allowed: np.ndarray) -> np.ndarray:
     graph = problem.graph
     compute_s = np.where(allowed, np.asarray(problem.costs.compute_s, np.float64), np.inf)
     delay_s = problem.mean_edge_delay_s

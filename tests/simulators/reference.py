@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placement.instance import Instance
+from placement.problem import Problem
 from tests import helpers
 
 # (N, E, tensors, D): each compiles once an objective and serves many random graphs.
@@ -48,7 +48,7 @@ class Plain(NamedTuple):
     order: list[int]  # by which `makespan` runs, empty for other objectives
 
 
-def plain(problem: Instance) -> Plain:
+def plain(problem: Problem) -> Plain:
     graph, costs = problem.graph, problem.costs
     tensors: dict[int, Tensor] = {}
     edges = []
@@ -197,13 +197,13 @@ def subgraph(p: Plain, placement: list[int]) -> float:
 LATENCY = {"serial": serial, "makespan": makespan, "max_load": max_load, "subgraph": subgraph}
 
 
-def latencies(problem: Instance, placements: np.ndarray) -> list[float]:
+def latencies(problem: Problem, placements: np.ndarray) -> list[float]:
     p = plain(problem)
     return [LATENCY[problem.objective](p, placement) for placement in placements.tolist()]
 
 
 def outcomes(
-    problem: Instance, placements: np.ndarray
+    problem: Problem, placements: np.ndarray
 ) -> tuple[list[float], list[float], list[bool]]:
     """Latency, overflow and whether it is feasible, of each placement."""
     latency_s = latencies(problem, placements)
@@ -236,7 +236,7 @@ def random_problem(
     colocated: float = 0.0,
     limited: float = 0.0,
     shared: bool = False,
-) -> tuple[Instance, np.ndarray]:
+) -> tuple[Problem, np.ndarray]:
     """A problem of the given (N, E, tensors, D), and placements int32 [BATCH, N].
 
     Problems of one size share their compilation. Where `shared`, several devices may be parts
@@ -265,7 +265,7 @@ def random_problem(
 
 def random_problems(
     objective: str, size: tuple[int, int, int, int], **options: float
-) -> Iterator[tuple[Instance, np.ndarray]]:
+) -> Iterator[tuple[Problem, np.ndarray]]:
     """`DRAWS` of them, the same at every call."""
     rng = np.random.default_rng(list(size))
     for _ in range(DRAWS):

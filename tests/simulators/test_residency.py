@@ -10,8 +10,8 @@ import pytest
 from placement import simulators
 from placement.costs import roofline
 from placement.graphs import training
-from placement.instance import Instance
 from placement.pipeline import loading
+from placement.problem import Problem
 from placement.simulators import makespan, residency
 from placement.solvers.base import compute_single_device_values
 from placement.types import TensorBytes
@@ -28,9 +28,7 @@ _times = jax.jit(makespan.compute_times)
 _bound_bytes = jax.jit(residency.bound_peak_bytes)
 
 
-def _drawn(
-    rng: np.random.Generator, size: tuple[int, int, int, int]
-) -> tuple[Instance, np.ndarray]:
+def _drawn(rng: np.random.Generator, size: tuple[int, int, int, int]) -> tuple[Problem, np.ndarray]:
     """As the reference draws them, with tensors of a few pages or none."""
     problem, placements = reference.random_problem(rng, "makespan", size)
     _, number = np.unique(problem.graph.tensors, return_inverse=True)
@@ -39,7 +37,7 @@ def _drawn(
     return problem._replace(costs=problem.costs._replace(tensor_bytes=alive)), placements
 
 
-def _delay(problem: Instance, edge: int, source: int, device: int) -> float:
+def _delay(problem: Problem, edge: int, source: int, device: int) -> float:
     if source == device:
         return 0.0
     costs = problem.costs
@@ -49,7 +47,7 @@ def _delay(problem: Instance, edge: int, source: int, device: int) -> float:
 
 
 def _walk(
-    problem: Instance, placement: list[int], start: np.ndarray, finish: np.ndarray
+    problem: Problem, placement: list[int], start: np.ndarray, finish: np.ndarray
 ) -> list[float]:
     """Peaks by allocating and releasing, event after event; what is released comes first."""
     graph, costs = problem.graph, problem.costs

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from placement.graphs import dag
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.types import Solution
 from tests import helpers
 
@@ -21,7 +21,7 @@ every_placement = _PLACEMENTS[SIZE[3]]
 
 def problems(
     objective: str, count: int, *, seed: int = 0, num_devices: int = 3, shared: bool = False
-) -> Iterator[Instance]:
+) -> Iterator[Problem]:
     """Yields random problems that share a few compilations of the simulator, whatever the seed.
 
     Half of them have co-located operations, half of them limited memories, a third equal
@@ -56,7 +56,7 @@ def problems(
 
 
 @functools.cache
-def six(objective: str) -> list[tuple[Instance, np.ndarray]]:
+def six(objective: str) -> list[tuple[Problem, np.ndarray]]:
     """Returns six problems, and the value of every placement in the order of `every_placement`."""
     pairs = []
     for problem in problems(objective, 6, seed=5, shared=objective in ("makespan", "subgraph")):
@@ -71,7 +71,7 @@ def six(objective: str) -> list[tuple[Instance, np.ndarray]]:
     return pairs
 
 
-def returns_to_no_device(problem: Instance) -> np.ndarray:
+def returns_to_no_device(problem: Problem) -> np.ndarray:
     """Returns bool [D**N]: whether no path of a pass leaves a device and returns to it."""
     backward = problem.graph.backward
     same_pass = backward[:, None] == backward
@@ -83,7 +83,7 @@ def returns_to_no_device(problem: Instance) -> np.ndarray:
     return contiguous
 
 
-def follows_device_order(problem: Instance) -> np.ndarray:
+def follows_device_order(problem: Problem) -> np.ndarray:
     """Returns bool [D**N]: whether some order of the devices exists that no tensor of the forward
     pass goes down, and those of the backward pass either all go up or all go down."""
     graph = problem.graph
@@ -98,9 +98,7 @@ def follows_device_order(problem: Instance) -> np.ndarray:
     return follows
 
 
-def admitted(
-    method: str, solution: Solution, problem: Instance, values_s: np.ndarray
-) -> np.ndarray:
+def admitted(method: str, solution: Solution, problem: Problem, values_s: np.ndarray) -> np.ndarray:
     """Returns the values float [D**N] of all placements, inf of those outside a proof's scope."""
     if solution.scope != "contiguous":
         return values_s
@@ -108,7 +106,7 @@ def admitted(
     return np.where(admits(problem), values_s, np.inf)
 
 
-def optimum(problem: Instance) -> float:
+def optimum(problem: Problem) -> float:
     """Returns the least value of all placements, inf where none is feasible."""
     return float(np.min(problem.evaluate(_PLACEMENTS[len(problem.devices)])))
 

@@ -9,7 +9,7 @@ import pytest
 
 from placement import methods, simulators, solvers
 from placement.errors import UserError
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.solvers import base
 from placement.types import Solution, TensorBytes
 from tests import helpers
@@ -38,7 +38,7 @@ STOPPED = (
 )
 
 
-def solve(name: str, problem: Instance, seed: int = 1, **options: Any) -> Solution:
+def solve(name: str, problem: Problem, seed: int = 1, **options: Any) -> Solution:
     if missing := methods.METHODS[name].missing():
         pytest.skip(missing)
     return methods.solve(problem, name, seed=seed, budget=BUDGET, **options)
@@ -93,7 +93,7 @@ def test_solutions_agree_with_enumeration(name, objective):
 
 
 @functools.cache
-def memory_problems(objective: str) -> list[tuple[Instance, np.ndarray]]:
+def memory_problems(objective: str) -> list[tuple[Problem, np.ndarray]]:
     """Returns the six problems, in which copies and living tensors may exceed a memory."""
     rng = np.random.default_rng(6)
     pairs = []
@@ -152,7 +152,7 @@ def test_exact_solvers_survive_memory(name, objective):
     assert name == "graph_cut" or "finished" in statuses
 
 
-def medium_problem(objective: str, num_ops: int = 40) -> Instance:
+def medium_problem(objective: str, num_ops: int = 40) -> Problem:
     graph = helpers.random_dag(np.random.default_rng(5), num_ops, edge_probability=0.2)
     costs = helpers.random_costs(np.random.default_rng(6), graph, 3)
     costs = costs._replace(accelerator=np.array([0, 1, -1], np.int32))

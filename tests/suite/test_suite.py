@@ -9,8 +9,9 @@ import pytest
 
 from placement import suite
 from placement.errors import UserError
+from placement.problem import Problem
 from placement.suite import archive, problem_file
-from placement.types import Problem, SegmentCosts, TensorBytes
+from placement.types import SegmentCosts, TensorBytes
 from tests.helpers import diamond, random_costs
 
 NAMES = [entry.name for entry in suite.list_entries()]

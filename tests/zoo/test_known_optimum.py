@@ -5,9 +5,9 @@ import pytest
 
 from placement.costs import workloads
 from placement.errors import UserError
-from placement.instance import Instance
 from placement.pipeline import loading
 from placement.pipeline.settings import Settings
+from placement.problem import Problem
 from placement.zoo import known_optimum, synthetic
 
 _SIZES = ("ops=7,devices=7", "ops=31,devices=2,density=0", "ops=203,devices=8,density=30")
@@ -17,10 +17,10 @@ def _text(arguments: str, seed: int = 0) -> str:
     return f"synthetic:family=known_optimum,{arguments},seed={seed}"
 
 
-def _build(arguments: str, seed: int = 0) -> tuple[Instance, workloads.Optimum]:
+def _build(arguments: str, seed: int = 0) -> tuple[Problem, workloads.Optimum]:
     workload = known_optimum.build(_text(arguments, seed))
     assert workload.optimum is not None
-    problem = Instance(workload.graph, workload.costs, "makespan", workload.devices)
+    problem = Problem(workload.graph, workload.costs, "makespan", workload.devices)
     return problem, workload.optimum
 
 

@@ -13,11 +13,11 @@ import numpy as np
 
 from placement import methods, solvers
 from placement.graphs import dag
-from placement.instance import Instance
 from placement.pipeline import target as target_lib
 from placement.pipeline.context import Context
 from placement.pipeline.results import rows
 from placement.pipeline.settings import Settings
+from placement.problem import Problem
 from placement.reporting import runs, units
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import MIN_SAMPLES, Candidate, Measure, Measurement
@@ -93,7 +93,7 @@ class Advice(NamedTuple):
 
 def estimate(
     target: target_lib.Target,
-    problem: Instance,
+    problem: Problem,
     measurer: Measurer | None,
     settings: Settings,
 ) -> Advice:

@@ -14,8 +14,8 @@ import numpy as np
 
 from placement import files, solvers
 from placement.costs import workloads
-from placement.instance import Instance
 from placement.pipeline.results.rows import Row
+from placement.problem import Problem
 from placement.reporting import runs
 from placement.solvers import base
 
@@ -23,7 +23,7 @@ FILE = "bounds.json"
 
 
 def add_bounds(
-    rows: Sequence[Row], problem: Instance, path: Path, optimum: workloads.Optimum | None = None
+    rows: Sequence[Row], problem: Problem, path: Path, optimum: workloads.Optimum | None = None
 ) -> list[Row]:
     """Gives each row the best bound that holds for its placement; a known optimum is the best.
 
@@ -80,7 +80,7 @@ def merge(path: Path, bounds: dict[str, list[float]]) -> None:
         runs.write_json(path, stored | better)
 
 
-def _digest(problem: Instance) -> str:
+def _digest(problem: Problem) -> str:
     """Returns a digest of everything that the objective's value depends on."""
     graph, digest = problem.graph, hashlib.sha256(problem.objective.encode())
     edges = graph.senders, graph.receivers, graph.tensors, graph.edge_bytes, graph.colocation

@@ -12,12 +12,12 @@ import numpy as np
 import placement
 from placement import files, methods
 from placement.errors import UserError
-from placement.instance import Instance
 from placement.pipeline import target as target_lib
 from placement.pipeline.console import progress
 from placement.pipeline.context import Context
 from placement.pipeline.results.rows import Row
 from placement.pipeline.settings import Settings
+from placement.problem import Problem
 from placement.reporting import runs, units
 from placement.runtime import cluster
 from placement.runtime import devices as devices_lib
@@ -105,7 +105,7 @@ def summarise(context: Context, table: list[dict[str, Any]], best: Row | None) -
     return summary
 
 
-def describe_memory(problem: Instance, placement: np.ndarray) -> dict[str, dict[str, float | None]]:
+def describe_memory(problem: Problem, placement: np.ndarray) -> dict[str, dict[str, float | None]]:
     """Returns the memory that a placement int32 [K] and the whole model need on each device.
 
     Deploying compares it with the memory of the devices there.

@@ -33,7 +33,7 @@ import numpy as np
 from scipy import optimize, sparse
 
 from placement.graphs import dag
-from placement.instance import Instance, find_equal_devices
+from placement.problem import Problem, find_equal_devices
 
 _TOLERANCE = 1e-7  # relative: of linear programs
 _HEAVY_CLASSES = 16  # per device: with more, the relaxation is as good
@@ -47,7 +47,7 @@ class Pigeonhole(NamedTuple):
     capacity: np.ndarray  # int [D]: how many members a device computes in less than `bound_s`
 
 
-def bound_max_load(problem: Instance) -> float:
+def bound_max_load(problem: Problem) -> float:
     """Bounds the objective `max_load` from below; inf where no placement can be feasible."""
     classes = problem.classes
     capacity = np.asarray(problem.costs.capacity_bytes, np.float64)
@@ -97,7 +97,7 @@ def pigeonhole(compute_s: np.ndarray) -> Pigeonhole:
     return best
 
 
-def bound_subgraph(problem: Instance) -> float:
+def bound_subgraph(problem: Problem) -> float:
     """Bounds the objective `subgraph` from below; inf where no placement can be feasible."""
     graph, classes, memory = problem.graph, problem.classes, problem.memory_limits
     compute_s, total_bytes = problem.allowed_compute_s, classes.memory_bytes.sum()

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import optimize, sparse
 
-from placement.instance import ColocationClasses, Instance, find_equal_devices
+from placement.problem import ColocationClasses, Problem, find_equal_devices
 from placement.solvers.limits import SearchLimits
 from placement.types import Array
 
@@ -58,7 +58,7 @@ class Edges(NamedTuple):
     delay_s: np.ndarray  # float64 [E, D, D]
 
 
-def bound_makespan(problem: Instance, limits: SearchLimits) -> float:
+def bound_makespan(problem: Problem, limits: SearchLimits) -> float:
     """Bounds the latency of every placement from below, in seconds; inf if none is feasible.
 
     At the time limit it is the largest T refuted so far, and no less than the longest path.
@@ -86,7 +86,7 @@ def bound_makespan(problem: Instance, limits: SearchLimits) -> float:
     return float(low_s)
 
 
-def collect_edges(problem: Instance) -> Edges:
+def collect_edges(problem: Problem) -> Edges:
     """Returns the pairs of operations that edges join, each once with its longest delay."""
     senders, receivers, delay_s, _ = problem.dependencies
     position = np.argsort(problem.topological_order)
@@ -162,7 +162,7 @@ def close_windows(
     return windows
 
 
-def _is_overloaded(problem: Instance, windows: Windows, latency_s: float) -> bool:
+def _is_overloaded(problem: Problem, windows: Windows, latency_s: float) -> bool:
     """Whether operations overload the open devices (Baptiste et al. 2001, section 3.3).
 
     Within an interval [a, b] operation v computes on d for at least

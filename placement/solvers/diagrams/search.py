@@ -13,7 +13,7 @@ the bounds here are no better than others (`placement.solvers.bounds.makespan`).
 import numpy as np
 
 from placement.errors import UserError
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.solvers import base
 from placement.solvers.bounds import makespan
 from placement.solvers.diagrams.sweep import (
@@ -31,7 +31,7 @@ _MAX_BOUND_WIDTH = 4096  # of diagrams that only compute a bound
 _MAX_HALVINGS = 4  # attempts of one width to halve the gap between the bound and the best latency
 
 
-def solve_diagram(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def solve_diagram(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     """Widens diagrams until the placement is proven to be optimal.
 
     If the time limit ends the search, its result may not repeat. Evaluations are the number of
@@ -82,7 +82,7 @@ def solve_diagram(problem: Instance, seed: int, limits: SearchLimits) -> Solutio
         width *= _WIDTH_FACTOR
 
 
-def compute_bound(problem: Instance, limits: SearchLimits) -> float:
+def compute_bound(problem: Problem, limits: SearchLimits) -> float:
     """Computes a lower bound of the latency of every placement, in seconds, within the limits.
 
     It holds for the problem's order of priority.

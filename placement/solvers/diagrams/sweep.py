@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import optimize, sparse
 
-from placement.instance import Instance, MemoryLimits
+from placement.problem import MemoryLimits, Problem
 from placement.solvers.bounds import makespan
 from placement.solvers.limits import SearchLimits
 
@@ -60,7 +60,7 @@ class Layer(NamedTuple):
 class Diagram(NamedTuple):
     """A problem of N operations on D devices, in layers."""
 
-    problem: Instance
+    problem: Problem
     edges: makespan.Edges
     windows: makespan.Windows  # without a limit of the latency
     layers: list[Layer]
@@ -105,7 +105,7 @@ class _States(NamedTuple):
     device: np.ndarray  # int8 [S, D]: the device that each column stands for
 
 
-def make_diagram(problem: Instance, max_rows: int = MAX_ROWS) -> Diagram | None:
+def make_diagram(problem: Problem, max_rows: int = MAX_ROWS) -> Diagram | None:
     """Orders a problem in layers.
 
     Co-located operations are joined by artificial tensors that arrive at once on their own device

@@ -30,7 +30,7 @@ import math
 import numpy as np
 from scipy import optimize, sparse
 
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.simulators import ranks
 from placement.simulators.list_schedule import InputCounts
 from placement.solvers.heuristics.list_scheduling import Assignment, PartialSchedule
@@ -41,7 +41,7 @@ _LP_SHARE = 0.5  # of the remaining time, for the linear program
 _TOLERANCE = 1e-6  # of the linear program
 
 
-def m_topo(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def m_topo(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     """Memory-constrained topological placement (Jeon et al. 2020, section 3.1)."""
     assignment = Assignment(problem)
     compute_s: list[list[float]] = np.asarray(problem.costs.compute_s, np.float64).tolist()
@@ -69,18 +69,18 @@ def m_topo(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     return Solution(placement)
 
 
-def m_etf(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def m_etf(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     """Memory-constrained earliest task first (Jeon et al. 2020, section 3.2)."""
     return _earliest_first(problem, np.full(problem.graph.num_ops, -1), limits)
 
 
-def m_sct(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def m_sct(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     """Memory-constrained small communication times (Jeon et al. 2020, section 3.3)."""
     favourite = favourite_children(problem, _LP_SHARE * limits.remaining_s())
     return _earliest_first(problem, favourite, limits)
 
 
-def favourite_children(problem: Instance, time_limit_s: float) -> np.ndarray:
+def favourite_children(problem: Problem, time_limit_s: float) -> np.ndarray:
     """Computes each operation's favourite child, int [N]; -1 if it has none."""
     num_ops = problem.graph.num_ops
     child = np.full(num_ops, -1)
@@ -119,7 +119,7 @@ def favourite_children(problem: Instance, time_limit_s: float) -> np.ndarray:
     return child
 
 
-def _earliest_first(problem: Instance, favourite: np.ndarray, limits: SearchLimits) -> Solution:
+def _earliest_first(problem: Problem, favourite: np.ndarray, limits: SearchLimits) -> Solution:
     """Places the operation with the least key next; after the time limit HEFT's rule decides.
 
     A key can only grow, except that a device stops awaiting its favourite child. So the queue may

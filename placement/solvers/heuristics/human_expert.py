@@ -19,7 +19,7 @@ import re
 import numpy as np
 
 from placement.graphs import dag
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.solvers.limits import SearchLimits
 from placement.types import Solution
 
@@ -29,7 +29,7 @@ _LAST = re.compile(r"(?:^|/)(?:attention|softmax)(?=/|$)")
 _NO_LAYER = -1
 
 
-def human_expert(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def human_expert(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     """The choice of people, by rules of thumb, for all operations without coarsening.
 
     In a recurrent network, operations whose names tell no layer (inputs, outputs, shared constants)

@@ -28,7 +28,7 @@ from bisect import bisect_right
 import numpy as np
 
 from placement.graphs import dag
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.simulators import list_schedule, ranks
 from placement.solvers.limits import SearchLimits
 from placement.types import Solution
@@ -94,7 +94,7 @@ class Assignment:
     operation of a co-location class that is placed decides the device of the others.
     """
 
-    def __init__(self, problem: Instance):
+    def __init__(self, problem: Problem):
         classes, memory = problem.classes, problem.memory_limits
         self._class: list[int] = classes.ids.tolist()
         self._class_bytes: list[float] = classes.memory_bytes.tolist()
@@ -137,7 +137,7 @@ class PartialSchedule:
     arrays.
     """
 
-    def __init__(self, problem: Instance):
+    def __init__(self, problem: Problem):
         graph, edge_delay_s = problem.graph, problem.edge_delay_s
         compute_s = np.asarray(problem.costs.compute_s, np.float64)
         self.assignment = Assignment(problem)
@@ -202,7 +202,7 @@ class PartialSchedule:
         return best_device >= 0
 
 
-def heft(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def heft(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     """Heterogeneous earliest finish time (Topcuoglu et al. 2002, section 5.1)."""
     partial_schedule = PartialSchedule(problem)
     no_tail_s = [0.0] * len(problem.devices)
@@ -212,7 +212,7 @@ def heft(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     return Solution(np.array(partial_schedule.placed))
 
 
-def peft(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def peft(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     """Predict earliest finish time (Arabnejad and Barbosa 2014, section 4).
 
     Departure: OCT and its mean are over the devices that support an operation.

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from placement import simulators
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.solvers import base
 from placement.solvers import iterated_local_search as ils
 from placement.solvers.limits import SearchLimits
@@ -41,7 +41,7 @@ _STEPS_PER_CALL = 50  # between two checks of the time
 class _SearchSpace(NamedTuple):
     """Placements of N operations on D devices that keep C classes together."""
 
-    tables: Any  # the objective's `Instance.tables` without co-location, which moves respect
+    tables: Any  # the objective's `Problem.tables` without co-location, which moves respect
     ranks: Array  # int32 [N]: position of an operation's class in the topological order
     allowed: Array  # bool [N, D]: devices that support all of an operation's class
     num_classes: Array  # int32 []: C
@@ -49,7 +49,7 @@ class _SearchSpace(NamedTuple):
 
 
 def local_search(
-    problem: Instance, seed: int, limits: SearchLimits, start: np.ndarray | None = None
+    problem: Problem, seed: int, limits: SearchLimits, start: np.ndarray | None = None
 ) -> Solution:
     """Searches with chains that accept what costs no more, and restart near the best placement.
 
@@ -58,18 +58,18 @@ def local_search(
     return _search(problem, seed, limits, patience=_PATIENCE, start=start)
 
 
-def annealing(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def annealing(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     """Searches by simulated annealing (Kirkpatrick et al. 1983) with several chains."""
     return _search(problem, seed, limits, hot=_HOT)
 
 
-def genetic(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def genetic(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     """Searches with a genetic algorithm."""
     return _search(problem, seed, limits, crosses=True)
 
 
 def _search(
-    problem: Instance,
+    problem: Problem,
     seed: int,
     limits: SearchLimits,
     *,

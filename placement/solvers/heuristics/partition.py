@@ -27,7 +27,7 @@ import numpy as np
 from scipy import sparse
 
 from placement.errors import import_extra
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.simulators import ranks
 from placement.solvers.limits import SearchLimits
 from placement.types import Solution
@@ -48,7 +48,7 @@ class WeightedGraph(NamedTuple):
 Partitioner = Callable[[WeightedGraph, np.ndarray, int], np.ndarray]
 
 
-def metis(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def metis(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     """METIS (Karypis and Kumar 1998): shares by device speed, few bytes cut.
 
     If one class outweighs a whole part, METIS may leave parts empty, and prints that to stdout.
@@ -59,7 +59,7 @@ def metis(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     return _place(problem, np.arange(len(problem.devices)), _metis, seed)
 
 
-def kahip(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def kahip(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     """KaFFPa of KaHIP (Sanders and Schulz 2013): equal parts, few bytes cut.
 
     KaFFPa takes no shares: all parts are equal within its customary 3 %, whatever the speeds.
@@ -79,7 +79,7 @@ def kahip(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
 
 
 def scotch(
-    problem: Instance, seed: int, limits: SearchLimits, *, gmap: Callable[[str], str]
+    problem: Problem, seed: int, limits: SearchLimits, *, gmap: Callable[[str], str]
 ) -> Solution:
     """Scotch (Pellegrini and Roman 1996): shares by device speed, few bytes cut.
 
@@ -105,7 +105,7 @@ def scotch(
     return _place(problem, np.arange(len(problem.devices)), partition, seed)
 
 
-def min_cut(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def min_cut(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     """The papers' MinCut: METIS without the CPU.
 
     The host gets only the operations that no accelerator supports. Without an accelerator, all
@@ -163,7 +163,7 @@ def from_scotch(text: str, num_vertices: int, num_parts: int) -> np.ndarray:
     )
 
 
-def _place(problem: Instance, devices: np.ndarray, partition: Partitioner, seed: int) -> Solution:
+def _place(problem: Problem, devices: np.ndarray, partition: Partitioner, seed: int) -> Solution:
     """Partitions the classes over some devices and repairs the result."""
     ids, class_s = problem.classes.ids, problem.classes.compute_s
     useful = devices[np.isfinite(class_s[:, devices]).any(axis=0)]

@@ -9,7 +9,7 @@ import numpy as np
 
 from placement.errors import UserError
 from placement.graphs import dag
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
 from placement.types import Solution, Status
@@ -22,7 +22,7 @@ _FILLED_SHARES = np.linspace(1.0, 0.5, 51)
 _SLICE_RATIOS = 0.25, 0.5, 1.0, 2.0, 4.0
 
 
-def random(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def random(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     """Every class on a uniformly random device that supports it."""
     classes = problem.classes
     draw = np.random.default_rng(seed).random(classes.compute_s.shape)
@@ -30,7 +30,7 @@ def random(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     return Solution(placement[classes.ids], evaluations=1)
 
 
-def round_robin(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def round_robin(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     """Classes in topological order, each on the next device in turn that supports it."""
     classes = problem.classes
     num_devices = classes.compute_s.shape[1]
@@ -43,7 +43,7 @@ def round_robin(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     return Solution(placement[classes.ids], evaluations=1)
 
 
-def topological(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def topological(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     """A topological order cut into one segment per device, in the order of the devices.
 
     The shares of the work, in mean seconds over the devices, are proportional to the devices'
@@ -52,7 +52,7 @@ def topological(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     return Solution(_cut_order(problem, np.ones(len(problem.devices))), evaluations=1)
 
 
-def slices(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def slices(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     """The fastest of some cuts of a topological order into one segment per accelerator.
 
     The work of the segments grows or shrinks geometrically, so that the last one has one of
@@ -66,7 +66,7 @@ def slices(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     return Solution(cuts[int(np.argmin(values_s))], evaluations=len(cuts))
 
 
-def _cut_order(problem: Instance, weights: np.ndarray) -> np.ndarray:
+def _cut_order(problem: Problem, weights: np.ndarray) -> np.ndarray:
     """Cuts the topological order into one segment per device: a placement int32 [N].
 
     Args:
@@ -89,7 +89,7 @@ def _cut_order(problem: Instance, weights: np.ndarray) -> np.ndarray:
     return placement[classes.ids].astype(np.int32)
 
 
-def greedy(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def greedy(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     """Fills the accelerators in order; the baseline of Tarnawski et al. (2020).
 
     Departures: it places co-location classes, in their own topological order if they have one, else
@@ -124,7 +124,7 @@ def greedy(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     return Solution(placement[classes.ids], evaluations=1)
 
 
-def fill_in_order(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def fill_in_order(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     """Operations in topological order on the first device until its memory is full, then the next.
 
     The limits also count tensors while they are alive, which depends on the schedule. So shares of
@@ -151,7 +151,7 @@ def fill_in_order(problem: Instance, seed: int, limits: SearchLimits) -> Solutio
     return Solution(placements[int(np.argmax(fits))], evaluations=len(placements))
 
 
-def split_by_memory(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def split_by_memory(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     """Contiguous parts in topological order, in proportion to the devices' memory.
 
     OpenVINO's PIPELINE_PARALLEL does the same. A device without a limit counts as one that holds
@@ -177,7 +177,7 @@ def split_by_memory(problem: Instance, seed: int, limits: SearchLimits) -> Solut
     return Solution(placement[classes.ids].astype(np.int32), evaluations=1)
 
 
-def brute_force(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def brute_force(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     """Every placement, simulated: the proven optimum of a small graph.
 
     Raises:

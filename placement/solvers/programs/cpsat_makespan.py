@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from placement.errors import UserError
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.solvers import base, starts
 from placement.solvers.bounds import makespan as makespan_lib
 from placement.solvers.limits import SearchLimits
@@ -37,7 +37,7 @@ _MAX_ROWS = 1_000_000  # pairs of operations on devices that edges join
 
 
 def solve_makespan(
-    problem: Instance,
+    problem: Problem,
     seed: int,
     limits: SearchLimits,
     *,
@@ -126,7 +126,7 @@ def solve_makespan(
 
 
 def _build_model(
-    cp_model: Any, problem: Instance, value_s: float, *, is_order_free: bool
+    cp_model: Any, problem: Problem, value_s: float, *, is_order_free: bool
 ) -> tuple[Any, list[dict[int, Any]], list[Any], float]:
     """Builds the model of placements whose latency is at most that of the warm start.
 

@@ -5,13 +5,13 @@ import itertools
 import numpy as np
 
 from placement.graphs import dag
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.solvers.bounds import counting
 from placement.solvers.programs.program import Count, Program, TaskGraph
 
 
 def build_max_load(
-    problem: Instance,
+    problem: Problem,
     tasks: TaskGraph,
     horizon_s: float,
     lower_s: float,
@@ -87,9 +87,7 @@ def build_max_load(
     return program
 
 
-def build_subgraph(
-    problem: Instance, tasks: TaskGraph, horizon_s: float, lower_s: float
-) -> Program:
+def build_subgraph(problem: Problem, tasks: TaskGraph, horizon_s: float, lower_s: float) -> Program:
     """Builds the program of `subgraph` of placements whose value is at most the horizon.
 
     A part is an accelerator's set of tasks, which runs as a whole. With parts d, hosts i, finish
@@ -233,7 +231,7 @@ def add_load(program: Program, tasks: TaskGraph, device: int) -> list[tuple[int,
 
 def join_inseparable(
     program: Program,
-    problem: Instance,
+    problem: Problem,
     tasks: TaskGraph,
     preceding_s: np.ndarray,
     following_s: np.ndarray,

@@ -21,12 +21,12 @@ within the forward or within the backward pass.
 import numpy as np
 
 from placement.graphs import dag
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.simulators import max_load
 from placement.solvers.programs.program import TaskGraph
 
 
-def presolve(problem: Instance) -> TaskGraph:
+def presolve(problem: Problem) -> TaskGraph:
     """Merges all tasks of a problem that merge without loss."""
     task_ids = np.arange(problem.graph.num_ops)
     is_colocated = np.bincount(problem.classes.ids)[problem.classes.ids] > 1
@@ -69,7 +69,7 @@ def presolve(problem: Instance) -> TaskGraph:
         task_ids, is_colocated = merged[task_ids], is_colocated[first]
 
 
-def _build(problem: Instance, task_ids: np.ndarray) -> TaskGraph:
+def _build(problem: Problem, task_ids: np.ndarray) -> TaskGraph:
     graph, costs = problem.graph, problem.costs
     _, first = np.unique(task_ids, return_index=True)
     _, class_ids = np.unique(problem.classes.ids[first], return_inverse=True)  # merging left gaps

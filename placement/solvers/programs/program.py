@@ -19,7 +19,7 @@ from typing import NamedTuple
 import chex
 import numpy as np
 
-from placement.instance import Instance, find_equal_devices
+from placement.problem import Problem, find_equal_devices
 from placement.types import Status
 
 
@@ -90,7 +90,7 @@ class Program:
     Times and Booleans are numbered separately, each from 0.
     """
 
-    def __init__(self, problem: Instance, tasks: TaskGraph, horizon_s: float, lower_s: float):
+    def __init__(self, problem: Problem, tasks: TaskGraph, horizon_s: float, lower_s: float):
         """Adds the Booleans x with what devices support and store, and the time `total`.
 
         Args:

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 from scipy import optimize, sparse
 
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.solvers import base, native, starts
 from placement.solvers.bounds import counting
 from placement.solvers.limits import SearchLimits
@@ -32,24 +32,24 @@ SolveProgram = Callable[
 
 # For each objective, the function that builds its program of (problem, tasks, horizon_s, lower_s),
 # whose times end at the horizon, and a lower bound of the objective.
-_FORMULATIONS: dict[str, tuple[Callable[..., Program], Callable[[Instance], float]]] = {
+_FORMULATIONS: dict[str, tuple[Callable[..., Program], Callable[[Problem], float]]] = {
     "max_load": (formulations.build_max_load, counting.bound_max_load),
     "subgraph": (formulations.build_subgraph, counting.bound_subgraph),
 }
 
 
-def milp(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def milp(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     """An integer program on HiGHS; under max_load, over contiguous placements."""
     contiguous = problem.objective == "max_load"
     return _search(problem, seed, limits, solve_highs, contiguous=contiguous)
 
 
-def milp_noncontiguous(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def milp_noncontiguous(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     """An integer program on HiGHS, over all placements."""
     return _search(problem, seed, limits, solve_highs)
 
 
-def cpsat(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def cpsat(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     """A constraint program on CP-SAT, over all placements; under makespan, in the given order.
 
     Two runs may differ if the time limit ends them.
@@ -62,7 +62,7 @@ def cpsat(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     return _search(problem, seed, limits, cpsat_solver.solve_program)
 
 
-def cpsat_free(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def cpsat_free(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     """A constraint program on CP-SAT, over all placements and all orders of priority.
 
     Two runs may differ if the time limit ends them.
@@ -74,7 +74,7 @@ def cpsat_free(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
 
 
 def _search(
-    problem: Instance,
+    problem: Problem,
     seed: int,
     limits: SearchLimits,
     solve: SolveProgram,

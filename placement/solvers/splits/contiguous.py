@@ -28,7 +28,7 @@ import numpy as np
 
 from placement.errors import UserError
 from placement.graphs import dag
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.simulators import max_load
 from placement.solvers.splits.ideals import VertexGraph
 
@@ -45,7 +45,7 @@ class DeviceTypes(NamedTuple):
         return tuple(len(devices) for devices in self.devices)
 
 
-def build_vertex_graphs(problem: Instance) -> tuple[DeviceTypes, list[VertexGraph]]:
+def build_vertex_graphs(problem: Problem) -> tuple[DeviceTypes, list[VertexGraph]]:
     """Returns the device types of a problem, and one or two graphs of vertices to split.
 
     Raises:

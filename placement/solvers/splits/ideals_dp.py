@@ -28,7 +28,7 @@ import numpy as np
 
 from placement.errors import UserError
 from placement.graphs import dag
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
 from placement.solvers.splits import contiguous
@@ -44,7 +44,7 @@ _SLACK = 1 + 1e-9  # an optimum may equal the bound but for rounding
 _NO_BOUND_S = 1e300  # finite, so that no devices times no bound is 0
 
 
-def ideals_dp(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def ideals_dp(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     """A dynamic program over ideals: the best contiguous placement, with proof.
 
     The time limit is checked between levels. If it ends the search, the linearised program's
@@ -57,7 +57,7 @@ def ideals_dp(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     return _solve(problem, limits)
 
 
-def _solve(problem: Instance, limits: SearchLimits) -> Solution:
+def _solve(problem: Problem, limits: SearchLimits) -> Solution:
     types, vertex_graphs = contiguous.build_vertex_graphs(problem)
     name = problem.graph.name
     lattices = [ideals_lib.enumerate_ideals(vertices, name) for vertices in vertex_graphs]
@@ -71,7 +71,7 @@ def _solve(problem: Instance, limits: SearchLimits) -> Solution:
     return best._replace(bound_s=best.value_s, status=status)
 
 
-def dp_split(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def dp_split(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     """The split of `ideals_dp` for `max_load`, under `subgraph` (Tarnawski et al. 2020).
 
     Raises:
@@ -82,7 +82,7 @@ def dp_split(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
     return Solution(result.placement, status=status)
 
 
-def linearised_dp(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def linearised_dp(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     """A dynamic program over one topological order, cut into segments: contiguous.
 
     Raises:

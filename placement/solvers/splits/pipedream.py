@@ -23,13 +23,13 @@ plan is contiguous but not the best contiguous placement. Departures:
 import numpy as np
 
 from placement.graphs import dag
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.solvers.limits import SearchLimits
 from placement.solvers.splits import contiguous
 from placement.types import Solution, Status
 
 
-def pipedream(problem: Instance, seed: int, limits: SearchLimits) -> Solution:
+def pipedream(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     """PipeDream's planner (Narayanan et al. 2019): a chain of stages.
 
     Raises:

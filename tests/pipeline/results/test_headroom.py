@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from placement import simulators
-from placement.instance import Instance
 from placement.pipeline import loading, target
 from placement.pipeline.results import advice
 from placement.pipeline.settings import Settings
+from placement.problem import Problem
 from tests import helpers
 
 
-def advise(problem: Instance) -> advice.Advice:
+def advise(problem: Problem) -> advice.Advice:
     net = loading.Network(None, problem.graph, None, {})
     described = target.Target(net, problem.devices, problem.devices, (), problem.costs)
     return advice.estimate(described, problem, None, Settings(time_limit_s=10.0))

@@ -7,7 +7,7 @@ import pytest
 
 from placement import methods, solvers, suite
 from placement.errors import UserError
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.solvers import base, starts
 from placement.solvers.bounds import makespan
 from placement.solvers.diagrams.sweep import Diagram, make_diagram, sweep
@@ -21,7 +21,7 @@ def _limits(time_limit_s: float = 60.0) -> SearchLimits:
     return SearchLimits(time_limit_s, 10**9)
 
 
-def _diagram(problem: Instance) -> Diagram:
+def _diagram(problem: Problem) -> Diagram:
     diagram = make_diagram(problem)
     assert diagram is not None
     return diagram
@@ -107,7 +107,7 @@ def test_wide_graphs_are_refused():
     assert solvers.lower_bound(problem) == solvers.lower_bound(problem, any_order=True) > 0
 
 
-def _in_series(modules: list[OpGraph]) -> Instance:
+def _in_series(modules: list[OpGraph]) -> Problem:
     """Joins modules in a chain, from the last operation of each to the first of the next."""
     edges: list[tuple[int, int]] = []
     begin = 0

@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.simulators import ranks
 from tests.simulators import plain_ranks
 
 
 class Schedule:
-    def __init__(self, problem: Instance):
+    def __init__(self, problem: Problem):
         self.classes, self.memory = problem.classes, problem.memory_limits
         self.compute_s = np.asarray(problem.costs.compute_s, np.float64).tolist()
         self.delay_s = problem.edge_delay_s.tolist()
@@ -58,21 +58,21 @@ class Schedule:
         ]
 
 
-def heft(problem: Instance) -> list[int] | None:
+def heft(problem: Problem) -> list[int] | None:
     rank = plain_ranks.upward_rank(problem)
     order = sorted(problem.topological_order.tolist(), key=lambda op: -rank[op])
     # In float64: float32 would round what is added to it, and make ties of different ends.
     return _in_gaps(problem, order.index, np.zeros(problem.costs.compute_s.shape))
 
 
-def peft(problem: Instance) -> list[int] | None:
+def peft(problem: Problem) -> list[int] | None:
     classes = problem.classes
     table = plain_ranks.optimistic_cost_s(problem, classes.allowed[classes.ids])
     rank = ranks.finite_mean(table)
     return _in_gaps(problem, lambda op: (-rank[op], op), table)
 
 
-def m_etf(problem: Instance) -> list[int] | None:
+def m_etf(problem: Problem) -> list[int] | None:
     schedule, rank = Schedule(problem), plain_ranks.upward_rank(problem)
     while ready := schedule.ready():
         choices = []
@@ -91,7 +91,7 @@ def m_etf(problem: Instance) -> list[int] | None:
 
 
 def _in_gaps(
-    problem: Instance, priority: Callable[[int], object], onward_s: np.ndarray
+    problem: Problem, priority: Callable[[int], object], onward_s: np.ndarray
 ) -> list[int] | None:
     schedule = Schedule(problem)
     while ready := schedule.ready():

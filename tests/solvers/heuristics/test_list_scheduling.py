@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from placement import methods
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.simulators import ranks
 from placement.solvers.heuristics import baechi, list_scheduling
 from placement.solvers.limits import SearchLimits
@@ -13,7 +13,7 @@ from tests.simulators import reference
 from tests.solvers.heuristics import plain_schedules
 
 
-def _problem(seconds: list[list[float]], edges: list[tuple[int, int, int]]) -> Instance:
+def _problem(seconds: list[list[float]], edges: list[tuple[int, int, int]]) -> Problem:
     """Operations 1, 2, ... and edges (sender, receiver, delay between any two devices)."""
     ends = [(sender - 1, receiver - 1) for sender, receiver, _ in edges]
     delays = [delay for *_, delay in edges]
@@ -28,7 +28,7 @@ def _problem(seconds: list[list[float]], edges: list[tuple[int, int, int]]) -> I
     return helpers.as_problem(graph, costs, "makespan")
 
 
-def heft_example() -> Instance:
+def heft_example() -> Problem:
     """Topcuoglu et al. 2002, figure 2."""
     seconds = [[14, 16, 9], [13, 19, 18], [11, 13, 19], [13, 8, 17], [12, 13, 10]]
     seconds += [[13, 16, 9], [7, 15, 11], [5, 11, 14], [18, 12, 20], [21, 7, 16]]
@@ -37,7 +37,7 @@ def heft_example() -> Instance:
     return _problem(seconds, [*edges, (8, 10, 11), (9, 10, 13)])
 
 
-def peft_example() -> Instance:
+def peft_example() -> Problem:
     """The example graph of Arabnejad and Barbosa 2014."""
     seconds = [[22, 21, 36], [22, 18, 18], [32, 27, 43], [7, 10, 4], [29, 27, 35]]
     seconds += [[26, 17, 24], [14, 25, 30], [29, 23, 36], [15, 21, 8], [13, 16, 33]]

@@ -12,7 +12,7 @@ import pytest
 
 from placement.errors import UserError
 from placement.graphs import opgraph
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.runtime import scotch as program
 from placement.solvers import base
 from placement.solvers.heuristics import partition
@@ -45,7 +45,7 @@ def methods(*names: str) -> pytest.MarkDecorator:
     )
 
 
-def _place(method: base.Find, problem: Instance, seed: int = 0) -> np.ndarray:
+def _place(method: base.Find, problem: Problem, seed: int = 0) -> np.ndarray:
     return method(problem, seed, SearchLimits(60.0, 1)).placement
 
 
@@ -68,7 +68,7 @@ def _cliques(count: int, size: int) -> OpGraph:
 
 def _problem(
     graph: OpGraph, seconds: list[float], *, accelerator: list[int] | None = None
-) -> Instance:
+) -> Problem:
     """Every operation takes `seconds` on each device; by default all devices are accelerators."""
     changes = {"compute_s": np.tile(np.array(seconds, np.float32), (graph.num_ops, 1))}
     if accelerator is not None:
@@ -77,7 +77,7 @@ def _problem(
     return helpers.as_problem(graph, costs, "makespan")
 
 
-def _with_compute(problem: Instance, op: int, row: list[float]) -> Instance:
+def _with_compute(problem: Problem, op: int, row: list[float]) -> Problem:
     compute_s = problem.costs.compute_s.copy()
     compute_s[op] = row
     return problem._replace(costs=problem.costs._replace(compute_s=compute_s))

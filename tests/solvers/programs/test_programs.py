@@ -12,7 +12,7 @@ import pytest
 
 from placement import methods
 from placement.errors import UserError
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.solvers import base, limits, starts
 from placement.solvers.limits import SearchLimits
 from placement.solvers.programs import cpsat_makespan, program_search
@@ -28,7 +28,7 @@ LIMIT_S = 6_000.0  # heuristics have a tenth of it, which the slowest machine do
 PROGRAMS = (("milp", "max_load"), ("milp", "subgraph"), ("cpsat", "makespan"))
 
 
-def workload(objective: str) -> Instance:
+def workload(objective: str) -> Problem:
     """Returns a problem like the public ones: equal, small accelerators and a slow host."""
     graph = synthetic.build("synthetic:family=fork_join,ops=60,seed=1,width=3")
     rng = np.random.default_rng(0)
@@ -48,7 +48,7 @@ def workload(objective: str) -> Instance:
         capacity_bytes=room.astype(np.float32),
         accelerator=accelerator,
     )
-    return Instance(graph, costs, objective, ("a", "b", "c", "d", "host"))
+    return Problem(graph, costs, objective, ("a", "b", "c", "d", "host"))
 
 
 @pytest.mark.nightly

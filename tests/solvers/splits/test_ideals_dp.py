@@ -5,7 +5,7 @@ import pytest
 
 from placement import methods
 from placement.errors import UserError
-from placement.instance import Instance
+from placement.problem import Problem
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
 from placement.solvers.splits import ideals_dp
@@ -35,7 +35,7 @@ def test_splits_equal_enumeration():
     assert 0 < num_feasible < 24
 
 
-def _problem(num_ops: int, edges: list[tuple[int, int]], **given: object) -> Instance:
+def _problem(num_ops: int, edges: list[tuple[int, int]], **given: object) -> Problem:
     """Returns a problem on two accelerators: operations take 1, transfers 0, unless given."""
     fields = {key: given.pop(key) for key in ("colocation", "backward") if key in given}
     graph = helpers.build("hand-made", num_ops, edges, [0] * len(edges), **fields)

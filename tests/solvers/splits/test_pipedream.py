@@ -3,11 +3,11 @@
 import numpy as np
 
 from placement import methods
-from placement.instance import Instance
+from placement.problem import Problem
 from tests import helpers
 
 
-def _chain(seconds: list[float], transfer_fixed_s: list[float], **changes: np.ndarray) -> Instance:
+def _chain(seconds: list[float], transfer_fixed_s: list[float], **changes: np.ndarray) -> Problem:
     """Returns a chain on three equal accelerators."""
     graph = helpers.chain(len(seconds))
     none = np.zeros((3, 3), np.float32)

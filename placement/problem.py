@@ -21,10 +21,10 @@ from placement.simulators import (
     residency,
     tensors,
 )
-from placement.types import Array, Problem
+from placement.types import Array, CostModel, OpGraph
 
 _MAX_DEVICES = 31  # the simulators represent sets of devices by the bits of an integer
-# The cached properties of an instance that depend on the order of priority.
+# The cached properties of a problem that depend on the order of priority.
 _ORDER_DERIVATIONS = (
     "priority_order",
     "makespan_tables",
@@ -69,18 +69,25 @@ class Dependencies(NamedTuple):
     pair: np.ndarray  # int64 [E]: the pair that each edge joins
 
 
-class Instance(Problem):
-    """A `Problem` with cached derivations; policies, solvers, searches and reports take one.
+class _Data(NamedTuple):
+    """The data of a problem."""
 
-    A derivation is computed when it is first read and kept as long as the instance. Its arrays on
-    the host are read-only, because all readers share them. `_replace` makes an instance that has
+    graph: OpGraph
+    costs: CostModel
+    objective: str  # a key of `placement.simulators.OBJECTIVES`
+    devices: tuple[str, ...]  # D names, in the order of the placement's indices
+    # int32 [N], topological: the order of priority in which devices run their operations under
+    # `makespan`. None: by HEFT's upward rank.
+    order: np.ndarray | None = None
+
+
+class Problem(_Data):
+    """A placement problem: a graph, its costs and the objective to minimise, with what follows.
+
+    A derivation is computed when it is first read and kept as long as the problem. Its arrays on
+    the host are read-only, because all readers share them. `_replace` makes a problem that has
     none yet.
     """
-
-    @classmethod
-    def from_problem(cls, problem: Problem) -> "Instance":
-        """Returns the problem itself where it is an instance already, else a new instance."""
-        return problem if isinstance(problem, cls) else cls(*problem)
 
     # Co-location, supported devices and memory.
 
@@ -249,7 +256,7 @@ class Instance(Problem):
         ids = self.classes.ids[self.topological_order]
         return _read_only(ids[np.sort(np.unique(ids, return_index=True)[1])])
 
-    def with_order(self, order: np.ndarray | None) -> "Instance":
+    def with_order(self, order: np.ndarray | None) -> "Problem":
         """Returns the problem with another order of priority; None: this problem itself.
 
         Derivations that do not depend on the order are not computed again.
@@ -261,7 +268,7 @@ class Instance(Problem):
         vars(problem).update({k: v for k, v in derivations if k not in _ORDER_DERIVATIONS})
         return problem
 
-    def reverse(self) -> "Instance":
+    def reverse(self) -> "Problem":
         """Returns the problem with all edges reversed; its upward ranks are the downward ranks."""
         graph = self.graph
         reverse = dataclasses.replace(graph, senders=graph.receivers, receivers=graph.senders)
@@ -416,7 +423,7 @@ class Instance(Problem):
         """Evaluates placements int32 [B, N] to float32 [B] seconds; inf for infeasible placements.
 
         Compiles once for each batch size. The arrays are arguments of the compiled function, so
-        that instances whose `padded_tables` have equal shapes share it.
+        that problems whose `padded_tables` have equal shapes share it.
         """
         return self._simulate(placements)[0]
 

@@ -9,24 +9,24 @@ import numpy as np
 import pytest
 
 from placement import simulators
-from placement.instance import Instance
+from placement.problem import Problem
 from tests import helpers
 
 
 def test_derivations_are_cached():
-    instance = helpers.random_problem()
-    order = instance.topological_order
-    assert instance.topological_order is order
+    problem = helpers.random_problem()
+    order = problem.topological_order
+    assert problem.topological_order is order
     with pytest.raises(ValueError, match="read-only"):
         order[0] = 1
 
 
-def test_replaced_instance_derives_anew():
+def test_replaced_problem_derives_anew():
     chain = helpers.as_problem(helpers.chain(3), helpers.unit_costs(helpers.chain(3)), "serial")
     assert chain.topological_order.tolist() == [0, 1, 2]
     graph = helpers.build("reversed", 3, [(2, 1), (1, 0)])
     reversed_ = chain._replace(graph=graph)
-    assert isinstance(reversed_, Instance)
+    assert isinstance(reversed_, Problem)
     assert reversed_.topological_order.tolist() == [2, 1, 0]
     np.testing.assert_array_equal(chain.topological_order, [0, 1, 2])
 
@@ -51,8 +51,8 @@ def test_dependencies_have_longest_delays():
     graph = helpers.build("parallel", 3, [(1, 2), (0, 1), (0, 1)], edge_bytes=[5, 10, 10])
     tensors = {"tensors": np.arange(3, dtype=np.int32), "edge_bytes": np.array([5, 10, 20])}
     graph = dataclasses.replace(graph, **tensors)
-    instance = helpers.as_problem(graph, helpers.unit_costs(graph), "makespan")
-    pairs = instance.dependencies
+    problem = helpers.as_problem(graph, helpers.unit_costs(graph), "makespan")
+    pairs = problem.dependencies
     assert (pairs.senders.tolist(), pairs.receivers.tolist()) == ([0, 1], [1, 2])
     assert pairs.delay_s[:, 0, 1].tolist() == [120, 105]
     assert pairs.pair.tolist() == [1, 0, 0]
@@ -62,19 +62,19 @@ def test_classes_by_hand():
     graph = dataclasses.replace(helpers.chain(4), colocation=np.array([7, 3, 7, 1], np.int32))
     compute_s = np.array([[1, 2, 4], [8, np.inf, 9], [16, 3, np.inf], [1, 1, 1]], np.float32)
     costs = helpers.unit_costs(graph, 3, compute_s=compute_s, memory_bytes=2 ** np.arange(4))
-    instance = helpers.as_problem(graph, costs, "serial")
-    classes = instance.classes
+    problem = helpers.as_problem(graph, costs, "serial")
+    classes = problem.classes
     assert classes.ids.tolist() == [0, 1, 0, 2]
     assert classes.first_ops.tolist() == [0, 1, 3]
     assert classes.compute_s.tolist() == [[17, 5, np.inf], [8, np.inf, 9], [1, 1, 1]]
     assert classes.memory_bytes.tolist() == [5, 2, 8]
-    assert instance.leaders.tolist() == [0, 1, 0, 3]
-    assert instance.is_colocated
+    assert problem.leaders.tolist() == [0, 1, 0, 3]
+    assert problem.is_colocated
     both = [True, True, False]
-    assert instance.allowed.tolist() == [both, [True, False, True], both, [True] * 3]
-    np.testing.assert_array_equal(instance.allowed, np.isfinite(instance.allowed_compute_s))
-    assert instance.single_devices.tolist() == [[0] * 4, [1, 0, 1, 1], [1, 2, 1, 2]]
-    assert instance.limits.representative is instance.leaders
+    assert problem.allowed.tolist() == [both, [True, False, True], both, [True] * 3]
+    np.testing.assert_array_equal(problem.allowed, np.isfinite(problem.allowed_compute_s))
+    assert problem.single_devices.tolist() == [[0] * 4, [1, 0, 1, 1], [1, 2, 1, 2]]
+    assert problem.limits.representative is problem.leaders
 
 
 def test_accelerator_parts_share_memory():
@@ -109,27 +109,27 @@ def test_interchangeable_devices():
 
 @pytest.mark.parametrize("objective", simulators.OBJECTIVES)
 def test_equal_shapes_share_compilation(objective):
-    instance = helpers.random_problem()._replace(objective=objective)
-    placements = np.zeros((3, instance.graph.num_ops), np.int32)
-    instance.evaluate(placements)
-    slower = instance.costs._replace(compute_s=2 * np.asarray(instance.costs.compute_s))
+    problem = helpers.random_problem()._replace(objective=objective)
+    placements = np.zeros((3, problem.graph.num_ops), np.int32)
+    problem.evaluate(placements)
+    slower = problem.costs._replace(compute_s=2 * np.asarray(problem.costs.compute_s))
     with helpers.count_compilations() as compiled:
-        instance.evaluate(placements)
-        instance._replace(costs=slower).evaluate(placements)
+        problem.evaluate(placements)
+        problem._replace(costs=slower).evaluate(placements)
     assert compiled == []
 
 
 def test_traced_evaluation_leaves_no_tracer():
-    instance = helpers.random_problem()
-    placements = np.zeros((2, instance.graph.num_ops), np.int32)
-    traced = jax.jit(instance.evaluate)(placements)
-    np.testing.assert_array_equal(instance.evaluate(placements), traced)
+    problem = helpers.random_problem()
+    placements = np.zeros((2, problem.graph.num_ops), np.int32)
+    traced = jax.jit(problem.evaluate)(placements)
+    np.testing.assert_array_equal(problem.evaluate(placements), traced)
 
 
-def test_unused_instance_is_freed():
-    instance = helpers.random_problem()
-    instance.evaluate(np.zeros((1, instance.graph.num_ops), np.int32))
-    freed = weakref.ref(instance.graph)
-    del instance
+def test_unused_problem_is_freed():
+    problem = helpers.random_problem()
+    problem.evaluate(np.zeros((1, problem.graph.num_ops), np.int32))
+    freed = weakref.ref(problem.graph)
+    del problem
     gc.collect()
     assert freed() is None
