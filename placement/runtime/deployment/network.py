@@ -21,7 +21,7 @@ import openvino as ov
 from placement.errors import UserError
 from placement.runtime.errors import summarise_error
 from placement.runtime.execution.executor import Executor, InferRequest
-from placement.runtime.execution.workers import Workers
+from placement.runtime.execution.workers import Workers, join
 from placement.runtime.models import colocation, outputs
 from placement.runtime.models.fingerprint import quote_names
 from placement.runtime.models.frontend import input_names
@@ -124,7 +124,12 @@ class Network(contextlib.AbstractContextManager["Network"]):
         # Ended jobs -> the running ones that overlapped with them and could still fail.
         self._ended: dict[_Job, set[_Job]] = {}
         self._has_failed = False  # a job has failed while others run
-        self._pool = ThreadPoolExecutor(placed.num_requests, "placement")
+        self._pool_threads = pool_threads = list[threading.Thread]()
+        self._pool = ThreadPoolExecutor(
+            placed.num_requests,
+            "placement",
+            initializer=lambda: pool_threads.append(threading.current_thread()),
+        )
         self._slots = threading.BoundedSemaphore((1 + _WAITING_PER_REQUEST) * placed.num_requests)
         self._is_closed = False
 
@@ -235,6 +240,8 @@ class Network(contextlib.AbstractContextManager["Network"]):
         """
         self._is_closed = True
         self._pool.shutdown()
+        for thread in self._pool_threads:
+            join(thread)
         with self._infer_lock:
             if self._workers is not None:
                 self._workers.close()

@@ -21,6 +21,17 @@ _STOP_PRIORITY = (float("inf"), -1)  # after every part of every request
 _Job = tuple[tuple[float, int], int, Callable[[], None] | None]
 
 
+def join(thread: threading.Thread) -> None:
+    """Waits until a thread has ended, on Linux with the destructors of its thread-local data.
+
+    Before Python 3.13, `Thread.join` may return while the system's thread still runs those of
+    OpenVINO, which compiled models share.
+    """
+    thread.join()
+    while os.path.exists(f"/proc/self/task/{thread.native_id}"):
+        time.sleep(1e-4)
+
+
 class Workers:
     """Worker threads, one per device, which executors share.
 
@@ -112,11 +123,7 @@ class Workers:
         """Ends the threads once their queues are empty, and waits; `start` starts new ones."""
         self.stop()
         for thread in self._threads.values():
-            thread.join()
-            # Before Python 3.13, `join` may return while the system's thread still runs the
-            # destructors of OpenVINO's thread-local data, which compiled models share.
-            while os.path.exists(f"/proc/self/task/{thread.native_id}"):
-                time.sleep(1e-4)
+            join(thread)
         for entries in (self._threads, self._queues, self._signals, self._cores):
             entries.clear()
 
