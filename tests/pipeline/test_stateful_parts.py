@@ -63,7 +63,7 @@ def test_new_cycles_are_removed():
 
 @pytest.mark.parametrize("sample", ["cache", "states"])
 def test_hetero_accepts_acyclic_placements(sample):
-    model = frontend.prepare(getattr(sample_models, sample)().model)
+    model = frontend.prepare(getattr(sample_models, sample)())
     graph = extract.op_graph(model, name=sample, constants=False).graph
     coarsening = coarsen.coarsen(graph)
     num_coarse = coarsening.graph.num_ops

@@ -45,18 +45,6 @@ class Transformer(nn.Module):
         return self.encoder(self.embed(ids), src_key_padding_mask=mask == 0)
 
 
-class Recurrent(nn.Module):
-    """Two LSTM layers; their last state is an output too."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(8, 16, 2, batch_first=True)
-
-    def forward(self, sequence: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        states, (last, _) = self.lstm(sequence)
-        return states, last
-
-
 class Nested(nn.Module):
     """Tensors in a tuple and in a dict, and arguments that are no tensors."""
 

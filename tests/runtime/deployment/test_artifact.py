@@ -1,6 +1,5 @@
 """Deployed folders: what is written, and what is refused."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -8,16 +7,14 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import openvino as ov
 import pytest
 
 import placement
 from placement.errors import UserError
-from placement.runtime import devices
 from placement.runtime.deployment import artifact
 from placement.runtime.deployment.artifact import CONCURRENT, MANIFEST, SINGLE
 from tests.runtime import small
-from tests.runtime.deployment.folders import HOST, INPUT, A, B, save
+from tests.runtime.deployment.folders import INPUT, A, B, save
 
 ROOT = Path(__file__).parents[3]
 
@@ -50,24 +47,6 @@ def test_manifest_is_checked(folder, tmp_path, old, new, message):
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert str(caught.value).endswith("deploy the placement again")
-
-
-def test_config_is_for_recipes_only(folder, tmp_path):
-    data = json.loads((folder / MANIFEST).read_text())
-    config = data["config"]["DEVICE_PROPERTIES"][A]
-    assert config == dict(HOST[0].properties)
-    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
-    config["CACHE_DIR"] = "cache"
-    (tmp_path / MANIFEST).write_text(json.dumps(data))
-    placement.load(tmp_path, concurrent=False).close()
-    assert not (tmp_path / "cache").exists()
-
-
-def test_devices_survive_a_file():
-    for spec in ("auto", "host", "CPU"):
-        used = (*devices.resolve(spec), *devices.list_references(devices.resolve(spec)))
-        written = artifact.Manifest(SINGLE, used, {}, (), "m", None, {}).to_json()["devices"]
-        assert artifact.make_devices(json.loads(json.dumps(written))) == used
 
 
 def test_changed_models_are_refused(folder, tmp_path):
@@ -110,28 +89,6 @@ def test_replaced_folders_are_read_again(tmp_path, monkeypatch):
     expected = small.reference(small.diamond())([INPUT])[0]
     with placement.load(folder) as net:
         np.testing.assert_allclose(net.infer([INPUT])[0], expected, atol=0.02 * np.ptp(expected))
-
-
-def test_files_are_named_by_content(tmp_path):
-    names = []
-    for i, model in enumerate((small.diamond(), small.diamond(), small.shared_constant())):
-        folder = save(tmp_path / str(i), model, SINGLE)
-        names.append(sorted(path.name for path in folder.glob("model-*")))
-        content = artifact.read(folder)
-        assert {*content.files, MANIFEST} == {path.name for path in folder.iterdir()}
-        for name, digest in content.files.items():
-            assert artifact.compute_digest(folder / name) == digest
-    assert names[0] == names[1] != names[2]
-
-
-def test_weights_are_written_unchanged(folder):
-    model = ov.Core().read_model(folder / artifact.read(folder).model)
-    written = {op.get_friendly_name(): op for op in model.get_ops()}
-    for op in small.diamond().get_ops():
-        if op.get_type_name() == "Constant":
-            constant = written.get(name := op.get_friendly_name()) or written[f"{name}@{B}"]
-            assert constant.get_element_type() == op.get_element_type()
-            np.testing.assert_array_equal(constant.data, op.data)
 
 
 def test_loading_needs_no_jax(folder):

@@ -16,7 +16,6 @@ from placement.runtime.measurement.request import (
     Measurement,
     Timeline,
 )
-from placement.runtime.models import outputs
 from tests.runtime import small
 
 HOST = devices.resolve("host:f32,f32")
@@ -42,23 +41,6 @@ def measurer(model):
 def at_once(model, cut=CUT, host=HOST) -> Candidate:
     where = {name: segment.device for segment in cut for name in segment.ops}
     return Candidate(small.everywhere(model, A, **where), host, tuple(cut))
-
-
-def alone(model) -> Candidate:
-    return Candidate(small.everywhere(model, A), HOST)
-
-
-@pytest.mark.alone
-@two_cores
-def test_branches_are_measured_together(measurer, model):
-    outcomes = measurer.ask(Measure([alone(model), at_once(model)], **ROUNDS))
-    assert all(isinstance(outcome, Measurement) for outcome in outcomes), outcomes
-    _, both = outcomes
-    assert both.submodels == 3
-    assert both.output_error <= both.tolerance == outputs.TOLERANCES["f32"]
-    assert 0 < both.latency.low <= both.latency.median <= both.latency.high
-    assert both.ratio.n == both.latency.n == 6
-    assert both.compile_s > 0
 
 
 def test_missing_cores_are_named(measurer, model):

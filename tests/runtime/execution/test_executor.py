@@ -1,6 +1,5 @@
 """Parts on two host devices at the same time, each on a core of its own where there are two."""
 
-import dataclasses
 import itertools
 import os
 import threading
@@ -13,8 +12,6 @@ import pytest
 from openvino import opset13 as ops
 
 from placement.runtime import devices
-from placement.runtime.execution import executor as executor_lib
-from placement.runtime.execution import split
 from placement.runtime.execution.executor import Executor, Span
 from placement.runtime.execution.split import Segment
 from placement.runtime.execution.submodels import Submodels
@@ -62,30 +59,6 @@ def test_equal_submodels_compile_once(core, workers):
     assert ran(reversed_ops) == 0
 
 
-@pytest.mark.skipif(
-    "BF16" not in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"),
-    reason="needs a processor that computes in bf16",
-)
-def test_precisions_distinguish_formats(core, workers):
-    """A device of the same name in another precision keeps tensors otherwise."""
-    model = small.convolutions()
-    inputs = frontend.example_inputs(model, 0)
-    computing = [f"{kind}_{i}" for i in range(4) for kind in ("conv", "relu")]
-    cut = (Segment(A, tuple(computing[:4])), Segment(B, tuple(computing[4:])))
-    short = {"INFERENCE_PRECISION_HINT": "bf16"}
-    coarse = tuple(
-        dataclasses.replace(device, precision="bf16", properties={**device.properties, **short})
-        for device in HOST
-    )
-    submodels, errors = Submodels(core, model), []
-    for host in (coarse, HOST):
-        (found,) = small.outputs(Executor(submodels, cut, host, workers), inputs)
-        (expected,) = small.expected(model, inputs)
-        errors.append(np.abs(found - expected).max() / np.ptp(expected))
-    assert errors[0] > 1e-4  # bf16 has 8 bits
-    assert errors[1] < 1e-5
-
-
 def compute_overlap(spans: list[Span]) -> float:
     """Returns the share of an inference during which at least two devices were computing."""
     events = sorted(event for span in spans for event in ((span.begin_s, 1), (span.end_s, -1)))
@@ -130,26 +103,6 @@ def test_ready_parts_run_in_order(core, workers):
     for _ in range(5):
         small.outputs(executor, frontend.example_inputs(model, 0))
         assert [span.part for span in executor.spans] == list(range(7))
-
-
-def test_device_order_adds_predecessors():
-    """Part 2 could run while the first device waits for what part 1 hands over."""
-    model = small.branches(length=2)
-    cut = (
-        Segment(B, ("right_0",)),
-        Segment(A, ("right_1",)),
-        Segment(A, ("left_0", "left_1")),
-        Segment(B, ("sum",)),
-    )
-    split_branches = split.split_model(model, cut)
-    inputs = [set(), {0}, set(), {1, 2}]
-    assert executor_lib.find_predecessors(split_branches, keep_device_order=False) == inputs
-    assert executor_lib.find_predecessors(split_branches, keep_device_order=True) == [
-        set(),
-        {0},
-        {1},
-        {0, 1, 2},
-    ]
 
 
 def failing() -> ov.Model:
@@ -208,12 +161,6 @@ def test_streamed_requests_do_not_mix(core, workers):
             (output,) = request.output_tensors
             np.testing.assert_allclose(output.data, expected, rtol=1e-3, atol=1e-3)
             assert sorted(span.part for span in request.spans) == [0, 1, 2]
-    pointers = {
-        part_request.get_output_tensor(0).data.ctypes.data
-        for request in executor.requests
-        for part_request in request._infer_requests
-    }
-    assert len(pointers) == 9
 
 
 def test_streamed_requests_run_once(core, workers):

@@ -33,17 +33,6 @@ def submodels(compiled: ov.CompiledModel) -> int:
     return compiled.get_property("HETERO_NUMBER_OF_SUBMODELS")
 
 
-def test_clones_are_labelled():
-    model = small.convolutions(length=2)
-    affinity = small.everywhere(model, A, conv_1=B)
-    found = labels(hetero.label_devices(model, affinity, [A, B]))
-    assert {name: found[name] for name in affinity} == affinity
-    assert found["weights_0"] == A
-    assert found[f"weights_1@{B}"] == B
-    assert found["y"] == A
-    assert all("affinity" not in op.get_rt_info() for op in model.get_ops())
-
-
 def test_shared_constants_are_copied(core):
     model = small.shared_constant()
     affinity = small.everywhere(model, A, second=B)
@@ -67,22 +56,6 @@ def test_constant_results_are_labelled(core):
     compiled = hetero.compile_placement(core, model, affinity, HOST)
     outputs = compiled(np.ones((4, 8), np.float32))
     np.testing.assert_array_equal(outputs[1], np.ones(3, np.float32))
-
-
-@pytest.mark.parametrize("device", [A, B])
-def test_one_device_is_one_submodel(core, device):
-    model = small.diamond()
-    compiled = hetero.compile_placement(core, model, small.everywhere(model, device), HOST)
-    assert submodels(compiled) == 1
-    assert compiled.get_property("EXECUTION_DEVICES") == [device]
-
-
-def test_hetero_chooses_without_affinity(core):
-    compiled = hetero.compile_placement(core, small.diamond(), None, HOST)
-    assert compiled.get_property("EXECUTION_DEVICES") == [A]
-    direct = hetero.compile_placement(core, small.diamond(), None, HOST[1:])
-    assert direct.get_property("EXECUTION_DEVICES") == [B]
-    assert "HETERO_NUMBER_OF_SUBMODELS" not in direct.get_property("SUPPORTED_PROPERTIES")
 
 
 @pytest.mark.parametrize(
@@ -116,7 +89,7 @@ def test_separated_variables_are_refused(core):
 
 def test_cyclic_variables_are_refused(core):
     # The input and its product are on one device, another product is on the other.
-    model = sample_models.cache().model
+    model = sample_models.cache()
     names = {op.get_friendly_name(): op.get_type_name() for op in model.get_ordered_ops()}
     product = next(name for name, kind in names.items() if kind == "MatMul")
     with pytest.raises(UserError, match="variable 'cache' depends on itself"):
@@ -133,25 +106,3 @@ def test_shared_constants_join_no_parts(core):
     compiled = hetero.compile_placement(core, model, small.everywhere(model, A, **odd), HOST)
     assert submodels(compiled) == 6
     assert_equal(core, model, compiled)
-
-
-def test_cyclic_parts_become_more_submodels(core):
-    model = small.diamond()
-    affinity = small.everywhere(model, A, left=B)
-    compiled = hetero.compile_placement(core, model, affinity, HOST)
-    assert submodels(compiled) == 3
-    assert_equal(core, model, compiled)
-
-
-def test_openvino_splits_nothing_by_memory():
-    """As docs/MEMORY.md describes devices of the CPU plug-in."""
-    model, host = small.residual(size=16), devices.resolve("host:f32,f32")
-    names = [device.name for device in host]
-    properties = {device.name: dict(device.properties) for device in host}
-    compiled = devices.open_core(host).compile_model(
-        model,
-        f"HETERO:{','.join(names)}",
-        {"MODEL_DISTRIBUTION_POLICY": "PIPELINE_PARALLEL", "DEVICE_PROPERTIES": properties},
-    )
-    assert submodels(compiled) == 1
-    assert list(compiled.get_property("EXECUTION_DEVICES")) == names[:1]

@@ -68,22 +68,11 @@ def test_pair_is_recognised():
         assert mixed_precision.find_coarse_device(others) is None
 
 
-@pytest.mark.parametrize(
-    ("kept", "marked"),
-    [
-        (["relu"], {"relu"}),
-        (["x", "relu"], {"relu"}),  # an input keeps no precision
-        (["first", "last"], {"first", "last"}),
-        # The plug-in merges the sum with the second convolution.
-        (["second"], {"second", "total"}),
-    ],
-)
-def test_named_operations_are_marked(kept, marked):
+def test_merged_operations_are_marked():
     model = frontend.prepare(residual())
-    changed = mixed_precision.keep_in_f32(ov.Core(), model, kept)
-    assert mixed_precision.list_kept(changed) == marked
+    changed = mixed_precision.keep_in_f32(ov.Core(), model, ["second"])
+    assert mixed_precision.list_kept(changed) == {"second", "total"}
     assert not mixed_precision.list_kept(model)  # the given model is not changed
-    ov.Core().compile_model(changed, "CPU", {"INFERENCE_PRECISION_HINT": "bf16"})
 
 
 def replaced() -> ov.Model:

@@ -11,7 +11,7 @@ from placement.graphs import opgraph
 from placement.runtime import devices
 from placement.runtime.measurement import local
 from placement.runtime.measurement.request import Candidate, Failure, Measure, Measurement, Profile
-from placement.runtime.models import colocation, extract, frontend, outputs
+from placement.runtime.models import extract, frontend, outputs
 from tests.runtime.sample_models import MODELS
 
 HOST = devices.resolve("host:f32,f32")
@@ -21,7 +21,7 @@ SAMPLE = (*STATEFUL, "wake_word", "branches", "strings", "int8")
 
 
 def prepared(name: str) -> ov.Model:
-    return frontend.prepare(*MODELS[name]())
+    return frontend.prepare(MODELS[name]())
 
 
 def random_placements(graph) -> list[np.ndarray]:
@@ -41,10 +41,7 @@ def candidate(graph, placement: np.ndarray) -> Candidate:
     return Candidate({name: NAMES[device] for name, device in pairs}, HOST)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [name if name in SAMPLE else pytest.param(name, marks=pytest.mark.nightly) for name in MODELS],
-)
+@pytest.mark.parametrize("name", SAMPLE)
 def test_random_placements_compute_the_same(name):
     model = prepared(name)
     graph = extract.op_graph(model, name=name, constants=False).graph
@@ -52,7 +49,7 @@ def test_random_placements_compute_the_same(name):
     candidates = [candidate(graph, placement) for placement in placements]
     with local.LocalMeasurer(model, HOST) as measurer:
         found = measurer.ask(Measure(candidates, min_rounds=6, time_limit_s=0.0))
-        profiles = measurer.ask(Profile(HOST[:1])) if graph.num_ops < 1000 else ()
+        profiles = measurer.ask(Profile(HOST[:1]))
     refused = [outcome for outcome in found if isinstance(outcome, Failure)]
     for outcome in refused:  # a variable on a cycle: no placement that HETERO could run
         assert name in STATEFUL
@@ -75,22 +72,7 @@ def test_random_placements_compute_the_same(name):
 
 
 def test_bodies_are_one_operation():
-    for name, kind in (("branches", "If"), ("loop", "Loop"), ("tensor_iterator", "TensorIterator")):
+    for name, kind in (("branches", "If"), ("loop", "Loop")):
         graph = extract.op_graph(prepared(name), name=name, constants=False).graph
         assert graph.op_types.count(kind) == 1
         assert graph.op_types.count("Parameter") <= 2  # none of a body's
-    assert graph.flops[graph.op_types.index("TensorIterator")] > 5 * 2 * 2 * 64  # five steps
-
-
-@pytest.mark.parametrize("name", STATEFUL)
-def test_variables_stay_on_one_device(name):
-    model = prepared(name)
-    kinds = [op.get_type_name() for op in model.get_ordered_ops()]
-    (group,) = colocation.colocated_groups(model)
-    together = {kinds[i] for i in group}
-    assert {"ReadValue", "Assign", "Tanh"} < together
-    assert ("Softmax" in together) == (name == "cache")  # of what the cache has grown to
-    graph = extract.op_graph(model, name=name, constants=False).graph
-    first = opgraph.find_leaders(graph)
-    names = {op.get_friendly_name() for i, op in enumerate(model.get_ordered_ops()) if i in group}
-    assert len({first[graph.op_names.index(op)] for op in names}) == 1

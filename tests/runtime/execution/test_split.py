@@ -18,7 +18,7 @@ from placement.graphs import coarsen
 from placement.runtime import devices
 from placement.runtime.execution import split
 from placement.runtime.execution.executor import Executor
-from placement.runtime.execution.split import Segment, TensorFormat
+from placement.runtime.execution.split import Segment
 from placement.runtime.execution.submodels import Submodels
 from placement.runtime.execution.workers import Workers
 from placement.runtime.models import colocation, extract, frontend, outputs
@@ -30,12 +30,8 @@ HOST = devices.resolve("host:f32,f32")
 A, B = (device.name for device in HOST)
 HAS_BF16 = "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 needs_bf16 = pytest.mark.skipif(not HAS_BF16, reason="needs a processor that computes in bf16")
-NHWC = (0, 2, 3, 1)
 # Models whose operations are also run each in a part of its own.
-FINE = (
-    *("dynamic_input", "branches", "loop", "tensor_iterator", "strings", "lengths", "steps"),
-    *("several_outputs", "dynamic_output", "int8"),
-)
+FINE = ("branches", "loop", "dynamic_output", "int8")
 CONSTANT_OUTPUTS = ("light_shufflenet",)  # its weights are all the same
 SAMPLE = ("light_shufflenet", "branches", "loop", "states", "cache", "dynamic_output", "int8")
 
@@ -85,7 +81,7 @@ def cuts(model: ov.Model) -> list[list[Segment]]:
         np.arange(size) % 2,
     ]
     if graph.num_ops > 100:  # compiling every part takes long
-        placements = placements[: 2 if graph.num_ops < 1000 else 1]
+        placements = placements[:2]
     return [
         [
             Segment(HOST[placement[at[0]]].name, tuple(name for op in at for name in members[op]))
@@ -104,13 +100,10 @@ def finest_cut(model: ov.Model) -> list[Segment]:
     return cut
 
 
-@pytest.mark.parametrize(
-    "name",
-    [name if name in SAMPLE else pytest.param(name, marks=pytest.mark.nightly) for name in MODELS],
-)
+@pytest.mark.parametrize("name", SAMPLE)
 def test_placements_equal_one_device(name, core, workers):
     """The finest cuts also hand over computed shapes and tensors of dynamic shapes."""
-    model = frontend.prepare(*MODELS[name]())
+    model = frontend.prepare(MODELS[name]())
     inputs = frontend.example_inputs(model, 0)
     inferences = 3 if colocation.is_stateful(model) else 1
     reference = small.reference(model)
@@ -182,13 +175,6 @@ def test_outputs_may_have_readers(core, workers):
         Segment(A, ("less",)),
         Segment(B, ("square",)),
     ]
-    parts = split.split_model(model, cut).parts
-    assert [part.model_outputs for part in parts] == [(1, 2, 3, 6), (5,), (4, 7), (0,)]
-    assert [part.sources for part in parts] == [(), (0,), (0,), (0,)]
-    assert sorted(parts[0].sent_tensors) == [("both", 0), ("both", 1)]
-    assert parts[0].inputs == (("x", 0), ("other", 0))
-    assert parts[3].inputs == (("both", 0),)
-    assert sorted(parts[2].inputs) == [("both", 0), ("both", 1)]
     found = run(core, workers, model, cut)
     assert len(found) == 8
     assert error(model, found) <= 1e-6
@@ -323,27 +309,3 @@ def test_precisions_may_differ(core, workers):
     for first in range(2):
         cut = [Segment(host[(i + first) % 2].name, (name,)) for i, name in enumerate(JOINED)]
         assert 0 < error(model, run(core, workers, model, cut, host)) <= 0.1
-
-
-def test_formats_change_no_value():
-    """The same submodels with what they hand over transposed, on the reference device in f32."""
-    model = joined()
-    cut = [Segment(A, (name,)) for name in JOINED]
-    parts = split.split_model(model, cut).parts
-    (inputs,) = frontend.example_inputs(model, 0)
-    kept = {tensor: TensorFormat(NHWC, None) for part in parts for tensor in part.sent_tensors}
-    found = []
-    for formats in ({}, kept):
-        values = {("x", 0): inputs}
-        for part, submodel in zip(parts, split.build_submodels(model, parts, formats), strict=True):
-            compiled = ov.Core().compile_model(submodel, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-            outputs = compiled([values[tensor] for tensor in part.inputs])
-            values |= {
-                t: outputs[i] for i, t in enumerate((*part.sent_tensors, *part.model_outputs))
-            }
-        found.append(values)
-    for tensor in kept:
-        np.testing.assert_allclose(
-            found[1][tensor], found[0][tensor].transpose(NHWC), rtol=1e-5, atol=1e-6
-        )
-    np.testing.assert_allclose(found[1][0], found[0][0], rtol=1e-5, atol=1e-6)

@@ -24,8 +24,6 @@ from tests.runtime import small
 
 HOST = devices.resolve("host")
 A, B = (device.name for device in HOST)
-HAS_BF16 = "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-TWO_CORES = len(os.sched_getaffinity(0)) > 1
 ROUNDS = {"min_rounds": 6, "time_limit_s": 0.0}
 
 
@@ -105,51 +103,6 @@ def test_one_process_serves_many_calls(model):
         assert opened.worker.process.pid == pid
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
-
-
-def test_uncompilable_placement_fails_alone(measurer, model):
-    outcomes = measurer.ask(
-        Measure([on(model, A), on(model, A, nonsense=B), on(model, B)], **ROUNDS)
-    )
-    assert [isinstance(outcome, Failure) for outcome in outcomes] == [False, True, False], outcomes
-    assert outcomes[1].stage == "compile"
-    assert "'nonsense'" in outcomes[1].cause
-    assert "\n" not in outcomes[1].cause
-
-
-@pytest.mark.alone
-@pytest.mark.skipif(not TWO_CORES, reason="needs two cores")
-def test_too_many_threads_are_noticed():
-    model = small.convolutions(channels=64, size=28)
-    greedy = tuple(
-        dataclasses.replace(
-            device,
-            properties={
-                name: value
-                for name, value in device.properties.items()
-                if name != "EXCLUSIVE_ASYNC_REQUESTS"
-            },
-        )
-        for device in HOST
-    )
-    placement = small.everywhere(model, A, conv_2=B, relu_2=B)
-    with local.LocalMeasurer(model, HOST) as opened:
-        outcomes = opened.ask(
-            Measure([Candidate(placement, HOST), Candidate(placement, greedy)], **ROUNDS)
-        )
-    assert isinstance(outcomes[0], Measurement), outcomes
-    assert isinstance(outcomes[1], Failure), outcomes
-    assert outcomes[1].stage == "threads"
-    assert "limit is 1.25" in outcomes[1].cause
-
-
-@pytest.mark.skipif(not HAS_BF16, reason="needs a processor that computes in bf16")
-def test_wrong_outputs_are_not_timed(measurer, model):
-    liar = changed(HOST[0], INFERENCE_PRECISION_HINT="bf16")
-    concurrent = Candidate(None, (liar,), (Segment(A, tuple(small.everywhere(model, A))),))
-    outcomes = measurer.ask(Measure([on(model, A), Candidate(None, (liar,)), concurrent], **ROUNDS))
-    assert isinstance(outcomes[0], Measurement), outcomes
-    assert [outcome.stage for outcome in outcomes[1:]] == ["wrong output"] * 2
 
 
 def stop(opened: local.LocalMeasurer, candidate: int) -> threading.Thread:

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shutil
 
 import numpy as np
 import onnx
@@ -11,7 +12,6 @@ from openvino import opset13 as ops
 
 from placement.errors import UserError
 from placement.runtime.models import frontend
-from tests.runtime import saved_model
 
 _LIGHT = pathlib.Path(onnx.__file__).parent / "backend/test/data/light"
 
@@ -133,8 +133,10 @@ def test_load_names_external_weights(tmp_path):
 
 @pytest.mark.parametrize("given", ["saved", "saved/saved_model.pb"])
 def test_load_reads_saved_models(tmp_path, given):
+    """The stored file is relu(x @ weights), x of shape [?, 3]; no TensorFlow was needed for it."""
     weights = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
-    saved_model.write(tmp_path / "saved", weights)
+    shutil.copytree(pathlib.Path(__file__).parent / "saved_model", tmp_path / "saved")
+    (tmp_path / "saved/variables").mkdir()
     model = frontend.load(str(tmp_path / given))
     prepared = frontend.prepare(model, "x:2,3")
     (array,) = frontend.example_inputs(prepared, 0)
@@ -210,7 +212,6 @@ def test_prepare_proposes_missing_shapes():
         ("images:1,3,-1,8", "malformed entry 'images:1,3,-1,8'"),
         ('{"images": [1, 3, -1, 8]}', "[1, 3, -1, 8]; set sizes from 0"),
         ('{"images": [1, 3, 8.5, 8]}', "is 8.5, not a whole number"),
-        ('{"images": 1,', "cannot be read as JSON"),
         ("images:1,3,8,8;images:1,3,8,8", "keep one"),
         ("images:9223372036854775807,3,8,8;ids:0:1,16", "set at most 1.1e+12"),
         ("images:1,4,8,8;ids:0:1,16", "input_shapes='images:1,3,224,224'"),

@@ -4,14 +4,9 @@ import pathlib
 
 import numpy as np
 import openvino as ov
-import pytest
 from openvino import opset13 as ops
 
-from placement.errors import UserError
-from placement.runtime import devices
 from placement.runtime.errors import UnusableError
-from placement.runtime.measurement.local import LocalMeasurer
-from placement.runtime.measurement.request import Profile
 from placement.runtime.measurement.worker.channel import Heartbeat
 from placement.runtime.measurement.worker.loaded import LoadedModel
 from placement.runtime.models import frontend, inputs, serialization
@@ -135,12 +130,3 @@ def test_failing_models_quote_openvino(tmp_path):
     message = refusal(model, tmp_path, file=str(given))
     assert f"cannot run the model on its inputs (1 of {given}): [CPU] Reshape" in message
     assert not any(text in message for text in ("drawn", "\n", ".cpp"))
-
-
-def test_varying_outputs_end_profiling():
-    host = devices.resolve("host")
-    with (
-        LocalMeasurer(frontend.prepare(noisy(0)), host) as measurer,
-        pytest.raises(UserError, match="two inferences of the plain CPU"),
-    ):
-        measurer.ask(Profile(host))

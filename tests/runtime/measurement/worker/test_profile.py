@@ -1,10 +1,8 @@
 import dataclasses
 import functools
-import math
 import types
 
 import numpy as np
-import openvino as ov
 import pytest
 
 from placement.runtime import devices
@@ -16,7 +14,7 @@ from placement.runtime.measurement.request import (
     Profile,
     SubmodelTimes,
 )
-from placement.runtime.measurement.worker import chains, inference, profile
+from placement.runtime.measurement.worker import inference, profile
 from placement.runtime.models import operations
 from tests.runtime import small
 
@@ -131,16 +129,6 @@ def test_counters_leave_out_warm_up():
     assert inference.mean_after_warm_up(1.0, 9.0, 10) == 0.0  # counters are rounded
 
 
-def test_chains_have_shapes_of_models():
-    images = chains.chain_shapes(small.convolutions())
-    assert {len(shape) for shape in images} == {4}
-    assert (1, 16, 14, 14) in images
-    shapes = chains.chain_shapes(small.diamond())
-    assert all(len(shape) == 2 and shape[1] == 16 for shape in shapes)
-    for found in (images, shapes):
-        assert [4 * math.prod(shape) for shape in found[:3]] == [2**12, 2**16, 2**20]
-
-
 def test_unnamed_nodes_join_their_reader():
     node = profile.Node
     model = small.convolutions(length=2)
@@ -156,21 +144,6 @@ def test_unnamed_nodes_join_their_reader():
     assert whole == {("x",): 0.0, ("conv_0", "relu_0"): 11.0, ("conv_1", "relu_1"): 27.0}
     without = dict(profile.attribute_nodes(model, nodes, frozenset({"conv_1"})))
     assert ("conv_1", "relu_1") not in without
-
-
-def test_unnamed_operations_join_their_reader():
-    # A product with a bias runs under the name of the addition.
-    ops = ov.opset13
-    source = ops.parameter([64, 64], np.float32, name="x")
-    matrix = ops.constant(np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32))
-    bias = ops.constant(np.ones((1, 64), np.float32))
-    product = ops.matmul(source, matrix, False, False, name="product")
-    total = ops.add(product, bias, name="sum")
-    model = ov.Model([ops.result(total, name="y")], [source], "bias")
-    with local.LocalMeasurer(model, HOST) as opened:
-        (found,) = opened.ask(Profile(HOST[:1]))
-    (kernel,) = [names for names, _ in found.kernels if "sum" in names]
-    assert set(kernel) == {"product", "sum"}
 
 
 def test_names_with_commas_are_found():
