@@ -129,30 +129,6 @@ def strings() -> ov.Model:
     return _model([ops.relu(_product(features, 1)), mean], [source], "strings")
 
 
-def dynamic_output() -> ov.Model:
-    """Outputs whose lengths depend on the data: non-maximum suppression and a threshold."""
-    generator = np.random.default_rng(0)
-    source = ops.parameter([1, 12, _WIDTH], np.float32, name="x")
-    scores = ops.sigmoid(ops.matmul(source, _weights(_WIDTH, 2, seed=1), False, False))
-    corners = generator.uniform(0, 10, (1, 12, 2)).astype(np.float32)
-    size = ops.exp(ops.matmul(source, _weights(_WIDTH, 2, seed=2), False, False))
-    boxes = ops.concat([ops.constant(corners), ops.add(ops.constant(corners), size)], 2)
-    selected = ops.non_max_suppression(
-        boxes,
-        ops.transpose(scores, [0, 2, 1]),
-        ops.constant(np.int64(4)),
-        ops.constant(np.float32(0.5)),
-        ops.constant(np.float32(0.2)),
-    )
-    best = ops.reduce_max(scores, np.array([0, 2]), False)
-    rows = ops.non_zero(ops.greater(best, np.float32(0.5)), "i64")
-    high_scoring = ops.gather(
-        ops.squeeze(boxes, np.int64(0)), ops.squeeze(rows, np.int64(0)), np.int64(0)
-    )
-    results = [selected.output(0), selected.output(1), ops.relu(high_scoring)]
-    return _model(results, [source], "dynamic_output")
-
-
 def _quantised(value: ov.Node) -> ov.Node:
     """Returns `value` rounded to 256 levels between -4 and 4."""
     ends = [ops.constant(np.full((1, 1, 1, 1), end, np.float32)) for end in (-4, 4, -4, 4)]
@@ -182,6 +158,5 @@ MODELS: dict[str, Callable[[], ov.Model]] = {
     "states": states,
     "cache": cache,
     "strings": strings,
-    "dynamic_output": dynamic_output,
     "int8": int8,
 }

@@ -19,7 +19,7 @@ import pytest
 
 from placement.errors import UserError
 from placement.runtime import cluster, devices
-from placement.runtime.cluster import Choice, ClusterMeasurer, Host, Job, Pool
+from placement.runtime.cluster import ClusterMeasurer, Host, Job, Pool
 from placement.runtime.measurement import evaluate
 from placement.runtime.measurement.local import LocalMeasurer
 from placement.runtime.measurement.request import Candidate
@@ -66,12 +66,6 @@ def test_like_hosts_are_chosen(driver, used, left_out):
     choice = cluster.choose(given, driver)
     assert [host.name for host in choice.hosts] == used
     assert [line.split(":")[0] for line in choice.left_out] == left_out
-
-
-def test_differences_of_hosts_are_named():
-    given = [Host("b", "1", NEW), Host("a", "0", OLD | {"cores": [2, 3]})]
-    reason = "b: processor new, not old; cores [0, 1], not [2, 3]"
-    assert cluster.choose(given, "elsewhere") == Choice((given[1],), (reason,))
 
 
 def test_missing_ray_names_the_extra(monkeypatch):

@@ -1,5 +1,4 @@
 import dataclasses
-import json
 import os
 
 import openvino as ov
@@ -20,17 +19,6 @@ def test_auto_without_accelerators_is_host():
         assert [device.name for device in devices.resolve("auto")] == available
     else:
         assert devices.resolve("auto") == host
-
-
-@needs_bf16
-def test_precisions_are_the_whole_cpu():
-    found = devices.resolve("precisions")
-    assert [device.name for device in found] == ["CPU_F32", "CPU_BF16"]
-    num_cores = len(os.sched_getaffinity(0))
-    for device, cpu in zip(found, devices.list_references(found), strict=True):
-        assert device.label == f"{device.name} [precisions, {device.precision}, {cpu.details[-1]}]"
-        assert (device.precision, device.properties) == (cpu.precision, cpu.properties)
-        assert (device.num_threads, device.core) == (num_cores, None)
 
 
 @pytest.mark.parametrize(
@@ -126,14 +114,6 @@ def test_streams_have_combined_references():
     assert [d.precision for d in served[2:]] == ["f16", "f16"]
     assert all(map(devices.is_throughput_reference, served))
     assert [d.name for d in devices.list_throughput_references((gpu,))] == ["GPU.0", "CPU"]
-
-
-def test_machine_is_described_in_json():
-    machine = json.loads(json.dumps(devices.describe_machine()))
-    assert machine["devices"]["CPU"]["full_name"]
-    assert "FP32" in machine["devices"]["CPU"]["capabilities"]
-    assert machine["cores"] >= 1
-    assert len(machine["load_average"]) == 3
 
 
 class StubCore:

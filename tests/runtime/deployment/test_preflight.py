@@ -23,7 +23,6 @@ from tests.runtime import small
 from tests.runtime.deployment import test_network
 from tests.runtime.deployment.folders import HOST, A, B, make, save
 
-HAS_BF16 = "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 SAMPLES = Inputs(tuple([np.full((4, 8), value, np.float32)] for value in (1, 2)), "two", "")
 
 
@@ -120,8 +119,6 @@ def test_a_lost_state_is_noticed(tmp_path):
     folder = save(tmp_path, stateless, HETERO)
     with pytest.raises(UserError, match="wrong outputs"):
         preflight.verify(folder, make(small.counter(), HETERO), ones)
-    checks = preflight.verify(folder, make(stateless, HETERO), ones)
-    assert checks["outputs in form 'hetero'"].startswith("off by 0 ")
 
 
 def make_placed(model: ov.Model, segments=(), **others: str) -> preflight.PlacementFile:
@@ -149,23 +146,6 @@ def test_all_forms_are_measured():
         assert (row.candidate.affinity is None) == (row.form not in (HETERO, CONCURRENT))
     assert rows[0].outcome.ratio.median == 1
     assert all(row.outcome.ratio.low > 1 for row in rows[2:4])  # three submodels for one
-
-
-@pytest.mark.alone
-@pytest.mark.skipif(not HAS_BF16, reason="needs a processor that computes in bf16")
-def test_wrong_outputs_are_refused():
-    """One device computes in bf16 and says that it is f32."""
-    model = small.convolutions(length=2)
-    properties = {**HOST[1].properties, "INFERENCE_PRECISION_HINT": "bf16"}
-    liar = dataclasses.replace(HOST[1], precision="f32", properties=properties)
-    segments = Segment(A, ("conv_0", "relu_0")), Segment(B, ("conv_1", "relu_1"))
-    placed = make_placed(model, segments, conv_1=B, relu_1=B)
-    with (
-        local.LocalMeasurer(model, (HOST[0], liar)) as measurer,
-        pytest.raises(UserError, match=r"outputs differ by 0\.0.* over 0\.001") as caught,
-    ):
-        preflight.measure(placed, measurer, seconds=0.0)
-    assert "placement, concurrent: wrong output" in str(caught.value)
 
 
 def measurement(seconds: float, ratio: float = math.nan) -> Measurement:

@@ -69,10 +69,3 @@ def test_random_placements_compute_the_same(name):
         assert listed <= set(graph.op_names)
         assert len(listed) > graph.num_ops / 2
         assert sum(seconds for _, seconds in profile.kernels) > 0
-
-
-def test_bodies_are_one_operation():
-    for name, kind in (("branches", "If"), ("loop", "Loop")):
-        graph = extract.op_graph(prepared(name), name=name, constants=False).graph
-        assert graph.op_types.count(kind) == 1
-        assert graph.op_types.count("Parameter") <= 2  # none of a body's

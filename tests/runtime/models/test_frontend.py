@@ -13,8 +13,6 @@ from openvino import opset13 as ops
 from placement.errors import UserError
 from placement.runtime.models import frontend
 
-_LIGHT = pathlib.Path(onnx.__file__).parent / "backend/test/data/light"
-
 
 def _names(model):
     return [op.get_friendly_name() for op in model.get_ordered_ops()]
@@ -284,20 +282,6 @@ def test_prepare_names_added_operations():
     first, second = (_names(frontend.prepare(model, "x:5,2,4")) for _ in range(2))
     assert "Concat_0" in first
     assert first == second
-
-
-def test_light_model_runs():
-    light = str(_LIGHT / "light_squeezenet.onnx")
-    first, second = frontend.load(light), frontend.load(light)
-    assert _names(first) != _names(second)  # operations without a name count on in one process
-    first, second = frontend.prepare(first), frontend.prepare(second)
-    assert _names(first) == _names(second)
-    assert len(set(_names(first))) == len(_names(first))
-    # Its weights are ConstantOfShape, read as Broadcast.
-    assert not {"ShapeOf", "Broadcast", "Range"} & set(_types(first))
-    compiled = ov.Core().compile_model(first, "CPU")
-    (probabilities,) = compiled(frontend.example_inputs(first, 0)).values()
-    assert probabilities.sum() == pytest.approx(1, abs=1e-2)
 
 
 # Inputs.

