@@ -37,14 +37,6 @@ def test_orders_rank_classes_from_zero():
             assert (rank[rank >= size] == size).all()
 
 
-def test_time_orders_are_topological():
-    problem = helpers.random_problem()
-    computed = block_orders.compute_orders(problem, np.random.default_rng(0))
-    np.testing.assert_array_equal(np.argsort(computed.ranks[1]), problem.topological_order)
-    for rank in computed.ranks[:2]:
-        assert (rank[problem.graph.senders] < rank[problem.graph.receivers]).all()
-
-
 @functools.cache
 def _problem() -> Problem:
     graph = helpers.random_dag(np.random.default_rng(1), 20, edge_probability=0.15)
@@ -114,13 +106,6 @@ def test_blocks_end_at_full_memory():
     assert (moved_bytes <= free_bytes[0][:, None, None]).all()
     assert (moved_bytes[0] > 15).any()  # the free memory is used
     assert moves.differs_from_parent[3].mean() > 0.3
-
-
-def test_kinds_follow_their_weights():
-    _, _, moves = _draw_moves(np.repeat(PARENTS, 500, axis=1), None, [1, 0, 3])
-    frequency = [(moves.kinds == kind).mean() for kind in range(3)]
-    assert frequency[1] == 0
-    assert frequency[2] == pytest.approx(0.75, abs=0.03)
 
 
 def _starts(problem: Problem, count: int) -> np.ndarray:

@@ -119,21 +119,6 @@ def test_small_problems_end_near_optimum(objective, monkeypatch):
     assert np.max(ratios) < 1.1
 
 
-@pytest.mark.usefixtures("unproven")
-def test_reports_end_with_the_result():
-    reports: list[tuple[int, float, np.ndarray, dict[str, float]]] = []
-    problem = problems("makespan")[0][0]
-    solution = solve(problem, observe=lambda *step: reports.append(step))
-    evaluations, best_s, rows, numbers = zip(*reports, strict=True)
-    assert list(evaluations) == sorted(evaluations)
-    assert evaluations[-1] == solution.evaluations <= BUDGET
-    assert list(best_s) == sorted(best_s, reverse=True)
-    assert problem.value_s(rows[-1]) == best_s[-1] == solution.value_s
-    numbers = [shares for shares in numbers if shares]  # starts have none
-    assert all(sum(shares.values()) == pytest.approx(1) for shares in numbers)
-    assert list(numbers[0]) == ["share_time", "share_ball", "share_group"]
-
-
 def test_proven_start_ends_search():
     reports: list[tuple[int, float]] = []
     problem, best_s = problems("makespan")[0]

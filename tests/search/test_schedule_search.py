@@ -101,17 +101,6 @@ def test_rounding_keeps_orders_topological():
         dag.check_order(problem.graph, np.asarray(state.best.order))
 
 
-def test_waiting_order_is_changed():
-    problem = waiting_problem()
-    placement = np.int32([0, 1, 1])
-    assert problem.priority_order.tolist() == [0, 1, 2]
-    assert problem.value_s(placement) == 11
-    result = improve(problem, placement, 64)
-    assert result.value_s == 8
-    assert np.argsort(result.order)[2] < np.argsort(result.order)[1]
-    assert problem.with_order(result.order).value_s(placement) == 8
-
-
 def test_schedules_end_near_optimum():
     problem = known_problem()
     heft = methods.solve(problem, "heft")

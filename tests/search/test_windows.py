@@ -1,5 +1,4 @@
 import dataclasses
-import itertools
 
 import jax
 import numpy as np
@@ -46,17 +45,6 @@ def _improved(problem: Problem, starts: np.ndarray, seed: int = 0, **options) ->
         options.pop("time_limit_s", 60.0), options.pop("budget", BUDGET), **options
     )
     return windows.improve(problem, starts, seed, limits)
-
-
-def test_windows_cover_all_operations():
-    problem = _problem()
-    rng = np.random.default_rng(0)
-    search = windows._Search(windows._order_problem(problem), _starts(problem)[0], rng)
-    drawn = search.draw_windows()
-    assert drawn[0].begin == 0
-    for one, following in itertools.pairwise(drawn):
-        assert one.begin < one.next_begin == following.begin < one.end <= following.end
-    assert drawn[-1].next_begin == drawn[-1].end == problem.graph.num_ops
 
 
 def _longest_around(

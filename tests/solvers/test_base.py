@@ -1,32 +1,13 @@
 """The rounding of values."""
 
-import jax
 import numpy as np
 import pytest
 
-from placement import methods, simulators, suite
+from placement import methods, suite
 from placement.solvers import base
 from placement.solvers.limits import SearchLimits
 from placement.types import Solution, Status
 from tests import helpers
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", [entry.name for entry in suite.list_entries()])
-def test_rounding_is_bounded_on_suite(name):
-    best, problem = suite.best_known(name), suite.load(name)
-    problem = problem.with_order(best.order)
-    latency = jax.jit(simulators.get_objective(problem.objective).latency)
-    placements = np.stack([*problem.single_devices, best.placement]).T
-    values_s = np.asarray(latency(problem.tables[1], placements))
-    with jax.enable_x64(True):
-        tables = jax.tree.map(
-            lambda x: np.asarray(x, np.float64 if x.dtype == np.float32 else x.dtype),
-            problem.tables[1],
-        )
-        exact_s = np.asarray(latency(tables, placements))
-    assert exact_s.dtype == np.float64
-    np.testing.assert_allclose(values_s, exact_s, base.bound_rounding(problem) - base.ROUNDING)
 
 
 @pytest.mark.parametrize("direction", [-1, 1])

@@ -60,21 +60,6 @@ def test_modules_in_series():
     np.testing.assert_allclose(solvers.lower_bound(problem), solution.value_s, rtol=1e-4)
 
 
-def test_equal_devices_are_one_state():
-    graph = helpers.fork_join(3, 2)
-    costs = helpers.unit_costs(graph, 4)
-    costs.compute_s[:] = 1.0
-    diagram = _diagram(helpers.as_problem(graph, costs, "makespan"))
-    assert diagram.problem.interchangeable_devices.tolist() == [0, 0, 0, 0]
-    max_s = makespan.compute_longest_s(diagram.edges, diagram.windows.compute_s)
-    swept = sweep(diagram, max_s, 10**6, _limits(), relaxed=True)
-    assert swept.exact
-    assert swept.placement is not None
-    # The placement names the devices that the sorted columns of the states stand for.
-    value_s = diagram.problem.value_s(swept.placement)
-    np.testing.assert_allclose(value_s, swept.latency_s, rtol=1e-6)
-
-
 def test_sweep_without_time():
     problem = _in_series([helpers.fork_join(4, 3)] * 4)
     best_s = methods.solve(problem, "diagram").value_s

@@ -40,18 +40,6 @@ def _devices(graph: OpGraph, placement: np.ndarray, pattern: str) -> set[int]:
     return set(placement[chosen].tolist())
 
 
-def test_rnnlm_layer_by_layer():
-    graph = _graph("rnnlm:layers=3")
-    placement = _place(graph, 3)
-    assert placement.dtype == np.int32
-    assert placement.shape == (graph.num_ops,)
-    parts = {r"words|embedding/|lstm0/": 1, r"lstm1/": 2, r"lstm2/|softmax/|probabilities": 3}
-    for pattern, device in parts.items():
-        assert _devices(graph, placement, pattern) == {device}
-    assert _devices(graph, placement, "zero_state") == {1}
-    assert set(placement.tolist()) == {1, 2, 3}
-
-
 def test_nmt_layer_by_layer():
     graph = _graph("nmt:layers=4")
     placement = _place(graph, 4)

@@ -6,7 +6,7 @@ import pytest
 from placement import methods
 from placement.problem import Problem
 from placement.simulators import ranks
-from placement.solvers.heuristics import baechi, list_scheduling
+from placement.solvers.heuristics import baechi
 from placement.solvers.limits import SearchLimits
 from tests import helpers
 from tests.simulators import reference
@@ -69,15 +69,6 @@ def test_peft_schedules_paper_example():
     assert methods.solve(problem, "heft").value_s == 133
 
 
-def test_gaps_for_zero_seconds():
-    timeline = list_scheduling.Timeline(shortest_s=1.0)
-    for start_s, end_s in ((0.0, 2.0), (6.0, 8.0), (2.0, 4.0), (4.0, 4.0), (4.5, 6.0)):
-        timeline.occupy(start_s, end_s)
-    at = (0.0, 1.0, 2.0, 3.0, 4.0, 4.2, 5.0, 8.0)
-    assert [timeline.gap_s(ready, 0.0) for ready in at] == [0, 2, 2, 4, 4, 4.2, 6, 8]
-    assert [timeline.gap_s(ready, 1.0) for ready in at] == [8] * 8
-
-
 def test_m_topo_fills_devices():
     graph = helpers.chain(6)
     costs = helpers.unit_costs(
@@ -92,16 +83,6 @@ def test_m_topo_fills_devices():
     small = costs._replace(capacity_bytes=np.array([np.inf, 8, 4], np.float32))
     placement = methods.solve(problem._replace(costs=small), "m_topo").placement
     assert placement.tolist() == [1, 1, 2, 0, 0, 0]
-
-
-def test_favourite_children_by_hand():
-    # Task 1 feeds a long task 2 and a short task 3: only one of the delays can be spared.
-    problem = _problem([[1, 1], [9, 9], [1, 1]], [(1, 2, 5), (1, 3, 5)])
-    assert baechi.favourite_children(problem, 10.0).tolist() == [1, -1, -1]
-    # Task 3 is the favourite child of the one that ends last.
-    problem = _problem([[1, 1], [9, 9], [1, 1]], [(1, 3, 5), (2, 3, 5)])
-    assert baechi.favourite_children(problem, 10.0).tolist() == [-1, 2, -1]
-    assert baechi.favourite_children(_problem([[1, 1]], []), 10.0).tolist() == [-1]
 
 
 def test_devices_wait_for_favourites():

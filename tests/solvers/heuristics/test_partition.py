@@ -127,20 +127,6 @@ def _everything_on(part: int) -> Callable[[str], str]:
     return gmap
 
 
-@pytest.mark.parametrize(
-    ("row", "expected"),
-    [
-        ([9.0, 8.0, 7.0], 0),  # supported, if slow
-        ([INF, 8.0, 7.0], 2),
-        ([INF, INF, INF], 0),
-    ],
-)
-def test_repair_takes_fastest_device(row, expected):
-    problem = _with_compute(_problem(helpers.chain(5), [1.0, 1.0, 1.0]), 3, row)
-    placement = _place(functools.partial(partition.scotch, gmap=_everything_on(0)), problem)
-    assert placement.tolist() == [0, 0, 0, expected, 0]
-
-
 def test_repair_moves_whole_classes():
     graph = _graph(4, [(0, 1), (1, 2), (2, 3)], colocation=[0, 1, 0, 2])
     problem = _problem(graph, [1.0, 1.0, 1.0])

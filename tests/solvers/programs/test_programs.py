@@ -124,22 +124,6 @@ def test_huge_programs_are_refused(monkeypatch):
         methods.solve(problem, "cpsat")
 
 
-def test_cyclic_parts_are_infeasible():
-    graph = helpers.diamond()
-    costs = helpers.unit_costs(
-        graph,
-        2,
-        compute_s=np.zeros((4, 2), np.float32),
-        transfer_latency_s=np.zeros((2, 2), np.float32),
-        transfer_s_per_byte=np.zeros((2, 2), np.float32),
-        memory_bytes=np.array([10, 20, 20, 10], np.float32),
-        capacity_bytes=np.array([40, 20], np.float32),
-    )
-    # What fits separates the ends from both branches or from one, and then waits for itself.
-    found = methods.solve(helpers.as_problem(graph, costs, "subgraph"), "cpsat")
-    assert found.status == "infeasible"
-
-
 @pytest.mark.parametrize("objective", ["makespan", "max_load", "subgraph"])
 def test_memories_below_one_byte(monkeypatch, objective):
     pytest.importorskip("ortools")

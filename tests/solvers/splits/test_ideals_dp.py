@@ -68,15 +68,6 @@ def test_contiguous_splits_need_memory():
     assert found.scope == base.CONTIGUOUS
 
 
-def test_colocation_may_forbid_splits():
-    compute_s = np.array([[1, INF], [INF, 1], [1, INF]], np.float32)
-    problem = _problem(
-        3, [(0, 1), (1, 2)], compute_s=compute_s, colocation=np.array([0, 1, 0], np.int32)
-    )
-    found = methods.solve(problem, "ideals_dp")
-    assert found.status_text.startswith("infeasible: no contiguous placement")
-
-
 @pytest.mark.parametrize("edges", [[(0, 1), (3, 2)], [(0, 1), (2, 3)]], ids=["against", "along"])
 def test_backward_pass_directions(edges: list[tuple[int, int]]):
     """Operations 2 and 3 are the backward ones of 0 and 1: half of both goes to each device."""
