@@ -95,37 +95,6 @@ def test_samples_compare_across_draws():
     assert (local_search.subtract_other_draws(reward, jnp.zeros(4, int)) == 0).all()
 
 
-def _fits(placement: np.ndarray) -> np.ndarray:
-    """Returns whether the second device holds its operations: four at most."""
-    return placement[:, :NUM_OPS].sum(axis=1) <= 4
-
-
-def test_best_placement_fits_memory():
-    """Although a placement that does is faster, and chains may cross it after a restart."""
-    state = LEARNER.init(jax.random.key(0), GRAPH)
-    restarts = 0
-    for _ in range(80):
-        restarts += int(np.isinf(_current_s(state)))
-        state, samples = LEARNER.sample(state, GRAPH)
-        placement = np.asarray(samples.placement[:, 0])
-        feasible = _fits(placement)
-        # A twentieth too much memory, and still faster than what fits.
-        penalised_s = _latency_s(placement) * np.where(feasible, 1.0, 1.05).astype(np.float32)
-        state, _ = LEARNER.update(
-            state, GRAPH, samples, penalised_s[:, None], jnp.float32(20.0), feasible[:, None]
-        )
-        chain = state.local_search
-        assert _fits(np.asarray(chain.best_placement)[None]).all()
-        best_s = _latency_s(np.asarray(chain.best_placement)[None])
-        assert chain.best_latency_s == best_s
-        # A feasible neighbour exists in every state, and is always accepted before another one.
-        if np.isfinite(_current_s(state)):
-            assert _fits(_current(state)[None]).all()
-            assert _current_s(state) == _latency_s(_current(state)[None])
-    assert restarts > 1  # the first is the start
-    assert chain.best_latency_s == 14.0  # the last operation and three others
-
-
 def test_searches_pass_feasibility():
     graph = helpers.chain(NUM_OPS)
     costs = helpers.unit_costs(

@@ -122,16 +122,6 @@ def test_incumbent_and_elite():
         assert last.best_s == best_s[-1] == min(single_s, np.min(evaluated_s))
 
 
-def test_earliest_of_equals_stays():
-    def evaluate(placements: np.ndarray) -> np.ndarray:
-        return np.full(len(placements), 7.0, np.float32)
-
-    problem = _problem()
-    start = _start(problem, evaluate=evaluate)
-    last = _run(problem, 2 + 3 * BATCH, start, evaluate=evaluate)[-1].progress
-    assert last.elite[:2].tolist() == [[0] * 4, [1] * 4]
-
-
 def test_released_search_ignores_single_devices():
     problem = _problem()
     start = _start(problem, keep_single_devices=False)

@@ -4,12 +4,11 @@ import jax
 import jax.numpy as jnp
 import jraph
 import numpy as np
-import pytest
 
 from placement.learning import base
 from placement.policies import doppler, inputs
 from placement.problem import Problem
-from placement.types import OpGraph, Params, Sample
+from placement.types import OpGraph, Params
 from tests import helpers
 from tests.simulators import reference
 
@@ -85,21 +84,3 @@ def test_expert_prefers_longer_path():
     episodes = _draw(problem, params, 8)
     assert t.bottom_level[2] > t.bottom_level[1]
     np.testing.assert_allclose(episodes.expert_log_prob, log_probs[1] - 4 * np.log(2), atol=0.1)
-
-
-@pytest.mark.nightly
-def test_imitation_makes_samples_faster():
-    """The mean latency of samples, on a random graph of two devices."""
-    problem, _ = reference.random_problem(np.random.default_rng(5), "makespan", (14, 20, 20, 2))
-    graph = doppler.read(problem).graph
-
-    def mean_latency_s(stages: str) -> float:
-        policy = doppler.make(num_devices=2, hidden_size=16, stages=stages)
-        params = base.initial_params(policy.init, jax.random.key(0), graph)
-        sample: Sample = jax.jit(policy.sample, static_argnums=3)(
-            params, jax.random.key(1), graph, 128
-        )
-        return float(np.mean(problem.evaluate(np.asarray(sample.placement)[:, 0, :14])))
-
-    imitated_s, initial_s = map(mean_latency_s, ("imitation+simulation", "simulation"))
-    assert imitated_s < 0.9 * initial_s

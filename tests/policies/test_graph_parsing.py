@@ -8,7 +8,6 @@ from scipy.sparse import csgraph
 
 from placement.policies import graph_parsing
 from placement.policies.graph_parsing import Edges, Parse
-from placement.types import Array
 
 NODES, EDGES = 16, 40  # every graph is padded to these: one compilation serves all
 LEVELS = 4  # of sampled parses
@@ -29,30 +28,6 @@ def _components(senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
     matrix = sparse.coo_array((np.ones(len(senders)), (senders, receivers)), (NODES, NODES))
     _, component = csgraph.connected_components(matrix, directed=False)
     return component[:, None] == component
-
-
-@jax.jit
-def _group(scores: Array, edges: Edges) -> Array:
-    kept_end = graph_parsing.find_highest_ends(jnp.tile(scores, 2), edges, NODES)
-    return graph_parsing.connect(kept_end, edges)
-
-
-def test_groups_connect_highest_edges():
-    """Scores of few values have many ties, of which the first edge counts."""
-    rng, num_joined = np.random.default_rng(0), 0
-    for trial in range(60):
-        edges = _edges(rng, int(rng.integers(0, EDGES)))
-        scores = rng.integers((1, 2, EDGES)[trial % 3], size=EDGES).astype(np.float32)
-        kept = set()
-        for node in range(NODES):
-            is_here = edges.mask & ((edges.senders == node) | (edges.receivers == node))
-            if is_here.any():
-                kept.add(int(np.argmax(np.where(is_here, scores, -1))))
-        expected = _components(*(end[sorted(kept)] for end in edges[:2]))
-        group = np.asarray(_group(scores, edges))
-        np.testing.assert_array_equal(group[:, None] == group, expected)
-        num_joined += NODES - len(set(group.tolist()))
-    assert num_joined > 100
 
 
 @jax.jit

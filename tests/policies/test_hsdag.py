@@ -93,25 +93,6 @@ def test_samples_differ_in_order():
         assert set(np.flatnonzero(action.earlier_moves[b])) == set(action.move[:b].tolist())
 
 
-def test_unit_of_time_is_irrelevant():
-    problem = _problem(3)
-    before = np.random.default_rng(3).integers(0, 3, problem.graph.num_ops)
-    costs = problem.costs
-    scaled = costs._replace(
-        **{
-            name: np.asarray(getattr(costs, name)) * np.float32(1024)
-            for name in (
-                *("compute_s", "transfer_latency_s", "transfer_s_per_byte"),
-                *("transfer_fixed_s", "fusion_loss_s"),
-            )
-        }
-    )
-    _, drawn = _ask(problem, before)
-    _, same = _ask(problem._replace(costs=scaled), before)
-    np.testing.assert_array_equal(same.placement, drawn.placement)
-    np.testing.assert_allclose(same.log_prob, drawn.log_prob, rtol=1e-3, atol=1e-4)
-
-
 @pytest.mark.nightly
 def test_parse_credit_follows_gradient():
     """Two chains on one device, and moving a whole chain to the other is the only gain.

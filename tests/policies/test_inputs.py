@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from placement import simulators
-from placement.errors import UserError
 from placement.graphs import features
 from placement.methods import learned
 from placement.policies import inputs, placeto, readers, schedules
@@ -109,32 +108,6 @@ def test_costs_give_the_latency(size):
         np.testing.assert_array_equal(latency_s, expected.latency_s)
 
 
-def test_costs_of_the_diamond():
-    graph = helpers.diamond()
-    costs = helpers.unit_costs(graph)
-    unsupported = np.array([[1, 2], [1, 2], [np.inf, 2], [1, 2]], np.float32)
-    problem = helpers.as_problem(graph, costs._replace(compute_s=unsupported), "serial")
-    view = inputs.cost_view(problem, 6, 5)
-    np.testing.assert_array_equal(view.compute_s, [*unsupported, [0, 0], [0, 0]])
-    assert view.senders.tolist() == [0, 0, 1, 2, 6]
-    assert view.receivers.tolist() == [1, 2, 3, 3, 6]
-    assert view.delay_s[:, 0, 1].tolist() == [110, 110, 130, 140, 0]
-    assert view.delay_s[:, 0, 0].tolist() == [0] * 5
-    assert view.num_steps == 4
-    # op2's longer way makes it due before op1; nothing is written to a row of an operation beyond.
-    assert view.steps.op[:4].tolist() == [0, 2, 1, 3]
-    assert view.steps.output.tolist() == [0, 2, 1, 3, 7, 7, 7, 7]
-
-
-def test_parallel_edges_are_merged():
-    """Both carry the tensor of 10 bytes from op0 to op1; one costs a fusion too."""
-    graph = helpers.build("parallel", 2, [(0, 1), (0, 1)])
-    costs = helpers.unit_costs(graph, fusion_loss_s=np.array([0, 50], np.float32))
-    view = inputs.cost_view(helpers.as_problem(graph, costs, "makespan"), 3, 2)
-    assert view.senders.tolist() == [0, 3]
-    assert view.delay_s[:, 0, 1].tolist() == [160, 0]
-
-
 @pytest.mark.parametrize("objective", ["serial", "makespan", "max_load", "subgraph"])
 def test_schedule_of_a_chain(objective):
     """Every tensor has one reader, so that crossing edges are crossing tensors."""
@@ -189,18 +162,3 @@ CONSTANTS = {
 @pytest.mark.parametrize("method", CONSTANTS)
 def test_constants_of_papers(method):
     assert learned.hyper_parameters(method).items() >= CONSTANTS[method].items()
-
-
-@pytest.mark.parametrize(
-    ("method", "message"),
-    [
-        ("hierarchical:grouping=fixed", "unknown grouping 'fixed'; valid: learned, random"),
-        ("colocrl:hidden_size=7", "hidden_size=7 cannot be halved"),
-        ("giph:start=slowest", "unknown start 'slowest'; valid: fastest, random"),
-        ("doppler:stages=real", r"unknown stages 'real'; valid: imitation\+simulation"),
-    ],
-)
-def test_impossible_options_are_refused(method, message):
-    with pytest.raises(UserError, match=message) as error:
-        learned.make(method, 2, False)
-    assert "\n" not in str(error.value)

@@ -28,18 +28,6 @@ def _diamond() -> jraph.GraphsTuple:
     return _batched(helpers.as_problem(graph, helpers.unit_costs(graph), "serial"))
 
 
-def test_leaders_follow_due_order():
-    rng = np.random.default_rng(2)
-    for _ in range(20):
-        problem, _ = reference.random_problem(rng, "makespan", SIZE, colocated=0.4)
-        leader = problem.leaders
-        t: placeto.Tables = _batched(problem).globals.policy_tables
-        due = leader[problem.priority_order].tolist()
-        leaders = list(dict.fromkeys(due))
-        assert t.order.tolist() == [*leaders, *range(10, 16)]
-        np.testing.assert_array_equal(t.order[t.visit[:10]], leader)
-
-
 @pytest.mark.slow
 def test_diamond_features():
     """op0 ends at 1, op2 runs there from 1 to 2; op1 elsewhere from 1 + 110 to 113; op3 at 243."""

@@ -1,7 +1,5 @@
 import itertools
 
-import hypothesis
-import hypothesis.strategies as st
 import jax
 import numpy as np
 import pytest
@@ -12,10 +10,7 @@ from tests import helpers
 from tests.helpers import unit_costs
 from tests.simulators import reference
 
-SEEDS = st.integers(0, 2**32 - 1)
-SIZE = (8, 12, 6, 3)
 TIMED_SIZE = (10, 20, 14, 3)  # operations, edges (some parallel), tensors, devices
-few = hypothesis.settings(max_examples=25, deadline=None)
 _latency = jax.jit(makespan.latency)
 _timing = jax.jit(makespan.compute_schedule)
 
@@ -84,27 +79,6 @@ def test_kinds_of_devices():
     placements = rng.integers(0, num_devices, (64, 12)).astype(np.int32)
     expected = reference.latencies(problem, placements)
     np.testing.assert_array_equal(problem.evaluate(placements), expected)
-
-
-def _with_boundary(graph: OpGraph, costs: CostModel, **rows: list[list[float]]) -> makespan.Tables:
-    """Tables whose boundary is given for each operation on each device."""
-    tables = helpers.as_problem(graph, costs, "makespan").makespan_tables
-    times = {name: np.float32(row)[tables.steps.op] for name, row in rows.items()}
-    return tables._replace(boundary=makespan.Boundary(**times))
-
-
-def test_boundary_by_hand():
-    graph = helpers.chain(3)
-    tables = _with_boundary(
-        graph,
-        _two_apart(graph),
-        ready_s=[[5, 0], [0, 0], [0, 9]],
-        tail_s=[[1, 1], [4, 20], [0, 3]],
-    )
-    placements = np.array([[0, 0, 0], [1, 1, 1], [0, 0, 1], [1, 0, 0]], np.int32).T
-    # Operations take 1 or 2. The second ends at 7, 4 follow. | It ends at 4, 20 follow. | The third
-    # starts at 9, 3 follow. | The first ends at 2, the second starts at 4, 4 follow.
-    np.testing.assert_array_equal(_latency(tables, placements), [11, 24, 14, 9])
 
 
 def test_operations_may_last_their_slack():

@@ -1,15 +1,9 @@
-import hypothesis
-import hypothesis.strategies as st
 import numpy as np
 import pytest
 
 from placement.types import CostModel, OpGraph
 from tests import helpers
 from tests.helpers import unit_costs
-
-SEEDS = st.integers(0, 2**32 - 1)
-SIZE = (8, 12, 6, 3)
-few = hypothesis.settings(max_examples=25, deadline=None)
 
 
 def _evaluate(graph: OpGraph, costs: CostModel, placements: list[list[int]]) -> list[float]:

@@ -1,5 +1,3 @@
-import hypothesis
-import hypothesis.strategies as st
 import jax
 import numpy as np
 import pytest
@@ -7,9 +5,6 @@ import pytest
 from placement.types import CostModel, OpGraph
 from tests import helpers
 from tests.helpers import unit_costs
-
-SEEDS = st.integers(0, 2**32 - 1)
-few = hypothesis.settings(max_examples=25, deadline=None)
 
 
 def _evaluate(
