@@ -13,7 +13,7 @@ import numpy as np
 from placement.graphs import batching, dag, opgraph
 from placement.policies import distributions, inputs, placeto
 from placement.problem import Problem
-from placement.types import Array, CostModel, LogProb, OpGraph, Params, Policy, Sample
+from placement.types import Array, CostModel, LogProb, OpGraph, Policy, Sample
 
 _SOURCE_TYPES = ("Parameter", "Constant")
 _INNER_TYPES = ("MatMul", "Add", "ShapeOf", "Gather", "Concat", "Convert", "Reshape")
@@ -335,14 +335,6 @@ def independent_policy(num_devices: int = 2) -> Policy:
         return Sample(unscored.placement, *log_prob(params, graph, unscored)[:2])
 
     return Policy(init, sample, log_prob)
-
-
-def preferred_placement(policy: Policy, params: Params, graph: jraph.GraphsTuple) -> np.ndarray:
-    """The device that each operation gets most often in the last step of samples, int [N]."""
-    sample = jax.jit(policy.sample, static_argnums=3)
-    placement = np.asarray(sample(params, jax.random.key(7), graph, 256).placement)[:, -1]
-    count = (placement[..., None] == np.arange(placement.max() + 1)).sum(axis=0)
-    return count.argmax(axis=-1)
 
 
 def episodic_policy(steps: int) -> Policy:

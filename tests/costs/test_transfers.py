@@ -22,13 +22,6 @@ def noise(count: int, seed: int = 0) -> np.ndarray:
     return np.exp(0.1 * np.random.default_rng(seed).standard_normal(count))
 
 
-def test_tiny_tensors_alone():
-    sizes = np.tile([4.0, 8.0, 16.0, 64.0], 10)
-    found = fit(sizes, 6e-6 * noise(40))
-    assert found.latency_s == pytest.approx(6e-6, rel=0.05)
-    assert found.s_per_byte == pytest.approx(COPY, rel=0.2)
-
-
 def test_tiny_and_large_tensors():
     sizes = np.concatenate([np.full(1000, 8.0), [65536.0] * 8, [MIB] * 8])
     found = fit(sizes, (6e-6 + sizes * 3e-10) * noise(1016))

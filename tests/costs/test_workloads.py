@@ -150,7 +150,6 @@ _NUMBER = "pass a number from 0 to 1e+18"
         ([1, 2], "workload 'w' is [1, 2], not an object"),
         (_set("maxFPGAs", -1), f"workload 'w': maxFPGAs is -1; {_NUMBER}"),
         (_set("maxSizePerFPGA", ...), "workload 'w' has no 'maxSizePerFPGA'"),
-        (_set("nodes.2.id", 1), "workload 'w', nodes[2]: id is 1, as is that of nodes[0]; "),
         (
             _set("nodes.2.fpgaLatency", float("nan")),
             "workload 'w'.nodes[2].fpgaLatency is nan, not a number",
@@ -158,10 +157,6 @@ _NUMBER = "pass a number from 0 to 1e+18"
         (
             _set("nodes.2.size", 10**400),
             f"workload 'w', nodes[2]: size is {'1' + '0' * 17}...{'0' * 19}; {_NUMBER}",
-        ),
-        (
-            _set("nodes.0.supportedOnFpga", "yes"),
-            "workload 'w'.nodes[0].supportedOnFpga is 'yes', not true or false",
         ),
         (_set("edges.1.sourceId", 99), "workload 'w', edges[1]: sourceId is 99, which is not a "),
         (_chain(fpgas=0, cpus=0), "workload 'w' has no device: maxFPGAs and maxCPUs are 0; raise "),

@@ -66,13 +66,6 @@ def test_merged_operations_keep_types():
     assert sorted(every) == sorted(graph.op_types)
 
 
-def test_parallel_edges_remain():
-    graph = _graph(["Split", "Add", "Relu"], ["ab", "ab", "ac"], tensors=[0, 1, 1])
-    coarse, _, edges = coarsen(graph)
-    assert edges.tolist() == [0, 1, 2]
-    assert coarse.tensors.tolist() == [0, 1, 1]
-
-
 def test_colocated_operations_merge():
     # A fork of three branches, two of them co-located.
     graph = _graph(["Relu"] * 5, ["ab", "ac", "ad", "be", "ce", "de"], colocation=[9, 4, 1, 4, 7])

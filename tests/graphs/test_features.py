@@ -114,16 +114,6 @@ def _slope(sizes):
     return np.polyfit(np.log(np.arange(1, len(sizes) + 1)), np.log(sizes), 1)[0]
 
 
-def test_dimensions_by_hand():
-    # From an end: 2, 3, 4 nodes at r = 1, 2, 3; worked out with x = log r about its mean.
-    x = np.log([1, 2, 3]) - math.log(6) / 3
-    end = x @ np.log([2, 3, 4]) / (x @ x)
-    inner = math.log(4 / 3) / math.log(2)
-    expected = [end, inner, inner, end]
-    np.testing.assert_allclose(fractal_dimension(helpers.chain(4)), expected, rtol=1e-12)
-    assert end == pytest.approx(0.6260, abs=1e-4)
-
-
 @hypothesis.settings(max_examples=25, deadline=None)
 @hypothesis.given(st.integers(0, 2**32 - 1), st.integers(1, 4))
 def test_dimensions_equal_plain_search(seed, radius):

@@ -36,18 +36,6 @@ STACK = batched.stack(PREPARED)
 _sample = jax.jit(POLICY.sample, static_argnums=3)
 
 
-def test_reference_is_fastest_single_device():
-    for problem, reference_s in zip(PROBLEMS, STACK.reference_s, strict=True):
-        assert reference_s == pytest.approx(problem.graph.num_ops)
-    problem = _problem(2, 2)
-    compute_s = np.array(problem.costs.compute_s)
-    compute_s[[0, 1], [0, 1]] = np.inf  # of 6 and of 12
-    problem = problem._replace(costs=problem.costs._replace(compute_s=compute_s))
-    # On the first device: the first operation takes 2 s on the second one, its output 0.5 s to
-    # cross, and the other five a second each.
-    assert batched.prepare(_read(problem), problem).reference_s == 2 + 0.5 + 5
-
-
 @pytest.mark.slow
 def test_stack_places_graphs_separately():
     params = base.initial_params(STACK_POLICY.init, jax.random.key(0), STACK.graphs)

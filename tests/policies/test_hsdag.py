@@ -80,19 +80,6 @@ def test_samples_move_one_group():
                 assert (before[ops] == before[anchor]).all()
 
 
-def test_samples_differ_in_order():
-    problem = _problem(1)
-    before = np.random.default_rng(1).integers(0, 3, problem.graph.num_ops)
-    _, drawn = _ask(problem, before)
-    moved = _moved(drawn, problem.graph.num_ops).any(axis=1)
-    placements = np.asarray(drawn.placement)[moved, 0]
-    assert len(np.unique(placements, axis=0)) == len(placements) > 20
-    assert not moved[moved.sum() :].any()  # what does nothing comes last
-    action = _action(drawn)
-    for b in range(NUM_SAMPLES):
-        assert set(np.flatnonzero(action.earlier_moves[b])) == set(action.move[:b].tolist())
-
-
 @pytest.mark.nightly
 def test_parse_credit_follows_gradient():
     """Two chains on one device, and moving a whole chain to the other is the only gain.

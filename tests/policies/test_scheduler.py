@@ -38,26 +38,10 @@ def _moved(seed: int = 1):
     return jax.tree.unflatten(tree, moved)
 
 
-_log_prob = jax.jit(POLICY.log_prob)
-
-
 @jax.jit
 def _ask(params, key, graph):
     drawn = POLICY.sample(params, key, graph, SAMPLES)
     return drawn, POLICY.log_prob(params, graph, drawn)
-
-
-@pytest.mark.slow
-def test_order_of_devices_is_irrelevant():
-    """Devices that trade places trade probabilities."""
-    problem = _problem(helpers.fork_join(4, 2))
-    drawn, _ = _ask(_moved(), jax.random.key(4), _read(problem))
-    compute_s = np.asarray(problem.costs.compute_s)[:, ::-1]
-    other = problem._replace(costs=problem.costs._replace(compute_s=compute_s))
-    swapped = drawn._replace(placement=1 - drawn.placement)
-    one = _log_prob(_moved(), _read(problem), drawn)
-    two = _log_prob(_moved(), _read(other), swapped)
-    np.testing.assert_allclose(one.log_prob, two.log_prob, rtol=1e-3, atol=1e-3)
 
 
 def test_features_by_hand():

@@ -89,26 +89,6 @@ def test_baselines_do_not_show_searches():
     )
 
 
-def test_overlapping_placement_is_named():
-    single, hetero = make_row("single:A", 0.2, 0.2753, 1.0), make_row("hetero", 0.2, 0.2753, 1.0)
-    hsdag = make_row("hsdag", 0.2, 0.2597, 0.98, spread=0.1, num_devices=2)
-    cpu = make_row("reference:CPU", None, 0.2, 0.73, reference=True)
-    rows = [single, {**hetero, "num_devices": 1}, hsdag]
-    assert decide(*rows) == (
-        f"Use `A` alone: 275.3 ms. {UNCLEAR} the placement of `hsdag` takes 259.7 ms."
-    )
-    assert decide(*rows, cpu) == "Use `CPU`: 200.0 ms. The placement of `hsdag` takes 259.7 ms."
-
-
-def test_winner_beats_every_unplaced_row():
-    search = make_row("search", 0.02, 0.02, 0.667, num_devices=2)
-    noisy = make_row("reference:CPU", None, 0.025, 0.833, spread=0.5, reference=True)
-    assert decide(SINGLE, search, noisy, objective="max_load") == (
-        f"Use `A` alone: 30.00 ms a request. {UNCLEAR} the placement of `search` takes 20.00 ms a "
-        "request."
-    )
-
-
 def test_one_device_for_every_seed():
     rows = [make_row("single:A", 0.03, ratio=1.0, seed=seed, num_devices=1) for seed in (0, 1)]
     rows += [make_row("lns", 0.03, ratio=1.0, seed=0, num_devices=1)]

@@ -1,4 +1,4 @@
-"""Orders of classes, the blocks that moves take from them, and the search by block moves."""
+"""The blocks that moves take from orders of classes, and the search by block moves."""
 
 import functools
 
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from placement import simulators
-from placement.problem import ColocationClasses, Problem
+from placement.problem import Problem
 from placement.search import block_orders, block_search
 from placement.simulators import residency
 from placement.solvers import iterated_local_search as ils
@@ -16,25 +16,6 @@ from tests import helpers
 
 SHAPE = 3, 40
 _draw = jax.jit(block_search.draw_moves, static_argnums=6)
-
-
-def _compute(colocated: float = 0.0) -> tuple[block_orders.Orders, ColocationClasses]:
-    problem = helpers.random_problem(colocated)
-    classes = problem.classes
-    return block_orders.compute_orders(problem, np.random.default_rng(0)), classes
-
-
-def test_orders_rank_classes_from_zero():
-    for colocated in (0.0, 0.4):
-        computed, classes = _compute(colocated)
-        size = len(classes.compute_s)
-        assert computed.num_orders.sum() == len(computed.ranks) == len(computed.lengths)
-        np.testing.assert_array_equal(
-            computed.first_order, np.cumsum(computed.num_orders) - computed.num_orders
-        )
-        for rank, length in zip(computed.ranks, computed.lengths, strict=True):
-            assert sorted(rank[rank < size]) == list(range(length))
-            assert (rank[rank >= size] == size).all()
 
 
 @functools.cache

@@ -59,28 +59,6 @@ def test_devices_keep_their_order():
     assert _evaluate(graph, longer, np.array([[1, 0, 0]])).tolist() == [11]
 
 
-def test_kinds_of_devices():
-    kinds = (0, 1, 1, 2, 1, 1)  # the kind of each device's links
-    num_devices, rng = len(kinds), np.random.default_rng(0)
-    between = rng.integers(1, 30, (3, 3)).astype(np.float32)
-    apart = 1 - np.eye(num_devices, dtype=np.float32)
-    graph = helpers.random_dag(rng, 12, edge_probability=0.3)
-    costs = unit_costs(
-        graph,
-        num_devices,
-        compute_s=rng.integers(1, 9, (12, num_devices)).astype(np.float32),
-        transfer_latency_s=apart * between[np.ix_(kinds, kinds)],
-        transfer_s_per_byte=apart * between.T[np.ix_(kinds, kinds)],
-    )
-    problem = helpers.as_problem(graph, costs, "makespan")
-    tables = problem.makespan_tables
-    assert tables.kind.tolist() == list(kinds)
-    assert tables.delay_s.shape[-1] == max(kinds) + 1
-    placements = rng.integers(0, num_devices, (64, 12)).astype(np.int32)
-    expected = reference.latencies(problem, placements)
-    np.testing.assert_array_equal(problem.evaluate(placements), expected)
-
-
 def test_operations_may_last_their_slack():
     drawn = reference.random_problems("makespan", TIMED_SIZE)
     for problem, placements in itertools.islice(drawn, 8):

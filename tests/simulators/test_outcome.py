@@ -121,10 +121,7 @@ def test_numbering_is_irrelevant(objective, seed):
     np.testing.assert_array_equal(before, after)
 
 
-@pytest.mark.parametrize(
-    "objective",
-    ["makespan", "max_load", pytest.param("subgraph", marks=pytest.mark.nightly)],
-)
+@pytest.mark.parametrize("objective", ["makespan", "max_load"])
 def test_31_devices(objective):
     graph = helpers.diamond()
     costs = unit_costs(graph, 31, accelerator=np.arange(31, dtype=np.int32) - 1)

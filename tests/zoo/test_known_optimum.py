@@ -60,7 +60,6 @@ def test_runs_know_the_optimum():
     [
         ("ops=3,devices=4", "ops=3 is out of range; set from 4 to 20,000"),
         ("ops=5000", "number of edges=1249750 .* to 1,000,000"),
-        ("devices=1", "devices as '1'.* at least 2"),
         ("density=101", "density=101 is out of range; set from 0 to 100"),
         ("width=2", "unknown argument 'width'.* density=10"),
     ],

@@ -51,8 +51,6 @@ def test_shards_keep_the_work(family):
     [
         ("size=10,shards=4", "10 rows into 4 shards; set a divisor"),
         ("shards=16", "number of operations=32768 is out of range"),
-        ("width=2", "unknown argument 'width'"),
-        ("layers=0", "layers as '0'"),
     ],
 )
 def test_wrong_arguments_are_refused(sizes, said):

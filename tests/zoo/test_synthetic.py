@@ -133,10 +133,6 @@ def test_operations(family):
     [
         ("resnet50", "unknown synthetic graph 'resnet50'"),
         ("synthetic:family=tree", "chain, fork_join, layered, series_parallel"),
-        (
-            "synthetic:family=chain,width=2",
-            "unknown argument 'width'.* family=chain, ops=1000, seed=0",
-        ),
         ("synthetic:ops=1", "ops as '1'.* at least 2"),
         ("synthetic:seed=-1", "seed as '-1'.* at least 0"),
         ("synthetic:family=layered,width=0", "width as '0'.* at least 1"),

@@ -140,7 +140,6 @@ def test_graphs_without_weights():
         ("rnnlm:depth=2", "unknown argument 'depth'.* layers=2, steps=35, batch=64, hidden=2048"),
         ("rnnlm:layers=0", "gives layers as '0'"),
         ("nmt:layers", "KEY=VALUE"),
-        ("resnet50:layers=3", "unknown argument 'layers'.*defaults: none"),
         ("decoder:hidden=33,heads=2", "a multiple of heads, such as 34"),
     ],
 )

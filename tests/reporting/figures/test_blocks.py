@@ -60,13 +60,6 @@ def test_branches_stay_apart():
     np.testing.assert_array_equal(blocks.blocks(details, 4), side_by_side)
 
 
-def test_thousand_operations_become_few_blocks():
-    details = drawn.large(1_000)
-    parts = blocks.blocks(details, 60)
-    assert_valid(details, parts)
-    assert 30 <= parts.max() < 60
-
-
 def test_summaries_name_slowest_types():
     details = drawn.diamond()
     types = ("Convolution", "MatMul", "Convolution", "Relu")

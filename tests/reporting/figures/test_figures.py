@@ -180,22 +180,6 @@ def test_search_draws_best_and_mean():
         plots.search([])
 
 
-def test_methods_are_ratios():
-    rows = [
-        make_row("single:CPU", 2e-3, 2e-3, 1.0),
-        make_row("hsdag", 1e-3, 1e-3, 0.5, bound_s=0.5e-3, spread=0.1),
-        make_row("milp", 0.5e-3, status="failed: compile: why"),
-        make_row("reference:CPU [all]", None, 0.8e-3, 0.4, reference=True),
-    ]
-    figure = plots.methods(rows)
-    (axes,) = figure.axes
-    assert get_texts(axes.get_yticklabels()) == ["CPU [all]", "hsdag", "single:CPU", "milp"]
-    texts = ["0.400 [0.392, 0.408]", "0.500 [0.450, 0.550]", "1.000 [1.000, 1.000]", "-"]
-    assert get_texts(axes.texts) == texts
-    assert [line.get_xdata()[0] for line in axes.lines[:2]] == [1.0, 0.25]  # and the bound
-    assert_legible(figure)
-
-
 def test_methods_are_means_over_seeds():
     rows = []
     for graph in "ab":

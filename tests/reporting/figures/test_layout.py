@@ -2,9 +2,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement.graphs import dag
 from placement.reporting.figures import layout
-from placement.zoo import synthetic
 from tests import helpers
 
 
@@ -45,10 +43,3 @@ def test_avoidable_crossings_are_avoided():
     firsts = np.stack([np.zeros(10, int), rows[0]])
     drawing = layout.layered(31, *np.concatenate([firsts, steps], axis=1))
     np.testing.assert_allclose(drawing.y[steps[0]], drawing.y[steps[1]])
-
-
-def test_large_graphs_are_drawn_validly():
-    graph = synthetic.build("synthetic:family=series_parallel,ops=1000,seed=0")
-    drawing = draw_valid(graph)
-    levels = dag.levels(graph.num_ops, graph.senders, graph.receivers)
-    np.testing.assert_array_equal(drawing.x, levels)  # of one source, nothing moves

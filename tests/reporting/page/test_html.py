@@ -1,14 +1,11 @@
 """The data that the page's script reads."""
 
-import dataclasses
 import json
 
 import numpy as np
 import pytest
 
-from placement.reporting.details import Timeline
 from placement.reporting.page import html
-from placement.types import Span
 from tests.reporting import drawn
 
 
@@ -30,15 +27,6 @@ def test_operations_have_costs_and_times():
     assert nodes["predicted"][0] == ["0.000", "1.500", "1.000", "4.000"]
     assert nodes["measured"][1] == ["1.100", "3.850", "4.400", "8.800"]
     assert find_edges(columns) == {(0, 1): 1, (0, 2): 0, (1, 3): 1, (2, 3): 0}
-
-
-def test_operations_share_times_of_span():
-    details = drawn.diamond(measured=False)
-    spans = (Span(0, (0, 2), 0.0, 3e-3), Span(0, (2,), 5e-3, 6e-3))
-    shared = dataclasses.replace(details, predicted=Timeline(spans, "simulated"))
-    nodes = html.columns(shared)["nodes"]
-    assert nodes["predicted"] == [["0.000", "-", "0.000", "-"], ["3.000", "-", "6.000", "-"]]
-    assert nodes["measured"] is None
 
 
 @pytest.mark.parametrize(("num_ops", "has_blocks"), [(300, False), (2_000, True)])

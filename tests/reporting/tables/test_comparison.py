@@ -3,7 +3,6 @@ import io
 import math
 
 import pytest
-from rich.console import Console
 
 from placement.reporting.tables import comparison
 from tests.reporting import rows
@@ -63,20 +62,6 @@ def test_five_seeds_mark_the_best():
         "| a, ms | 2.000 | 1.500 | - | 25.0% |",  # two seeds: nothing in bold
         "| b, s | 3.000 | 4.000 | - | -33.3% |",
     ]
-
-
-def test_terminal_lists_longer_side_down():
-    def print_words(compared_rows):
-        console = Console(file=io.StringIO(), width=120, force_terminal=True, color_system=None)
-        compared = comparison.compare(compared_rows, {"hsdag"})
-        console.print(comparison.terminal_table(compared, "title"))
-        return [line.split() for line in console.file.getvalue().splitlines()]
-
-    lines = print_words([row for row in ROWS if row["graph"] == "b"])
-    assert lines[:2] == [["title"], ["graph", "b,", "s"]]
-    assert ["hsdag", "4.000"] in lines
-    many = [{**row, "graph": f"{row['graph']}{i}"} for row in ROWS for i in range(3)]
-    assert print_words(many)[1][:2] == ["graph", "best"]
 
 
 def test_csv_has_every_row():

@@ -54,20 +54,6 @@ def test_longest_path_bounds_subgraph():
     assert counting.bound_subgraph(helpers.as_problem(graph, costs, "subgraph")) == 1 + 7 + 3
 
 
-def test_accelerators_memory_is_counted():
-    graph = helpers.chain(4)
-    costs = helpers.unit_costs(
-        graph,
-        2,
-        accelerator=np.array([0, -1], np.int32),
-        memory_bytes=np.full(4, 10, np.float32),
-        capacity_bytes=np.array([25, np.inf], np.float32),
-    )
-    # At 10 bytes each, 2.5 of 4 operations take 1 second, the others 2 seconds.
-    bound_s = counting.bound_subgraph(helpers.as_problem(graph, costs, "subgraph"))
-    np.testing.assert_allclose(bound_s, 2.5 + 3, rtol=1e-6)
-
-
 def test_makespan_bound_by_hand():
     graph = helpers.chain(3)
     problem = helpers.as_problem(graph, helpers.unit_costs(graph), "makespan")
