@@ -58,11 +58,3 @@ def test_other_pages_run(tmp_path):
             directory = tmp_path / Path(page).stem
             directory.mkdir()
             Reader(directory, RUN, SMALLER_CODE).follow(page)
-
-
-def test_tables_here_are_used():
-    blocks = [block for page in pages.PAGES for block in pages.blocks(page)]
-    shell = [block for block in blocks if block.language in ("sh", pages.INDENTED)]
-    words = {word for block in shell for words in pages.commands(block) for word in words}
-    assert {f"--workdir={workdir}" for workdir in RUN} <= words
-    assert set(MEASURING) <= set(pages.PAGES)

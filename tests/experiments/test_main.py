@@ -11,14 +11,12 @@ from tests.experiments.command import answer, check_details, check_summary, run,
 
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 MISTAKES = {
-    "--config.graph=nowhere.xml": "no model file 'nowhere.xml'",
     "--config.graph=resnet5": "did you mean 'resnet50'?",
     "--config.method=hsdagg:variant=paper": "did you mean 'hsdag'?",
     "--config.devices=roofline:cpu,gpu --config.evaluate=measure": "evaluate='simulate'",
     "--config.devices=roofline:cpu,gpu --config.method=hetero": "described",
     "--config.devices=roofline:cpu,gpu --task=profile": "devices='host'",
     "--config.objective=makespan --config.devices=host": "backend='concurrent'",
-    f"--config.graph={'a' * 300}.onnx": "too long a name",
     "--config.costs=nowhere.json --config.evaluate=simulate": "nowhere.json",
     "--config.budget=many": "--config.budget=many: invalid literal for int()",
     "--workdri=runs": "did you mean 'workdir'?",
@@ -28,6 +26,11 @@ MISTAKES = {
     "--config.method=heft": "makespan",
     "--config.method=hsdag,random": "compare several",
     "--task=report": "no summary.json",
+    "--task=advise --config.costs=profile.json": "leave out costs='profile.json'",
+    "--task=compare --config.graphs=rnlm,synthetic:ops=9": "rnlm",
+    "--config.devices=precisions --config.objective=makespan --config.backend=concurrent": (
+        "backend='hetero' and objective='serial'"
+    ),
     "--config=configs/nowhere.py": "unknown configuration 'configs/nowhere.py'; valid: colocrl",
 }
 
@@ -42,20 +45,14 @@ def test_mistakes_are_one_line(flags: str, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
-    ("text", "wrong"), [("It's none.\n", "SyntaxError: "), ("x = 1\n", "KeyError: 'get_config'")]
-)
-def test_broken_configurations_are_named(text, wrong, tmp_path: Path) -> None:
+def test_unusable_configurations_are_named(tmp_path: Path) -> None:
     file = tmp_path / "page.py"
-    file.write_text(text)
+    file.write_text("It's none.\n")
     code, _, err = run(tmp_path / "run", config=str(file))
     assert code == 2
     (line,) = err.splitlines()
-    assert line.startswith(f"error: {str(file)!r} is not a configuration: {wrong}")
+    assert line.startswith(f"error: {str(file)!r} is not a configuration: SyntaxError: ")
     assert "quickstart" in line
-
-
-def test_missing_flags_are_named(tmp_path: Path) -> None:
     code, _, err = answer(f"--workdir={tmp_path / 'run'}")
     assert code == 2
     assert err.startswith("error: --task=place needs --config, such as --config=quickstart")

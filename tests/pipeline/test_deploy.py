@@ -223,9 +223,7 @@ def end_after(num_moves: int) -> None:
     os.replace = replace_or_end
 
 
-@pytest.mark.parametrize(
-    "num_moves", [pytest.param(2, marks=pytest.mark.nightly), NUM_FILES - 1, NUM_FILES]
-)
+@pytest.mark.parametrize("num_moves", [NUM_FILES - 1, NUM_FILES])
 def test_kills_leave_valid_folders(tmp_path, num_moves):
     folder = tmp_path / "deploy"
     flags = ("--task=deploy", f"--config.graph={prepare(tmp_path, small.diamond())}")

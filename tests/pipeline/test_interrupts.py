@@ -93,15 +93,6 @@ def lns_and_heft(workdir: Path, broken: Callable[[], None]) -> tuple[int, dict[s
     return code, check_summary(workdir)
 
 
-def while_printing() -> None:
-    from placement.reporting.tables import results
-
-    def table(summary: Any) -> Any:
-        raise KeyboardInterrupt
-
-    results.terminal_table = table
-
-
 def while_measuring() -> None:
     from placement.pipeline.results import verify
 
@@ -198,15 +189,6 @@ def test_complete_runs_are_kept(tmp_path: Path) -> None:
     assert run(tmp_path, *flags, broken=fakes.install)[0] == 0
     assert not (tmp_path / "interrupted").exists()
     assert (tmp_path / "summary.json").read_bytes() != before["summary.json"]
-
-
-def test_interrupted_reports_can_be_repeated(tmp_path: Path) -> None:
-    flags = (*SOLVE, "--config.objective=makespan", "--config.methods=heft")
-    code, out, err = run(tmp_path, *flags, config="configs/solvers.py", broken=while_printing)
-    assert code == 0, err
-    assert "run the task 'report' to write the report" in out
-    assert row(check_summary(tmp_path), "heft")["status"] == "finished"
-    assert run(tmp_path, "--task=report")[0] == 0
 
 
 def test_causes_are_counted(tmp_path: Path) -> None:

@@ -2,22 +2,15 @@
 
 import importlib.util
 
-import pytest
-
 from placement import simulators, zoo
 from placement.costs import roofline
 from placement.pipeline import list, loading, method_runs
 from placement.runtime import scotch
 from placement.zoo import synthetic
-from tests.experiments.command import answer
 
 
-@pytest.fixture(scope="module")
-def sections() -> dict[str, dict[str, str]]:
-    return list.sections()
-
-
-def test_everything_is_described(sections):
+def test_everything_is_described():
+    sections = list.sections()
     expected = {
         *zoo.names(),
         *(f"synthetic:family={name}" for name in synthetic.summaries()),
@@ -45,10 +38,3 @@ def test_missing_packages_are_named(monkeypatch):
     assert "ortools is not installed" in solvers["cpsat"]
     assert solvers["heft"].endswith("[makespan]")
     assert solvers["annealing"].endswith("[any]")
-
-
-def test_list_needs_no_flags(sections):
-    code, out, err = answer("--task=list")
-    assert (code, err) == (0, "")
-    assert len(out.splitlines()) == sum(1 + len(texts) for texts in sections.values())
-    assert "  resnet50 " in out

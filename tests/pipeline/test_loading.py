@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from placement.graphs import coarsen, dag
+from placement.graphs import coarsen
 from placement.pipeline import loading
 from placement.runtime import devices
 from placement.runtime.measurement.request import Candidate
@@ -47,14 +47,3 @@ def test_candidates_follow_the_order():
         ops = [op for device, ops in result.segments if device == host[1].name for op in ops]
         assert ops == expected
         assert ordered.evaluate(placement[None])[0] == (11 if order is None else 8)
-
-
-def test_members_are_in_topological_order():
-    graph = helpers.random_dag(np.random.default_rng(4), 30, edge_probability=0.1)
-    net = loading.Network(None, graph, coarsen.coarsen(graph), {})
-    assert net.coarsening.graph.num_ops < graph.num_ops
-    order = dag.topological_order(net.coarsening.graph)
-    names = [name for number in order.tolist() for name in net.members[number]]
-    dag.check_order(graph, np.array([graph.op_names.index(name) for name in names]))
-    decisions = [net.decision[graph.op_names.index(name)] for name in names]
-    assert list(dict.fromkeys(decisions)) == order.tolist()

@@ -60,11 +60,3 @@ def test_wrong_bf16_is_placed(tmp_path):
         .values()
     )
     assert np.abs(found - expected).max() < 0.1 * np.ptp(expected)
-
-
-def test_other_backends_are_refused(tmp_path):
-    flags = "--config.backend=concurrent", "--config.objective=makespan"
-    code, _, err = run(tmp_path / "run", _ON, *flags, "--config.graph=resnet:depth=18,size=32")
-    assert code == 2
-    assert "backend='hetero' and objective='serial'" in err
-    assert err.strip().count("\n") == 0

@@ -3,15 +3,11 @@
 import json
 from pathlib import Path
 
-import jax
-import numpy as np
-import openvino as ov
 import pytest
 
 from configs import pretrain, pretrain_hsdag
-from placement.methods import checkpoints, pretrained
+from placement.methods import pretrained
 from tests.experiments.command import check_summary, run
-from tests.runtime import small
 
 # Graphs of one small size on two devices: one compilation.
 SMALL = ("--config.families=chain", "--config.members=2", "--config.devices=roofline:cpu,gpu")
@@ -49,39 +45,6 @@ def test_pretrained_policy_places_unseen_graph(tmp_path: Path) -> None:
     assert rows["zero_shot"]["predicted_s"] <= rows["random"]["predicted_s"]
 
 
-@pytest.mark.nightly
-def test_measured_search_continues_simulated(tmp_path: Path) -> None:
-    """The second and the third stage of DOPPLER."""
-    model = tmp_path / "branches.xml"
-    ov.save_model(small.branches(size=16, length=2), model)
-    sizes = "num_samples=2,hidden_size=8"
-    flags = (f"--config.graph={model}", "--config.devices=host", "--config.backend=concurrent")
-    flags += ("--config.objective=makespan", "--config.measure_s=0.2", "--config.time_limit_s=20")
-
-    def search(name: str, method: str, *more: str) -> dict:
-        given = (*flags, f"--config.method={method}", "--config.search_anyway=True", *more)
-        code, _, err = run(tmp_path / name, *given)
-        assert code == 0, err
-        rows = {row["method"]: row for row in check_summary(tmp_path / name)["rows"]}
-        (path,) = (tmp_path / name / "policies").iterdir()
-        content = checkpoints.read(path, dict, remedy="")
-        assert content["method"] == method
-        return {"path": path, "params": jax.tree.leaves(content["params"]), "row": rows[method]}
-
-    first = search("simulated", f"doppler:{sizes}", "--config.budget=16")
-    method = f"doppler:stages=simulation,{sizes}"
-    start = f"--config.init_from={first['path']}"
-    measured = ("--config.evaluate=measure", f"--config.costs={tmp_path}/simulated/profile.json")
-    last = search("measured", method, start, *measured, "--config.budget=8")
-    assert last["row"]["evaluations"] == 8
-    # The learning rate is small: one step has changed the parameters, which fresh ones would not
-    # resemble.
-    differences = [
-        np.abs(a - b).max() for a, b in zip(first["params"], last["params"], strict=True)
-    ]
-    assert 0 < max(differences) < 0.05
-
-
 @pytest.mark.parametrize(
     ("policy", "told", "config"),
     [
@@ -113,7 +76,6 @@ def test_installed_policy_matches_configuration(policy, told, config):
             ["--config.method=zero_shot", f"--config.init_from={_HSDAG}"],
             ["zero_shot cannot place", "'hsdag:", "method='hsdag:"],
         ),
-        (["--config.method=scheduler", "--config.init_from=setup.py"], ["setup.py", "pretrain"]),
         (
             ["--config.method=scheduler:hidden_size=3", f"--config.init_from={pretrained.SHIPPED}"],
             [pretrained.FILE, "and should be (", "scheduler:hidden_size=3"],

@@ -10,12 +10,6 @@ import placement
 from placement import cli
 from placement.costs import tables
 from placement.costs.tables import DeviceProfile, Transfers
-from placement.pipeline import loading, target
-from placement.pipeline.console import progress
-from placement.pipeline.settings import Settings
-from placement.runtime import devices
-from placement.runtime.measurement import local
-from placement.runtime.measurement.request import Profile
 from tests.runtime import small
 from tests.runtime.models import test_support
 
@@ -51,32 +45,6 @@ def test_reports_give_reasons(tmp_path):
     assert "too many channels" in text
     assert "too many channels" in (tmp_path / "run/report.html").read_text()
     assert placed.placement["conv_1"] != "NPU"
-
-
-def test_profiles_keep_reasons(tmp_path, monkeypatch):
-    ov.save_model(small.convolutions(), tmp_path / "model.xml", compress_to_fp16=False)
-    settings = Settings(
-        graph=str(tmp_path / "model.xml"), devices="host", backend="hetero", measure_s=0.2
-    )
-    net = loading.load_network(settings)
-    pair = devices.resolve("host:f32,f32")
-
-    class Lame(local.LocalMeasurer):
-        """Says that the second device cannot run an operation, which it can."""
-
-        def ask(self, request):
-            answer = super().ask(request)
-            if not isinstance(request, Profile):
-                return answer
-            return (answer[0], answer[1]._replace(unsupported=frozenset({"conv_1"})))
-
-    with Lame(net.model, pair) as measurer:
-        display = progress.Display(progress.WARNING)
-        saved = target.get_profile(settings, net, measurer, tmp_path, display)
-        again = target.get_profile(settings, net, measurer, tmp_path, display)
-    (reason,) = saved["reasons"]
-    assert (reason["device"], reason["name"]) == (pair[1].name, "conv_1")
-    assert again["reasons"] == saved["reasons"]  # read from profile.json
 
 
 def test_command_lists_counts_and_reasons(tmp_path):

@@ -64,19 +64,6 @@ def test_typos_are_one_line(tmp_path, monkeypatch, capsys):
         assert re.match(r"error: .*bugdet'.*[Dd]id you mean '.*budget'\?", line)
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"budget": "many"}, "budget must be of type int, not 'many'"),
-        ({"constants": 1}, "constants must be of type bool, not 1"),
-        ({"methods": 3}, "methods must be of type str, not 3"),
-    ],
-)
-def test_types_are_checked(values, message):
-    with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
-        Settings.from_mapping(values)
-
-
 def test_every_setting_has_help():
     values = Settings.from_mapping({"methods": ["heft", "lns"], "measure_s": 1})
     assert repr(values) == "Settings(methods='heft,lns', measure_s=1.0)"

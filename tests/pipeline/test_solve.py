@@ -12,7 +12,6 @@ from configs import solvers as solvers_config
 from placement.errors import UserError
 from placement.methods import METHODS
 from placement.pipeline import compare, solve
-from placement.pipeline.console import metrics
 from placement.pipeline.results import bounds
 from placement.pipeline.results.rows import Row
 from placement.pipeline.settings import Settings
@@ -21,7 +20,6 @@ from placement.reporting import details
 from placement.solvers.limits import SearchLimits
 from placement.types import Solution, Status
 from tests import helpers
-from tests.reporting import events
 from tests.search import test_schedule_search
 
 # Two accelerators, a host, and two chains that feed one operation: ids 0 -> 2, 1 -> 3, (2, 3) -> 4.
@@ -70,27 +68,6 @@ def test_every_row_has_its_gap(tmp_path):
     assert placed["node0"] == placed["node2"]
 
 
-def test_progress_is_logged_once(tmp_path, monkeypatch):
-    methods_ = ("local_search", "genetic", "milp", "round_robin")
-    wanted = config(tmp_path, methods=",".join(methods_))
-    solve.run(wanted, tmp_path / "run")
-    monkeypatch.undo()  # The second run draws its figures.
-    found = rows(solve.run(wanted, tmp_path / "run"))
-    logged = metrics.read_metrics(tmp_path / "run")
-    assert list(dict.fromkeys(record["method"] for record in logged)) == [*methods_[:3]]
-    for method in methods_[:3]:
-        mine = [record for record in logged if record["method"] == method]
-        assert set(mine[0]) == {*("method", "seed", "step", "evaluations", "elapsed_s", "best_s")}
-        steps = [record["step"] for record in mine]
-        assert steps == sorted(set(steps))
-        assert mine[-1]["evaluations"] == found[method]["evaluations"]
-        assert mine[-1]["best_s"] == found[method]["predicted_s"]
-        drawn = events.scalars(tmp_path / f"run/tensorboard/{method}-seed-0", f"{method}/best_s")
-        assert drawn[-1] == (mine[-1]["evaluations"], mine[-1]["best_s"])
-    report = (tmp_path / "run/figures/search.png").read_bytes()
-    assert len(report) > 1000
-
-
 def test_all_solvers_of_an_objective(tmp_path, capsys):
     found = rows(solve.run(config(tmp_path, time_limit_s=10.0), tmp_path / "run"))
     assert {"ideals_dp", "milp", "genetic", "brute_force"} <= found.keys()
@@ -130,16 +107,6 @@ def test_best_of_an_interrupted_comparison(tmp_path, monkeypatch):
     both = [(g, method) for g in ("tiny", "other") for method in ("topological", "genetic")]
     assert sorted(ran) == sorted([*both, ("tiny", "ideals_dp")])
     assert summary["best"] in ("topological", "single:acc0")
-
-
-def test_comparisons_keep_one_bounds_file(tmp_path):
-    wanted = config(tmp_path, methods="milp_noncontiguous,round_robin", seeds=2)
-    compare.run(wanted, tmp_path / "run")
-    assert not list((tmp_path / "run/cells").rglob(bounds.FILE))
-    (bounds_s,) = json.loads((tmp_path / "run" / bounds.FILE).read_text()).values()
-    assert bounds_s == [9, 9]
-    report = (tmp_path / "run/report.md").read_text()
-    assert "| bound | gap of the best |" in report
 
 
 def make_row(value_s: float, bound_s: float = np.nan, scope: str = "all") -> Row:

@@ -62,18 +62,11 @@ WORKLOADS = {
 QUICK = ("--config.budget=320", "--config.time_limit_s=20", "--config.devices=auto")
 PROVES = {"max_load": "milp_noncontiguous", "subgraph": "milp"}
 # Every kind once under the objective that it is made for, and what objectives differ in.
-SAMPLE = [
+CASES = [
     *((name, "max_load", "") for name in ("training", "several_hosts", "one_operation")),
     ("memory_limits", "subgraph", ":parts=2"),
     ("colour_classes", "makespan", ""),
 ]
-REST = [
-    *((name, "max_load", "") for name in WORKLOADS),
-    *((name, "subgraph", "") for name in ("colour_classes", "unsupported")),
-    ("colour_classes", "serial", ""),
-]
-CASES = [*SAMPLE, *(pytest.param(c, marks=pytest.mark.nightly) for c in REST if c not in SAMPLE)]
-LEARNED = [("training", "makespan", "")]
 
 
 def problem(name: str, objective: str, parts: str) -> Problem:
@@ -135,19 +128,3 @@ def test_solvers_solve_every_kind(case: tuple[Problem, list[str]], tmp_path: Pat
     assert rows["search"]["predicted_s"] <= min(filter(None, alone), default=math.inf)
     assert min(r["predicted_s"] or math.inf for r in rows.values()) == rows[proves]["predicted_s"]
     assert rows[proves]["method"] in out
-
-
-@pytest.mark.parametrize("case", LEARNED, indirect=True, ids=case_id)
-def test_learned_methods_place_workloads(case: tuple[Problem, list[str]], tmp_path: Path) -> None:
-    on, flags = case
-    method = "--config.method=hsdag:num_samples=4"
-    flags = [*flags, method, "--config.evaluate=simulate", "--config.budget=40"]
-    code, _, err = run(tmp_path / "run", *flags)
-    assert code == 0, err
-    check_run(tmp_path / "run", on)
-    (tmp_path / "run/report.md").unlink()
-    code, _, err = run(tmp_path / "run", "--task=report", plots=True)
-    assert code == 0, err
-    check_run(tmp_path / "run", on)
-    for figure in ("placement", "timeline", "methods", "search"):
-        assert (tmp_path / f"run/figures/{figure}.svg").stat().st_size > 100

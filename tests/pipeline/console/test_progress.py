@@ -1,7 +1,6 @@
 """Progress of a task: on a terminal, elsewhere, and by verbosity."""
 
 import io
-import math
 import re
 import time
 
@@ -23,25 +22,6 @@ def display(verbosity: int = 0, **options: object) -> tuple[progress.Display, io
     shown = progress.Display(verbosity)
     shown.console = Console(file=out, **options)
     return shown, out
-
-
-def test_phases_show_progress_and_time(clock):
-    phase = progress.Phase("searching lns", progress.Goal(1000, 60.0, single_s=2e-3))
-    phase.note("compiling")
-    assert phase.line() == "searching lns: compiling; 60 s left"
-    clock[0] += 5.0
-    phase.update(100, math.inf)
-    assert phase.line() == "searching lns: 100/1,000; 45 s left"
-    clock[0] += 5.0
-    phase.update(400, 1e-3)
-    assert phase.line() == (
-        "searching lns: 400/1,000; best 1.000 ms, 0.500 of the best single device; 15 s left"
-    )
-    clock[0] += 50.0
-    assert phase.line().endswith("; 0 s left")
-    phase = progress.Phase("profiling")  # without a goal
-    clock[0] += 3.0
-    assert phase.line() == "profiling: 3 s"
 
 
 def test_files_get_whole_lines(monkeypatch):

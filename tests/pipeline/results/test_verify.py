@@ -10,7 +10,6 @@ from placement.pipeline.results import verify
 from placement.pipeline.results.rows import Row
 from placement.reporting import verdict
 from placement.runtime.measurement.request import (
-    MIN_SAMPLES,
     Candidate,
     Failure,
     Interval,
@@ -145,28 +144,6 @@ def test_causes_of_failures_are_counted() -> None:
     assert str(error) == "none of 3 placements ran: 3 x infer: it broke"
     *_, method = table(make_row("single:A", 0, bad=0.1), make_row("lns", second=0.5))
     assert method == "lns"
-
-
-def test_few_segments_compile_first() -> None:
-    asked = []
-
-    class Recorded(GivenOutcomes):
-        def ask(self, request):
-            asked.append(request)
-            return super().ask(request)
-
-    single = make_row("single:A", 0, single=1.0)
-    many, few = make_row("random", first=3.0), make_row("search", second=0.5)
-    cut = {"random": ("a", "b", "c"), "search": ("a", "b")}
-    entries = [single] + [
-        each._replace(candidates=(each.candidates[0]._replace(segments=cut[each.method]),))
-        for each in (many, few)
-    ]
-    measured = verify.measure(Recorded(), entries, 1.0, 60.0)
-    assert [c.affinity["op"] for c in asked[-1].candidates] == ["single", "second", "first"]
-    assert asked[-1].compile_s == 60.0
-    assert asked[-1].min_rounds == MIN_SAMPLES
-    assert [row.outcome.ratio.median for row in measured] == [1.0, 1.1, 0.9]
 
 
 def test_memory_failures_are_not_measured():
