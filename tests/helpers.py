@@ -11,7 +11,7 @@ import jraph
 import numpy as np
 
 from placement.graphs import batching, dag, opgraph
-from placement.policies import distributions, inputs, placeto
+from placement.policies import distributions, placeto
 from placement.problem import Problem
 from placement.types import Array, CostModel, LogProb, OpGraph, Policy, Sample
 
@@ -282,11 +282,10 @@ def batched(
     num_nodes: int | None = None,
     num_edges: int | None = None,
     costed: bool = False,
-    view: inputs.View = placeto.placeto_view,
 ) -> jraph.GraphsTuple:
     """The graph as policies read it, with five random features an operation.
 
-    With `costed`, its globals are a view of random costs, infinite where not `allowed`.
+    With `costed`, its globals are Placeto's view of random costs, infinite where not `allowed`.
     """
     features = np.random.default_rng(0).normal(size=(graph.num_ops, 5))
     if allowed is None:
@@ -299,15 +298,13 @@ def batched(
         return found
     costs = random_costs(np.random.default_rng(1), graph, num_devices)
     costs = costs._replace(compute_s=np.where(allowed, costs.compute_s, np.inf))
-    return with_costs(found, as_problem(graph, costs, "makespan"), view)
+    return with_costs(found, as_problem(graph, costs, "makespan"))
 
 
-def with_costs(
-    graph: jraph.GraphsTuple, problem: Problem, view: inputs.View = placeto.placeto_view
-) -> jraph.GraphsTuple:
-    """The policy's graph of a problem as Placeto reads it, or with another view."""
+def with_costs(graph: jraph.GraphsTuple, problem: Problem) -> jraph.GraphsTuple:
+    """The policy's graph of a problem as Placeto reads it."""
     sizes = len(graph.nodes["mask"]), len(graph.senders)
-    return graph._replace(globals=view(problem, *sizes))
+    return graph._replace(globals=placeto.placeto_view(problem, *sizes))
 
 
 def independent_policy(num_devices: int = 2) -> Policy:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from ml_collections import ConfigDict
 
 from configs import common
-from experiments.benchmarks import __main__
 from placement import cli, simulators, zoo
 from placement.costs import roofline
 from placement.pipeline import loading, method_runs, tasks
@@ -94,22 +93,6 @@ def find_wrong(page: str) -> Iterator[str]:
 
 def test_named_things_exist():
     assert [wrong for page in pages.PAGES for wrong in find_wrong(page)] == []
-
-
-def test_inline_commands_exist():
-    """`make` targets, benchmarks and test folders that are named in passing."""
-    targets = re.findall(r"^(\w+):", (pages.ROOT / "Makefile").read_text(), re.MULTILINE)
-    named = [text for page in pages.PAGES for text, _ in pages.code(page)]
-    for text in named:
-        for command in text.split("&&"):
-            words = [word for word in command.split() if "=" not in word]
-            if words[:1] == ["make"]:
-                assert set(words[1:]) <= set(targets), text
-            if words[1:3] == ["-m", "experiments.benchmarks"]:
-                assert words[3] in __main__.BENCHMARKS, text
-            if words[1:3] == ["-m", "pytest"]:
-                assert (pages.ROOT / words[3]).is_dir(), text
-    assert sum(text.startswith("make") for text in named) > 2
 
 
 def test_tables_are_complete():

@@ -87,27 +87,6 @@ def test_large_models_are_split(model_file, costs, tmp_path):
         np.testing.assert_allclose(output, expected, rtol=1e-3, atol=1e-3 * np.ptp(expected))
 
 
-def test_saved_costs_keep_the_limits(model_file, tmp_path):
-    flags = _flags(model_file, "host:f32,f32:memory=1MB", *_HETERO)
-    code, _, err = run(tmp_path / "first", *flags, broken=fakes.install)
-    assert code == 0, err
-    saved = json.loads((tmp_path / "first" / "profile.json").read_text())
-    assert saved["capacity_bytes"] == [None, 1_000_000]
-    code, _, err = run(
-        tmp_path / "second",
-        f"--config.graph={model_file}",
-        f"--config.costs={tmp_path / 'first' / 'profile.json'}",
-        "--config.evaluate=simulate",
-        "--config.method=search",
-        *_HETERO,
-    )
-    assert code == 0, err
-    rows = json.loads((tmp_path / "second" / "summary.json").read_text())["rows"]
-    status = {row["method"]: row["status"] for row in rows}
-    assert status["single:CPU_F32_1"].startswith("failed: out of memory: CPU_F32_1 needs ")
-    assert status["single:CPU_F32_0"] == "finished"
-
-
 def test_measured_searches_start_within_memory(model_file, costs, tmp_path):
     limit_bytes = round(0.6 * model_file.with_suffix(".bin").stat().st_size)
     measured = (*costs, "--config.evaluate=measure", "--config.budget=6")

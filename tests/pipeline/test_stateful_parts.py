@@ -47,20 +47,6 @@ def test_acyclic_placements_stay():
     assert _remove_cycles(_graph(("Relu",) * 4), equal, [0, 1, 0, 0]) == [0, 1, 0, 0]
 
 
-def test_new_cycles_are_removed():
-    """Moving c to A joins it to e, which depends on d of device B, which reads c."""
-    graph = opgraph.make_graph(
-        name="two cycles",
-        op_names=list("abcde"),
-        op_types=["Relu", "Relu", "Assign", "Relu", "Relu"],
-        senders=[0, 1, 0, 2, 3, 2],
-        receivers=[1, 2, 2, 3, 4, 4],
-        edge_bytes=np.ones(6),
-    )
-    compute_s = [[1.0, 2.0]] * 5
-    assert _remove_cycles(graph, compute_s, [1, 0, 1, 1, 0]) == [0, 0, 0, 0, 0]
-
-
 @pytest.mark.parametrize("sample", ["cache", "states"])
 def test_hetero_accepts_acyclic_placements(sample):
     model = frontend.prepare(getattr(sample_models, sample)())

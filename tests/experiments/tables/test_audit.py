@@ -5,7 +5,6 @@ import time
 
 import pytest
 
-from experiments.tables import __main__ as command
 from experiments.tables import audit, audit_runs
 from experiments.tables.audit import Point, Run
 from placement import methods, suite
@@ -96,26 +95,3 @@ def test_late_compilation_is_counted():
         return Solution(problem.single_devices[0], evaluations=3_000)
 
     assert 0.25 < audit_runs.measure_compilation("search", find, problem) < 1.0
-
-
-@pytest.mark.nightly
-def test_audit_makes_missing_runs(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(audit, "STORED", tmp_path / "audit.csv.gz")
-    monkeypatch.setattr(audit, "read_stored", lambda: [])
-    monkeypatch.setattr(audit_runs, "METHODS", ("single", "heft", "search"))
-    monkeypatch.setattr(audit_runs, "_UNDECIDED", ("search",))
-    monkeypatch.setattr(audit_runs, "_LIMITS_S", (0.1, 0.1))
-    for name, value in (("EVALUATIONS", 100), ("COLD_S", 0.1), ("WARM_S", 0.1)):
-        monkeypatch.setattr(audit, name, value)
-    assert command.main(["audit", _PROBLEM]) == 0
-    runs = audit.read(audit.STORED)
-    assert {(run.method, run.seed, run.budget) for run in runs} == {
-        *(("single", 0, budget) for budget in (0, 100)),
-        *(("heft", 0, budget) for budget in (0, 100)),
-        *(("search", seed, budget) for seed in range(5) for budget in (0, audit.COLD)),
-        *(("search", seed, 100) for seed in range(10)),
-    }
-    capsys.readouterr()
-    monkeypatch.setattr(audit, "read_stored", lambda: runs)
-    assert command.main(["audit", _PROBLEM]) == 0
-    assert capsys.readouterr().out == ""

@@ -15,7 +15,7 @@ from placement.runtime.measurement.request import (
     Interval,
     Measurement,
 )
-from placement.types import OUT_OF_MEMORY, Solution, Status
+from placement.types import Solution
 
 
 class GivenOutcomes:
@@ -130,41 +130,3 @@ def test_ratios_pair_with_fastest_device() -> None:
     assert slower["versus_best_single_device"] == pytest.approx(1.1)
     assert slower["versus_interval"] == pytest.approx([1.09, 1.11])
     assert random["versus_interval"] == pytest.approx([0.89, 0.91])
-
-
-def test_causes_of_failures_are_counted() -> None:
-    found = [
-        make_row("single:A", 0, bad=0.1),
-        make_row("single:B", 1, bad=0.2),
-        make_row("lns", bad=0.1),
-    ]
-    measured, _, method = table(*found)
-    assert method is None
-    error = verify.nothing_ran(measured)
-    assert str(error) == "none of 3 placements ran: 3 x infer: it broke"
-    *_, method = table(make_row("single:A", 0, bad=0.1), make_row("lns", second=0.5))
-    assert method == "lns"
-
-
-def test_memory_failures_are_not_measured():
-    reason = f"{OUT_OF_MEMORY}: A needs 3 MB of 2 MB"
-    single = make_row("single:A", 0, single=math.inf)
-    failed = single.solution._replace(status=Status.FAILED, reason=reason)
-    single = single._replace(solution=failed)
-    placed = make_row("search", first=0.5, second=0.6)
-    asked = []
-
-    class Recorded(GivenOutcomes):
-        def ask(self, request):
-            asked.extend(candidate.affinity["op"] for candidate in request.candidates)
-            return super().ask(request)
-
-    measured_single, measured = verify.measure(Recorded(), [single, placed], 1.0)
-    assert set(asked) == {"first", "second"}
-    assert measured_single.outcome is None
-    record, placed_record = rows_lib.to_json([measured_single, measured])
-    assert record["status"] == f"failed: {reason}"
-    assert record["measured_s"] is None
-    assert placed_record["measured_s"]["median"] == 0.9  # of its two placements the faster
-    assert placed_record["versus_best_single_device"] is None
-    assert verify.nothing_ran([measured_single, measured]) is None
