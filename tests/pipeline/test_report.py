@@ -1,7 +1,6 @@
 """Which files a run directory gets from a report, and what is said of the others."""
 
 import json
-import sys
 
 import pytest
 from rich.console import Console
@@ -57,13 +56,3 @@ def test_missing_files_are_named_once(tmp_path, capsys):
     assert lines[1] == "no figure of search: the search left no metrics to plot"
     assert list_figures(tmp_path) == name_files("methods")
     assert not (tmp_path / "trace.json").exists()
-
-
-def test_missing_matplotlib_leaves_the_trace(tmp_path, capsys, monkeypatch):
-    details.write(tmp_path / "details.json", drawn.diamond())
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    missing = [line for line in write_report(tmp_path, capsys) if "'.[plots]'" in line]
-    assert len(missing) == 1
-    assert "placement, timeline, methods" in missing[0]
-    assert list_figures(tmp_path) == set()
-    assert (tmp_path / "trace.json").exists()

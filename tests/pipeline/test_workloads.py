@@ -69,62 +69,41 @@ CASES = [
 ]
 
 
-def problem(name: str, objective: str, parts: str) -> Problem:
-    number = int(parts.removeprefix(":parts=") or 1)
-    read = workloads.from_json(WORKLOADS[name], name=name, objective=objective, parts=number)
-    return Problem(read.graph, read.costs, objective, read.devices)
-
-
-def check_run(workdir: Path, on: Problem) -> dict[str, Any]:
-    """Checks that table, placement and details belong to one placement and its value."""
-    summary = check_summary(workdir)
-    (row,) = (row for row in summary["rows"] if row["method"] == summary["best"])
-    placed = json.loads((workdir / "placement.json").read_text())
-    assert list(placed["placement"]) == list(on.graph.op_names)
-    placement = np.array([on.devices.index(name) for name in placed["placement"].values()])
-    (latency_s,), _, feasible = reference.outcomes(on, placement[None])
-    assert feasible == [True]
-    assert row["predicted_s"] == pytest.approx(latency_s)
-    assert row["bound_s"] is None or row["bound_s"] <= row["predicted_s"] * (1 + 1e-5)
-
-    record = details.read(workdir / details.FILE)
-    assert record is not None
-    assert record.op_placement.tolist() == placement.tolist()
-    shown = sorted(op for span in record.predicted.spans for op in span.ops)
-    assert shown == list(range(on.graph.num_ops))
-    report = (workdir / "report.md").read_text()
-    assert all(row["method"] in report for row in summary["rows"])
-    for file in ("report.html", "trace.json"):
-        assert (workdir / file).stat().st_size > 100
-    return summary
-
-
-def case_id(case: tuple[str, str, str]) -> str:
-    return f"{case[1]}-{case[0]}{case[2]}".replace(":", "-")
-
-
-@pytest.fixture(params=CASES, ids=case_id)
-def case(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Problem, list[str]]:
-    name, objective, parts = request.param
-    file = tmp_path / f"{name}.json"
+@pytest.mark.parametrize(("name", "objective", "parts"), CASES)
+def test_solvers_solve_every_kind(name: str, objective: str, parts: str, tmp_path: Path) -> None:
+    file, workdir = tmp_path / f"{name}.json", tmp_path / "run"
     file.write_text(json.dumps(WORKLOADS[name]))
+    proves = PROVES.get(objective, "brute_force")
     flags = [f"--config.graph={file}{parts}", f"--config.objective={objective}", *QUICK]
-    return problem(name, objective, parts), flags
-
-
-def test_solvers_solve_every_kind(case: tuple[Problem, list[str]], tmp_path: Path) -> None:
-    on, flags = case
-    proves = PROVES.get(on.objective, "brute_force")
-    code, out, err = run(
-        tmp_path / "run",
-        *(*flags, "--task=solve", f"--config.methods=local_search,search,{proves}"),
-        config="configs/solvers.py",
-    )
+    flags += ["--task=solve", f"--config.methods=local_search,search,{proves}"]
+    code, out, err = run(workdir, *flags, config="configs/solvers.py")
     assert code == 0, err
-    summary = check_run(tmp_path / "run", on)
+    summary = check_summary(workdir)
     rows = {row["method"]: row for row in summary["rows"]}
     assert rows[proves]["status"].removesuffix(", given order") == "optimal"
     alone = [row["predicted_s"] for row in rows.values() if row["method"].startswith("single")]
     assert rows["search"]["predicted_s"] <= min(filter(None, alone), default=math.inf)
     assert min(r["predicted_s"] or math.inf for r in rows.values()) == rows[proves]["predicted_s"]
     assert rows[proves]["method"] in out
+
+    # Table, placement and details belong to one placement and its value.
+    number = int(parts.removeprefix(":parts=") or 1)
+    read = workloads.from_json(WORKLOADS[name], name=name, objective=objective, parts=number)
+    problem = Problem(read.graph, read.costs, objective, read.devices)
+    row = rows[summary["best"]]
+    placed = json.loads((workdir / "placement.json").read_text())
+    assert list(placed["placement"]) == list(problem.graph.op_names)
+    placement = np.array([problem.devices.index(name) for name in placed["placement"].values()])
+    (latency_s,), _, feasible = reference.outcomes(problem, placement[None])
+    assert feasible == [True]
+    assert row["predicted_s"] == pytest.approx(latency_s)
+    assert row["bound_s"] is None or row["bound_s"] <= row["predicted_s"] * (1 + 1e-5)
+    record = details.read(workdir / details.FILE)
+    assert record is not None
+    assert record.op_placement.tolist() == placement.tolist()
+    shown = sorted(op for span in record.predicted.spans for op in span.ops)
+    assert shown == list(range(problem.graph.num_ops))
+    report = (workdir / "report.md").read_text()
+    assert all(row["method"] in report for row in summary["rows"])
+    for file_name in ("report.html", "trace.json"):
+        assert (workdir / file_name).stat().st_size > 100

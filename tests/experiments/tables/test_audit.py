@@ -1,14 +1,12 @@
 """The audit: its tables on made-up runs, and its runs on one small problem."""
 
 import math
-import time
 
 import pytest
 
 from experiments.tables import audit, audit_runs
 from experiments.tables.audit import Point, Run
 from placement import methods, suite
-from placement.types import Solution
 
 _PROBLEM = "fork_join_100-makespan"
 
@@ -77,21 +75,3 @@ def test_curves_keep_improvements_and_end():
     assert values_s == sorted({*values_s}, reverse=True)
     assert points[-1].best_s <= values_s[-1]
     assert 200 <= points[-1].evaluations <= 300
-
-
-def test_late_compilation_is_counted():
-    problem = suite.load(_PROBLEM)
-    limits_s = []
-
-    def find(problem, seed, limits):
-        del seed
-        is_first = limits.remaining_s() < 10 and 5 not in limits_s  # in the shorter search
-        limits_s.append(round(limits.remaining_s()))
-        for step in (1, 2, 3):
-            end_s = time.process_time() + (0.3 if step == 2 and is_first else 0.01)
-            while time.process_time() < end_s:  # as compiling for this step would
-                pass
-            limits.report(1_000 * step, 1.0, problem.single_devices[0])
-        return Solution(problem.single_devices[0], evaluations=3_000)
-
-    assert 0.25 < audit_runs.measure_compilation("search", find, problem) < 1.0
