@@ -10,6 +10,7 @@ import placement
 from placement import cli
 from placement.costs import tables
 from placement.costs.tables import DeviceProfile, Transfers
+from placement.errors import UserError
 from tests.runtime import small
 from tests.runtime.models import test_support
 
@@ -57,5 +58,5 @@ def test_command_lists_counts_and_reasons(tmp_path):
     assert "2 of 3 operations cannot run" in lines[1]
     assert any("lrn_1" in line and test_support.REASON in line for line in lines[2:])
     result = CliRunner().invoke(cli.main, ["devices", "synthetic:ops=9"])
-    assert result.exit_code == 2
-    assert "not a model that a device could run" in result.stderr
+    assert isinstance(result.exception, UserError)
+    assert "not a model that a device could run" in str(result.exception)
