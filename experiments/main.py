@@ -56,13 +56,14 @@ def main(argv: Sequence[str]) -> None:
         task = _TASK.value
         arguments.check_choice("task", task, tasks.TASKS)
         settings = read_settings()
-        if task != "list" and workdir is None:
-            raise UserError(f"--task={task} needs --workdir, such as --workdir=runs/quickstart")
+        missing = ""
         if task not in ("list", "report") and settings is None:
-            raise UserError(
-                f"--task={task} needs --config, such as --config=quickstart; configurations: "
-                + ", ".join(_list_configs())
-            )
+            names = ", ".join(_list_configs())
+            missing = f"--config, such as --config=quickstart; configurations: {names}"
+        if task != "list" and workdir is None:
+            missing = "--workdir, such as --workdir=runs/quickstart"
+        if missing:
+            raise UserError(f"--task={task} needs {missing}")
     tasks.run_command(task, settings, workdir, flags.FLAGS.verbosity)
 
 

@@ -109,12 +109,8 @@ def compare(graphs: tuple[str, ...], workdir: Path | None, verbosity: int, **set
 @_verbosity
 def deploy(workdir: Path, verbosity: int) -> None:
     """Writes a folder for `placement.load` from a finished RUN_DIR, with the run's settings."""
-    file = workdir / "config.json"
-    if not file.exists():
-        raise UserError(
-            f"no config.json in {str(workdir)!r}; pass the run directory of a placement"
-        )
-    saved = files.read_json(file, {str: object}, remedy="place the model again")
+    remedy = "pass the run directory of a placement"
+    saved = files.read_json(workdir / "config.json", {str: object}, remedy=remedy)
     values = {key: value for key, value in saved.items() if key in _FIELDS}
     _run("deploy", values, workdir, verbosity)
 

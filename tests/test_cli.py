@@ -62,7 +62,7 @@ def refusal(tmp_path, monkeypatch, capsys):
         ("place none.onnx", "no model file 'none.onnx'"),
         ("place synthetic:ops=9 --devices=host", "devices='roofline:cpu,gpu,gpu'"),
         ("report nowhere", "no summary.json in 'nowhere'; place the model"),
-        ("deploy nowhere", "no config.json in 'nowhere'"),
+        ("deploy nowhere", "'nowhere/config.json' cannot be read"),
         ("methods lns", "lns has no hyper-parameters"),
         ("plcae x", "No such command 'plcae'. Did you mean 'place'?"),
         ("place x --budget=many", "'many' is not a valid integer (placement place --help"),

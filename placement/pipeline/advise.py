@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from placement import simulators
-from placement.errors import UserError
 from placement.pipeline import loading, workdirs
 from placement.pipeline import target as target_lib
 from placement.pipeline.console import progress
@@ -31,8 +30,7 @@ def run(
         )
 
     loading.check_settings(settings)
-    if settings.costs:
-        raise UserError(f"advise profiles for every backend: leave out costs={settings.costs!r}")
+    settings.refuse("costs", "advise profiles for every backend")
     objectives = {name: backend.objectives for name, backend in loading.BACKENDS.items()}
     if settings.devices.strip() == devices.PRECISIONS:  # they never compute at the same time
         objectives = {"hetero": objectives["hetero"]}

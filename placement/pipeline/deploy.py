@@ -49,10 +49,7 @@ def run(
         wrong.
     """
     loading.check_settings(settings)
-    if settings.measure_on != "here":
-        raise UserError(
-            f"deploy measures on this machine: leave out measure_on={settings.measure_on!r}"
-        )
+    settings.refuse("measure_on", "deploy measures on this machine")
     placed = preflight.read(workdir / runs.PLACEMENT)
     new, final = workdir / NEW_FOLDER, workdir / FOLDER
     files.refuse_link(new)

@@ -4,6 +4,7 @@ Writes profile.json, which the setting `costs` reads, and says how far predictio
 and after the correction (`placement.pipeline.correction_loop`).
 """
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ def run(
 ) -> dict[str, Any]:
     """Profiles the devices and corrects the costs; returns the content of profile.json."""
     loading.check_settings(settings)
+    # Whatever `evaluate` says, placements are measured.
+    settings = dataclasses.replace(settings, evaluate="simulate+verify")
     target = target_lib.find_target(settings)
     if len(target.present) < 2:
         raise UserError(
@@ -29,14 +32,7 @@ def run(
             f"{settings.graph!r} with devices={settings.devices!r} has {len(target.present)}; set "
             "for example devices='host'"
         )
-    if settings.costs:
-        raise UserError(f"profile makes a new profile: leave out costs={settings.costs!r}")
-    objectives = loading.BACKENDS[settings.backend].objectives
-    if settings.objective not in objectives:
-        raise UserError(
-            f"objective={settings.objective!r} does not predict what backend={settings.backend!r} "
-            f"measures; set objective={objectives[0]!r}"
-        )
+    settings.refuse("costs", "profile makes a new profile")
     workdirs.claim(workdir, display, [settings.graph])
     runs.write_json(workdir / "config.json", settings.to_dict())
     environment = outputs.environment(target.hosts)

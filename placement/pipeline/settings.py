@@ -104,6 +104,15 @@ class Settings:
             checked[key] = value
         return cls(**checked)
 
+    def refuse(self, key: str, reason: str) -> None:
+        """Refuses a setting that a task does not take.
+
+        Raises:
+          UserError: it is set.
+        """
+        if (value := getattr(self, key)) != getattr(type(self), key):
+            raise UserError(f"{reason}: leave out {key}={value!r}")
+
     def __repr__(self) -> str:
         """Shows the settings that differ from the defaults."""
         changed = [
