@@ -12,13 +12,14 @@ import pytest
 from placement.methods import learned
 from placement.solvers.limits import SearchLimits
 from tests import helpers
+from tests.experiments.command import QUICK
 
 pytestmark = pytest.mark.slow
-METHOD = "colocrl:hidden_size=4,num_samples=16,algorithm=ppo"
+METHOD = "scheduler:hidden_size=4,num_samples=16,episode_steps=1"
 
 
 def run_search() -> list[dict[str, float]]:
-    """Returns the records of three steps by PPO on a graph of ten operations."""
+    """Returns the records of three steps on a graph of ten operations."""
     graph = helpers.fork_join(2, 4)
     costs = helpers.random_costs(np.random.default_rng(0), graph, 3)
     problem = helpers.as_problem(graph, costs, "makespan")
@@ -31,10 +32,11 @@ def run_search() -> list[dict[str, float]]:
 
 def test_devices_share_samples():
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"
+    quick = {name.upper(): str(int(x) if x is True else x) for name, x in QUICK.items()}
     process = subprocess.run(
         [sys.executable, "-m", "tests.learning.test_mesh"],
         cwd=Path(__file__).parents[2],
-        env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+        env=os.environ | quick | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
         capture_output=True,
         text=True,
         check=True,
