@@ -16,7 +16,6 @@ their order.
 
 import chex
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from placement import simulators
@@ -47,7 +46,6 @@ _LNS_STARTS: tuple[base.Find, ...] = (
     *(list_scheduling.heft, list_scheduling.peft),
     *(baechi.m_topo, baechi.m_etf, baechi.m_sct),
 )
-_start = jax.jit(ils.start)
 
 
 def search(
@@ -184,9 +182,9 @@ def run_chain(
         costs_s = np.array([float(problem.evaluate_penalised(row)[0]) for row in rows], np.float32)
     penalty_s = costs_s[np.isfinite(costs_s)].max(initial=0.0)
     space = block_search.make_space(problem, seed)._replace(penalty_s=penalty_s)
-    space = jax.tree.map(jnp.asarray, space)
+    space = jax.device_put(space)
     best_row = int(np.argmin(costs_s))
-    no_credit = jnp.zeros(len(KINDS))
+    no_credit = np.zeros(len(KINDS), np.float32)
     chain = _make_chain(problem, placements[best_row], latencies_s[best_row], no_credit)
     # This generator compiles and draws faster than Threefry.
     state = block_search.SearchState(jax.random.key(seed, impl="rbg"), chain)
@@ -283,7 +281,7 @@ def _make_chain(
     """Makes a chain at a placement int32 [N] of a known latency."""
     column = placement[problem.classes.first_ops, None]
     latencies_s = np.array([latency_s], np.float32)
-    chain = _start(column, ils.Evaluation(latencies_s, latencies_s), np.arange(1))
+    chain = ils.start(column, ils.Evaluation(latencies_s, latencies_s), np.arange(1))
     return chain._replace(move_credit=move_credit)
 
 

@@ -22,6 +22,7 @@ and partly evenly (adaptive operator selection by probability matching).
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from placement import simulators
@@ -79,6 +80,7 @@ def penalise(outcome: simulators.Outcome, penalty_s: Array) -> Evaluation:
     )
 
 
+@jax.jit  # one program instead of one for each operation
 def start(placements: Array, evaluation: Evaluation, chain_starts: Array) -> ChainState:
     """Starts K chains at columns `chain_starts`, int [K], of placements int32 [C, M]."""
     fastest = evaluation.latencies_s.argmin()
@@ -157,6 +159,7 @@ def move_chains(
     )
 
 
+@jax.jit
 def kind_probabilities(move_credit: Array, is_available: Array) -> Array:
     """Computes how likely a proposal is of each kind, among those that are available."""
     credit = jnp.where(is_available, move_credit + _LEAST_CREDIT, 0.0)

@@ -82,20 +82,20 @@ def _search(
     classes, (placement_limits, objective_tables) = problem.classes, problem.tables
     space = _SearchSpace(
         tables=(placement_limits._replace(representative=None), objective_tables),
-        ranks=jnp.asarray(np.argsort(problem.class_order)[classes.ids], jnp.int32),
-        allowed=jnp.asarray(problem.allowed),
-        num_classes=jnp.int32(len(classes.compute_s)),
-        penalty_s=jnp.float32(0),
+        ranks=np.argsort(problem.class_order)[classes.ids].astype(np.int32),
+        allowed=problem.allowed,
+        num_classes=np.array(len(classes.compute_s), np.int32),
+        penalty_s=np.zeros((), np.float32),
     )
     rows = problem.single_devices if start is None else np.asarray(start, np.int32)[None]
-    placements = jnp.asarray(rows[np.arange(NUM_CHAINS) % len(rows)].T)
-    costs_s = _evaluate(problem.objective, space, placements).costs_s
+    placements = rows[np.arange(NUM_CHAINS) % len(rows)].T
+    costs_s = np.asarray(_evaluate(problem.objective, space, placements).costs_s)
     # An infeasible placement costs more than any start.
-    space = space._replace(penalty_s=jnp.where(jnp.isfinite(costs_s), costs_s, 0).max())
+    space = space._replace(penalty_s=np.where(np.isfinite(costs_s), costs_s, np.float32(0)).max())
     evaluation = _evaluate(problem.objective, space, placements)
-    chains = ils.start(placements, evaluation, jnp.arange(NUM_CHAINS))
-    start_s = chains.best_latency_s
-    hot_s = hot * jnp.where(jnp.isfinite(start_s), start_s, space.penalty_s)
+    chains = ils.start(placements, evaluation, np.arange(NUM_CHAINS))
+    start_s = np.asarray(chains.best_latency_s)
+    hot_s = np.float32(hot) * (start_s if np.isfinite(start_s) else space.penalty_s)
     key, steps_done = jax.random.PRNGKey(seed), 0
     total_steps = max(0, limits.budget // NUM_CHAINS - 1)
     while True:
@@ -108,7 +108,7 @@ def _search(
             return Solution(placement, status=status, evaluations=evaluations)
         num_steps = min(_STEPS_PER_CALL, total_steps - steps_done)
         progress = (steps_done + np.arange(_STEPS_PER_CALL)) / total_steps
-        temperatures_s = hot_s * (_COLD / _HOT) ** progress
+        temperatures_s = hot_s * ((_COLD / _HOT) ** progress).astype(np.float32)
         key, chains = _advance(
             problem.objective, crosses, space, (key, chains), temperatures_s, patience, num_steps
         )
