@@ -61,15 +61,16 @@ def fit(
     )
     # A measurement pulls its own prediction by its leverage, the diagonal of the hat matrix.
     leverage = np.square(np.linalg.qr(result.jac)[0]).sum(axis=1)
-    others = result.fun / np.maximum(1 - leverage, 1e-6)
-    log_errors = _ERROR * np.stack([residuals(start), others])[:, : len(measured_s)]
+    left_out = result.fun / np.maximum(1 - leverage, 1e-6)
+    log_errors = _ERROR * np.stack([residuals(start), left_out])[:, : len(measured_s)]
     return Fit(result.x.tolist(), *np.abs(np.expm1(log_errors)).mean(axis=1).tolist())
 
 
 def apply(graph: OpGraph, costs: CostModel, factors: Iterable[float]) -> CostModel:
     """Returns profiled costs, multiplied by the factors of `fit`."""
-    *of_devices, transfer, fusion = factors
-    by_device, by_kind = np.split(np.reshape(of_devices, (1 + NUM_KINDS, -1)), [1])
+    *compute, transfer, fusion = factors
+    device_factors, kind_factors = np.split(np.reshape(compute, (1 + NUM_KINDS, -1)), [1])
+    op_factors = device_factors * kind_factors[classify_ops(graph, costs)]
 
     def scale(seconds: Array, factor: float | np.ndarray) -> np.ndarray:
         return (np.asarray(seconds, np.float64) * factor).astype(np.float32)
@@ -81,7 +82,7 @@ def apply(graph: OpGraph, costs: CostModel, factors: Iterable[float]) -> CostMod
             launch_s=scale(segment_costs.launch_s, fusion),
         )
     return costs._replace(
-        compute_s=scale(costs.compute_s, by_device * by_kind[classify_ops(graph, costs)]),
+        compute_s=scale(costs.compute_s, op_factors),
         transfer_latency_s=scale(costs.transfer_latency_s, transfer),
         transfer_s_per_byte=scale(costs.transfer_s_per_byte, transfer),
         transfer_fixed_s=scale(costs.transfer_fixed_s, transfer),

@@ -86,9 +86,8 @@ def solve(
     """Searches for the best placement of a problem, in its simulator.
 
     Args:
-      problem: the graph, its costs and the objective.
-        Its order of priority, where given, is that of all methods; `search` and `cpsat_free` may
-        return another one.
+      problem: the graph, its costs and the objective. Its order of priority, where given, is that
+        of all methods; `search` and `cpsat_free` may return another one.
       method: a key of `METHODS`; a learned one may have arguments, see `placement.methods.learned`.
       seed: of all randomness.
       time_limit_s: when to stop. The time of a learned method counts from its first step: what it

@@ -51,7 +51,7 @@ class Context(NamedTuple):
     display: progress.Display
     stop: threading.Event  # set: searches end with the best placement that they have
     fault_log: faults.Faults
-    incumbent: Incumbent = Incumbent()  # of the method that runs now
+    incumbent: Incumbent  # of the method that runs now
 
     @property
     def elapsed_s(self) -> float:

@@ -78,8 +78,8 @@ class Network(NamedTuple):
 
     def affinity(self, devices: Sequence[str], placement: np.ndarray) -> dict[str, str]:
         """Returns the device's name for each operation's name, for a placement int32 [K]."""
-        chosen = placement[self.decision].tolist()
-        return {n: devices[d] for n, d in zip(self.graph.op_names, chosen, strict=True)}
+        op_devices = placement[self.decision].tolist()
+        return {n: devices[d] for n, d in zip(self.graph.op_names, op_devices, strict=True)}
 
 
 def remove_variable_cycles(net: Network, problem: Problem, placements: np.ndarray) -> np.ndarray:

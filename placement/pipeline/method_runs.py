@@ -44,6 +44,7 @@ _CHANGEABLE = (
 )
 _POLICIES = "policies"  # the folder of what searches have learned
 _MOVED = "operations moved to keep variables together"
+_TOGETHER = "predicted with merged operations together, which OpenVINO separates"
 
 
 def names() -> tuple[str, ...]:
@@ -146,11 +147,15 @@ def _ask_openvino(method: str, context: Context) -> Row:
     assert measurer is not None
     is_pipeline = method == "hetero_pipeline"
     device_of_op = measurer.ask(HeteroChoice(measurer.devices, split_by_memory=is_pipeline))
-    placement = problem.allowed.argmax(axis=1).astype(np.int32)
+    placement, reason = problem.allowed.argmax(axis=1).astype(np.int32), ""
     for decision, ops in enumerate(net.members):
-        if len(chosen := {device_of_op[op] for op in ops}) == 1:
-            placement[decision] = problem.devices.index(chosen.pop())
-    row = _make_row(context, method, Solution(placement, evaluations=1))
+        # Constants and inputs run nowhere.
+        op_devices = {device_of_op[op] for op in ops if op in measurer.computed_ops}
+        if len(op_devices) == 1:
+            placement[decision] = problem.devices.index(op_devices.pop())
+        elif op_devices:
+            reason = _TOGETHER
+    row = _make_row(context, method, Solution(placement, evaluations=1, reason=reason))
     if is_pipeline or context.settings.backend != "hetero":
         return row
     return row._replace(candidates=(Candidate(None, context.target.present),))

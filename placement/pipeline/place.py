@@ -13,7 +13,7 @@ from placement.errors import UserError
 from placement.pipeline import correction_loop, loading, method_runs, report, workdirs
 from placement.pipeline import target as target_lib
 from placement.pipeline.console import faults, progress
-from placement.pipeline.context import Context
+from placement.pipeline.context import Context, Incumbent
 from placement.pipeline.results import advice, bounds, explain, outputs, verify
 from placement.pipeline.results import rows as rows_lib
 from placement.pipeline.settings import Settings
@@ -105,8 +105,9 @@ def run_methods(
                     "give the devices more memory, or set evaluate='simulate+verify'"
                 )
         context = Context(
-            settings, workdir, target, problem, measurer, measured, display, stop, fault_log
-        )
+            settings, workdir, target, problem, measurer, measured, display, stop, fault_log,
+            Incumbent(),
+        )  # fmt: skip
 
         # Search.
         if advise:

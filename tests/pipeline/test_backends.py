@@ -2,10 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import openvino as ov
 import pytest
 
+from placement.runtime.measurement.request import HeteroChoice
 from tests import fakes
 from tests.experiments.command import check_details, check_summary, run
 from tests.runtime import small
@@ -41,6 +43,29 @@ def test_concurrent_placements_are_measured(branches: Path, tmp_path: Path) -> N
     assert len(named) == len(set(named))
     for device, names in segments:
         assert {placed["placement"][name] for name in names} == {device}
+
+
+def separate() -> None:
+    """Lets HETERO put every other operation on the second device."""
+    fakes.install()
+    ask = fakes.FakeMeasurer.ask
+
+    def answer(self: Any, request: Any) -> Any:
+        if not isinstance(request, HeteroChoice):
+            return ask(self, request)
+        names = [device.name for device in request.devices]
+        return {op: names[i % 2] for i, op in enumerate(sorted(self.computed_ops))}
+
+    fakes.FakeMeasurer.ask = answer  # type: ignore[method-assign]
+
+
+def test_separated_operations_are_reported(branches: Path, tmp_path: Path) -> None:
+    flags = (f"--config.graph={branches}", "--config.devices=host:f32,f32", QUICK)
+    code, _, err = run(tmp_path, *flags, "--config.method=random", broken=separate)
+    assert code == 0, err
+    row = {row["method"]: row for row in check_summary(tmp_path)["rows"]}["hetero"]
+    assert "merged operations together, which OpenVINO separates" in row["status"]
+    assert row["predicted_s"] > 0
 
 
 @pytest.mark.parametrize("flags", [(), CONCURRENT])

@@ -149,7 +149,8 @@ class Workers:
 class _SpinSignal:
     """A signal for one thread, which waits for it spinning and without Python's lock.
 
-    It is a POSIX spin lock that is locked unless a `post` has not been waited for.
+    It is a POSIX spin lock that is locked unless a `post` has not been waited for. POSIX leaves
+    open what unlocking by another thread does; in the C libraries of Linux it stores a value.
     """
 
     def __init__(self) -> None:
