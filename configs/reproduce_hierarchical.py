@@ -32,8 +32,9 @@ def get_config() -> ConfigDict:
     config.devices = "roofline:server_cpu,server_gpu,server_gpu"
     config.objective = "makespan"
     config.methods = (
-        "human_expert,scotch,min_cut,hierarchical,hierarchical:grouping=random,"
-        "colocrl,placeto,hsdag,search"
+        "human_expert,scotch,min_cut,hierarchical:variant=tuned,"
+        "hierarchical:variant=tuned,grouping=random,colocrl:variant=tuned,placeto:variant=tuned,"
+        "group_moves,search"
     )
     config.seeds = 10
     config.budget = 1_000

@@ -11,26 +11,22 @@ from ml_collections import ConfigDict
 
 from configs import common
 
-_PAPER = "hsdag:variant=paper"
 _LEARNED = (
+    "hsdag",
     "hsdag:variant=released",
     "hsdag:variant=released,faults=0",
-    _PAPER,
-    "hsdag",
-    "hsdag:variant=untrained",
-    "hierarchical",
-    "hierarchical:slices=0",
-    "colocrl",
-    "placeto",
+    *(f"{m}{v}" for m in ("hierarchical", "colocrl", "placeto") for v in ("", ":variant=tuned")),
+    "group_moves",
+    "group_moves:variant=untrained",
     "scheduler",
     "zero_shot",
     "search",
 )
 # The ablation of the paper: each variant lacks one block of features.
 _ABLATION = (
-    f"{_PAPER},features=op_type+degrees+fractal+positional",  # without output shapes
-    f"{_PAPER},features=op_type+degrees+fractal+output_shape",  # without the position
-    f"{_PAPER},features=op_type+output_shape",  # without the structure
+    "hsdag:features=op_type+degrees+fractal+positional",  # without output shapes
+    "hsdag:features=op_type+degrees+fractal+output_shape",  # without the position
+    "hsdag:features=op_type+output_shape",  # without the structure
 )
 _CLASSICAL = ("heft", "peft", "m_etf", "lns", "cpsat", "human_expert", "metis", "scotch")
 _GRAPHS = (

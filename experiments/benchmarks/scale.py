@@ -41,7 +41,7 @@ from placement.zoo import synthetic
 
 SIZES = (10_000, 100_000, 1_000_000)
 _DEVICES = "roofline:cpu,gpu,gpu"
-_LEARNED = "hsdag", "hierarchical"
+_LEARNED = "group_moves", "hierarchical:variant=tuned"
 _BATCH = 16  # placements simulated at once
 
 

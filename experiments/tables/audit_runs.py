@@ -4,8 +4,8 @@
 
 It runs what `audit.csv.gz` lacks of all problems, or of some, and adds each method's runs there; to
 repeat runs, remove them from the file. Two processes must not run at the same time. Methods outside
-`audit.COMPARED` run on problems of the split `test`. `hsdag, pretraining N` is `hsdag` from
-`runs/pretraining_N/policy.msgpack`, made by `--task=pretrain --config=pretrain_hsdag
+`audit.COMPARED` run on problems of the split `test`. `group_moves, pretraining N` starts
+from `runs/pretraining_N/policy.msgpack`, made by `--task=pretrain --config=pretrain_group_moves
 --config.seed=N`; it is left out without the file.
 
 Each method searches twice with each seed: once with a budget of evaluations, once with a time
@@ -39,18 +39,18 @@ from placement.solvers.limits import SearchLimits
 _SEEDS, _BUDGET_SEEDS = 5, 10
 # Methods of the papers' conclusions that `_SEEDS` left undecided; they have `_BUDGET_SEEDS`.
 _UNDECIDED = (
-    *("hsdag:variant=paper", "colocrl", "hierarchical:variant=paper", "scotch"),
-    *("giph", "placeto"),
+    *("hsdag", "hierarchical", "scotch"),
+    *("colocrl:variant=tuned", "giph:variant=tuned", "placeto:variant=tuned"),
 )
 METHODS = (
     *audit.COMPARED,
     *("human_expert", "scotch", "metis", "lns", "cpsat"),
-    *("hsdag:variant=paper", "hsdag:variant=released"),
-    *("hierarchical:slices=0", "hierarchical:grouping=random", "hierarchical:variant=paper"),
-    *("colocrl", "scheduler"),
+    *("hsdag", "hsdag:variant=released", "hierarchical", "scheduler"),
+    *(f"hierarchical:variant=tuned,{part}" for part in ("slices=0", "grouping=random")),
+    "colocrl:variant=tuned",
     *audit.PARTS,
 )
-_UNTRAINED = "hsdag:variant=untrained"
+_UNTRAINED = "group_moves:variant=untrained"
 _NO_BUDGET = 10**12  # evaluations
 _FIRST = 64  # evaluations, for which a learned method compiles all of its programs
 _STEP = 1e-4  # relative: a smaller improvement is not a separate point
@@ -70,7 +70,9 @@ def run(names: Sequence[str]) -> None:
     for path in sorted((stored.ROOT / "runs").glob("pretraining_*/policy.msgpack")):
         load = partial(pretrained.load, path, _UNTRAINED)
         number = path.parent.name.partition("_")[2]
-        searches[f"hsdag, pretraining {number}"] = partial(learned.find, _UNTRAINED, load=load)
+        searches[f"group_moves, pretraining {number}"] = partial(
+            learned.find, _UNTRAINED, load=load
+        )
     for name in names or problems:
         arguments.check_choice("problem", name, problems)
         for method, find in searches.items():

@@ -17,9 +17,9 @@ by each step's own deviation would teach a gain of 1e-6 as strongly as one of 10
 
 The learner is REINFORCE (Williams 1992), one gradient step a batch. A sample's advantage is its
 reward less the mean of the other samples. If samples share a random draw, such as a grouping
-(`policies.hsdag.SharedDraw`), its log-probability has a separate advantage: the reward less the
-mean of the samples of *other* draws. Compared with samples of the same draw, credits would cancel
-where all samples of a draw have the same log-probability of it.
+(`policies.group_moves.SharedDraw`), its log-probability has a separate advantage: the reward less
+the mean of the samples of *other* draws. Compared with samples of the same draw, credits would
+cancel where all samples of a draw have the same log-probability of it.
 """
 
 import chex

@@ -1,7 +1,7 @@
 """The table of all methods, learned and classical, and the one function that runs any of them.
 
     methods.solve(problem, "lns", time_limit_s=10)
-    methods.solve(problem, "hsdag:variant=paper,num_samples=16", budget=4_000)
+    methods.solve(problem, "hsdag:num_samples=16", budget=4_000)
 
 OpenVINO's own choice needs devices and is not a method here; the task `place` has it.
 """

@@ -1,7 +1,7 @@
 """The learned methods: a policy and the algorithm that trains it on one problem.
 
-A name such as `hsdag` stands for this project's defaults; `hsdag:variant=paper` is the authors'
-method, and `hierarchical:grouping=random,num_samples=16` changes single hyper-parameters. They are
+A name such as `hsdag` stands for the method of its paper, and `hsdag:variant=released` for another
+variant; `hierarchical:grouping=random,num_samples=16` changes single hyper-parameters. They are
 documented at the policy's `make`, at `learning.base.Settings` and at `learning.ppo.make_learner`.
 The variants stand at the end of the policy's module. `features` are blocks of `graphs.features`
 joined by '+', or 'paper'; leaving some out is an ablation.
@@ -31,7 +31,10 @@ from placement.solvers.limits import SearchLimits
 from placement.types import Array, Evaluate, Params, Policy, Solution, Status
 
 # Each is a module of `placement.policies`, which ends with its recipe.
-POLICIES = ("hsdag", "hierarchical", "colocrl", "placeto", "giph", "doppler", "scheduler")
+POLICIES = (
+    *("hsdag", "hierarchical", "colocrl", "placeto", "giph", "doppler"),
+    *("group_moves", "scheduler"),
+)
 RECIPES: dict[str, Recipe] = {
     name: importlib.import_module(f"placement.policies.{name}").RECIPE for name in POLICIES
 }
@@ -72,7 +75,7 @@ def make(
     """Makes the method that a name with arguments describes.
 
     Args:
-      method: such as 'hsdag' or 'hierarchical:num_groups=32,variant=paper'.
+      method: such as 'hsdag' or 'hierarchical:num_groups=32,variant=tuned'.
       num_devices: D.
       measured: whether placements are evaluated on devices, which takes seconds each. A step then
         has few samples by default.
@@ -85,14 +88,14 @@ def make(
     name, options = arguments.split_arguments(method, "method")
     arguments.check_choice("method", name, RECIPES)
     recipe = RECIPES[name]
-    variant_name = options.pop("variant", "tuned")
+    variant_name = options.pop("variant", next(iter(recipe.variants)))
     arguments.check_choice("variant", variant_name, recipe.variants)
     variant = recipe.variants[variant_name]
     if variant.corrected is not None:  # the authors' code has faults, which `faults=0` corrects
         faults = options.pop("faults", "1")
         arguments.check_choice("faults", faults, ("0", "1"))
         variant = variant if faults == "1" else variant.corrected
-    make_policy, read = variant.make or recipe.make, variant.read or recipe.read
+    make_policy, read = recipe.make, recipe.read
     default_algorithm = variant.learner["algorithm"]
     algorithm = options.pop("algorithm", default_algorithm)
     # A policy that improves on placements learns by `walk` alone, and no other policy does.

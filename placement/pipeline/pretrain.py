@@ -42,7 +42,7 @@ class _Training(NamedTuple):
 
 _TRAININGS = {
     "scheduler": _Training(batched.batch_policy, batched.train_step, ("makespan",)),
-    "hsdag": _Training(None, batched.train_by_local_search, tuple(OBJECTIVES)),
+    "group_moves": _Training(None, batched.train_by_local_search, tuple(OBJECTIVES)),
 }
 # Padded operations and edges of a batch. Larger graphs are left out: a batch takes as long as its
 # largest graph, and a policy trained on a thousand operations also works on more.

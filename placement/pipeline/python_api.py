@@ -110,7 +110,7 @@ def place(
       input_shapes: the shapes of dynamic inputs, such as {'images': (1, 3, 224, 224)}.
       workdir: the run directory; None makes a temporary one.
       settings: fields of `placement.pipeline.settings.Settings`, such as devices=['CPU', 'GPU.0'],
-        method='hsdag:variant=paper' or time_limit_s=60.
+        method='hsdag' or time_limit_s=60.
 
     Raises:
       UserError: the model, a device or a setting is invalid: one line.

@@ -57,7 +57,7 @@ class Settings:
     backend: str = _setting("concurrent", "concurrent, or hetero (one submodel after another)")
     objective: str = _setting("makespan", "serial, makespan, max_load or subgraph")
     # `placement.methods.learned` explains the hyper-parameters of learned methods.
-    method: str = _setting("search", "the method of place: lns, hsdag:variant=paper, ...")
+    method: str = _setting("search", "the method of place: lns, hsdag:num_samples=16, ...")
     methods: str = _setting(
         "search,heft,single,hetero,random", "the methods of compare and solve: a list, or all"
     )

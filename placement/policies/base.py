@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from placement.policies.inputs import PolicyInput
 from placement.types import Policy
 
-# The learner that most 'tuned' variants use.
+# The learner of the 'tuned' variants of the recurrent policies.
 PPO = {"algorithm": "ppo", "entropy_weight": 0.2}
 
 
@@ -15,9 +15,6 @@ class Variant(NamedTuple):
 
     policy: Mapping[str, Any]  # keywords of `make` and `read`
     learner: Mapping[str, Any]  # 'algorithm', and keywords of it and of `learning.base.Settings`
-    # The variant's factory and reader, as in `Recipe`; None: the recipe's.
-    make: Callable[..., Policy] | None = None
-    read: Callable[..., PolicyInput] | None = None
     # The objectives under which a search starts from parameters that are installed with the
     # library; under others it starts from initial ones.
     shipped: tuple[str, ...] = ()
@@ -32,9 +29,10 @@ class Recipe(NamedTuple):
 
     `make(*, num_devices, ...) -> Policy`: the other keywords are hyper-parameters of the method,
     and so are those of `read` that have a default.
-    `variants`: by name. 'tuned' is the default; it performs best here, on networks that a CPU can
-    train in seconds. 'paper' has the sizes, the reward and the update of the authors, except for
-    the departures that the policy's module lists.
+    `variants`: by name; the first one is the default. Of a published method that is 'paper': the
+    sizes, the reward and the update of its authors, except for the departures that the policy's
+    module lists. 'released' is the program of the authors where it differs from their text, and
+    'tuned' is our change of the method, for networks that a CPU can train in seconds.
     `read(problem) -> PolicyInput`: if it has a keyword `features`, it takes names of
     `placement.graphs.features.BLOCKS`.
     `zero_shot`: whether a trained policy places other graphs, all operations in one step.

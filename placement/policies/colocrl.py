@@ -64,8 +64,8 @@ def make(
 RECIPE = base.Recipe(
     make,
     {
-        "tuned": base.Variant(seq2seq.TUNED, base.PPO | {"num_minibatches": 1}),
         "paper": base.Variant(seq2seq.PAPER, seq2seq.PAPER_LEARNER | {"num_samples": 16}),
+        "tuned": base.Variant(seq2seq.TUNED, base.PPO | {"num_minibatches": 1}),
     },
     readers.read_sole_consumer_groups,
 )

@@ -492,8 +492,8 @@ _PAPER_LEARNER = {
 RECIPE = base.Recipe(
     make,
     {
-        "tuned": base.Variant({}, _REINFORCE | _TUNED_LEARNER),
         "paper": base.Variant({"hidden_size": 128}, _REINFORCE | _PAPER_LEARNER),
+        "tuned": base.Variant({}, _REINFORCE | _TUNED_LEARNER),
     },
     read,
 )

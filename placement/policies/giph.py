@@ -418,8 +418,8 @@ _PAPER_LEARNER = {
 RECIPE = base.Recipe(
     make,
     {
-        "tuned": base.Variant({"groups": 64}, _REINFORCE | _TUNED_LEARNER),
         "paper": base.Variant({"start": "random"}, _REINFORCE | _PAPER_LEARNER),
+        "tuned": base.Variant({"groups": 64}, _REINFORCE | _TUNED_LEARNER),
     },
     read,
 )

@@ -7,7 +7,7 @@ al. (2024). At one level, on N nodes:
     groups       the connected components of the kept edges
 
 The groups are the nodes of the next level. An edge between two nodes becomes an edge between their
-groups. Levels repeat until no edge is left, or a given number of times. `hsdag_published` parses
+groups. Levels repeat until no edge is left, or a given number of times. `hsdag` parses
 so. `draw` samples a parse from fixed scores, so that groups are explored, and have a probability by
 which gradients reach the scores. Node u keeps edge e with probability
 

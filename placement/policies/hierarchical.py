@@ -200,8 +200,8 @@ class _Grouper(nn.Module):
 RECIPE = base.Recipe(
     make,
     {
-        "tuned": base.Variant(seq2seq.TUNED | {"num_groups": 32, "slices": 4.0}, base.PPO),
         "paper": base.Variant(seq2seq.PAPER, seq2seq.PAPER_LEARNER | {"num_samples": 1}),
+        "tuned": base.Variant(seq2seq.TUNED | {"num_groups": 32, "slices": 4.0}, base.PPO),
     },
     readers.read_classes,
 )

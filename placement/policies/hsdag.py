@@ -1,29 +1,32 @@
-"""HSDAG as a search that moves groups, after Duan et al. (NeurIPS 2024, arXiv 2405.14185).
+"""HSDAG: learned groups, and devices for them (Duan et al., NeurIPS 2024, arXiv 2405.14185).
 
-The paper learns features, groups and devices together by reinforcement; `hsdag_published` is its
-method. This policy has the same parts, but it improves a placement instead of drawing one: an
-action moves one group of operations to one device and leaves all others where they are.
+One step of an episode, on node features x [N, F] (sections 2.3 and 2.4 of the paper):
 
-    x_v     [N, F]      features of operation v: the paper's; its costs and its position in the
-                        graph; its start, length, slack and device in the schedule (`schedules`)
-    z       [N, H]      graph network over x, along the edges and against them; messages see the
-                        mean and the current delay of the edge, and whether it crosses devices
-    edges   [E + N]     those of the graph, and from each operation to the next on its device
-    s_uv    [E + N]     MLP[ z_u * z_v, edge ] + w log( 1/5 + delay_uv / median delay )
-    parses  [P, L+1, N] P = 4, independent samples by the scores (`graph_parsing.draw`): two of the
-                        graph's edges, two of all edges; each has L levels of groups
-    groups  [K, N]      of a random operation, its group at a random level of a parse; half of them
-                        leave out the members on other devices than that operation
-    move    [K, D]      ~ softmax over groups g and devices d of MLP[ mean z of g, features of the
-                        group, of the move and of the device ] (`moves`)
+    y       = MLP_in(x)                                   [N, H]
+    repeat, on the nodes of a level,
+      z     = LayerNorm(y + GCN_2(GCN_1(y)))              embeddings that score the edges
+      s_uv  = sigmoid(MLP_edge(z_u * z_v))                score of every edge
+      groups: connected components of every node's highest-scored edge
+      r     = LayerNorm(y + GCN_3(y))                     features that are pooled
+      r     = LayerNorm(r + linear(r))                    of every node
+      r_g   = sum of r over the members of group g
+      y_g   = LayerNorm(r_g + linear(r_g)) * (mean of s) * (number of edges)
+    until nothing shrinks or one node is left; the groups of a level are the nodes of the next
+    h       = MLP_out(y)                                  of every group, [F]
+    device  ~ softmax(MLP(h))                             one draw for each group
+    x      += h of the node's group                       state update
 
-The B samples of a step share the parses and the groups, and draw their moves without replacement:
-sample b chooses among the moves that the samples before it did not take. The learner is
-`learning.local_search`: a reward for each step's gain, with the other samples as baseline.
-Parameters pretrained on other graphs are installed for the objective `makespan`.
+GCN_i are undirected graph convolutions (Kipf and Welling 2017) with ReLU. All levels share the
+parameters. An episode has 20 steps; each yields a placement. `variant=released` is the algorithm of
+the authors' code, the default that of the text: see `RECIPE`, whose comment lists the code's
+faults and our departures. `tests/policies/golden_hsdag.json` holds values that the authors' program
+computed.
 """
 
-from typing import NamedTuple, cast
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 import chex
 import flax.linen as nn
@@ -32,380 +35,400 @@ import jax.numpy as jnp
 import jraph
 
 from placement import arguments
-from placement.policies import (
-    base,
-    distributions,
-    encoders,
-    graph_parsing,
-    hsdag_published,
-    inputs,
-    moves,
-    schedules,
-)
-from placement.policies.inputs import CostFeatures, CostView
-from placement.simulators.makespan import OpSchedule
+from placement.policies import base, distributions, graph_parsing, inputs
+from placement.policies.graph_parsing import Edges
 from placement.types import Array, LogProb, Params, Policy, Sample
 
-_HIDDEN_SIZE, _NUM_LAYERS = 32, 2
-_DELAY_OFFSET = 0.2  # added to an edge's delay in medians, so that its logarithm is bounded
-_INVALID_MOVE_NOISE = -1e30  # ranks invalid moves last; finite, unlike the rank of moves taken
-_PARSES_PER_KIND = 2  # parses of the graph's edges, and as many of all edges
-_NEXT_EDGE_SCORE = -0.5  # the initial score of an edge to the next operation on the device
+_ALL_LEVELS = 32  # more than any parse has
+_SMALL_GRAPH = 64  # nodes; the levels of such a graph are not worth several sizes
+_LEVEL_SHARES = (1.0, 1.0), (0.4, 0.65), (0.1, 0.2)  # of nodes and edges, see `_level_sizes`
 
 
-class Action(NamedTuple):
-    """The actions of the B samples of a step, and the state that they share.
-
-    The fields above `move` are equal for all samples.
-    """
-
-    placement: Array  # int32 [B, N]: the state
-    schedule: OpSchedule  # float32 [B, N] each: its schedule
-    kept_end: Array  # int32 [B, P, L, N]: see `graph_parsing.Parse`
-    root: Array  # int32 [B, P, L + 1, N]: see there
-    parse: Array  # int32 [B, K]: the parse that each group is from
-    anchor: Array  # int32 [B, K]: the operation whose group it is
-    level: Array  # int32 [B, K]: its level of the parse
-    one_device: Array  # bool [B, K]: whether only the members on the anchor's device move
-    move: Array  # int32 [B]: D times the group, plus the device
-    earlier_moves: Array  # bool [B, K D]: the moves of the samples before this one
-    is_uniform: Array  # bool [B]: whether the move was drawn uniformly
+# `apply(*inputs, method=...)`: a method of `Network` with its parameters
+Apply = Callable[..., Any]
 
 
-class SharedDraw(NamedTuple):
-    """The draw of the parse that a sample's group is from, for `learning.local_search`.
+class ParsedLevel(NamedTuple):
+    """A level of a parse: its n nodes and e edges (padded), and the groups that they form."""
 
-    The log-probability is (sum over the M kept edges below g of log p(edge | scores)) / sqrt(M),
-    where the kept edges below g are those by which the parse joined the members of the moved group.
-    The learner compares a parse's samples with those of the other parses. The gradient is biased:
-
-    - The root shortens it, so that a sum over hundreds of edges does not drown the move's choice.
-    - It leaves out the edges of other operations, which keep these out of the group.
-    - A parse also decides which moves compete, and which repeat those of other parses.
-    - Uniform samples count, although the policy would draw other moves.
-
-    On two chains of three operations, where only the move of a whole chain pays, the expected
-    estimate has 0.8 of the length of the true gradient and its direction, with less than half of
-    the deviation of an estimate from all edges of all parses (`tests/policies/test_hsdag.py`).
-    """
-
-    log_prob: Array  # float32 [B, 1]
-    number: Array  # int32 [B, 1]: samples with equal numbers share the parse
+    embedding: Array  # float32 [n, H]: z
+    scores: Array  # float32 [e]
+    group: Array  # int32 [n]: the number of each node's group; n for padding
+    features: Array  # float32 [n, H]: y of the groups
+    edges: Edges  # [e]: between the groups, in the order of their ends
+    num_groups: Array  # int32 []
 
 
-class _Encoding(NamedTuple):
-    """The network's view of the state."""
+class _Level(NamedTuple):
+    """The nodes of the next level, padded to the size of the first one."""
 
-    z: Array  # float32 [N, H]
-    edges: graph_parsing.Edges  # E + N edges; the mask is that of each parse, bool [P, E + N]
-    scores: Array  # float32 [E + N]
-    state: moves.ScheduledPlacement
+    features: Array  # float32 [N, H]: y
+    edges: Edges  # [E]
+    node: Array  # int32 [N]: the node that holds each operation; N for padding
+    num_nodes: Array  # int32 []
+    is_open: Array  # bool []: whether another level follows
 
 
-class _Network(nn.Module):
-    """The parts of the policy; H is `hidden_size`.
+class _Steps(NamedTuple):
+    """The groups of episodes and the distributions of their devices; leading axes [B, T]."""
 
-    The names of submodules and parameters are those of the installed parameters.
-    """
+    log_probs: Array  # float32 [N, D]: a row for each group
+    group: Array  # int32 [N]: the row of each operation; N for padding
+    first_op: Array  # int32 [N]: the first operation that decides, of each group; N for none
+
+
+class _Convolution(nn.Module):
+    """A graph convolution (Kipf and Welling 2017) over masked undirected edges."""
 
     hidden_size: int
-    num_layers: int
-    score_factor: float = 1.0  # of the learned part of the scores
+
+    @nn.compact
+    def __call__(self, x: Array, edges: Edges) -> Array:
+        """[n, H] -> [n, H]."""
+        u, v, mask = edges
+        degree = jnp.ones(len(x)).at[u].add(mask).at[v].add(mask)  # with the self edge
+        norm = jax.lax.rsqrt(degree)[:, None]
+        y = norm * nn.Dense(self.hidden_size, use_bias=False)(x)
+        from_u, from_v = (jnp.where(mask[:, None], y[ends], 0.0) for ends in (u, v))
+        bias = self.param("bias", nn.initializers.zeros, (self.hidden_size,))
+        return norm * y.at[v].add(from_u).at[u].add(from_v) + bias
+
+
+class Network(nn.Module):
+    """The layers of the policy; H is `hidden_size`. Without a seed nothing is dropped."""
+
+    hidden_size: int
+    num_features: int
+    num_devices: int
+    dropout: float = 0.0
 
     def setup(self) -> None:
+        """Makes the layers."""
         width = self.hidden_size
-        self.embed = encoders.MLP((width, width))
-        self.layers = [encoders.Directed(width) for _ in range(self.num_layers)]
-        self.edge_layer = nn.Dense(width, name="of_edge")
-        self.scorer = nn.Dense(1, use_bias=False)  # only differences of scores matter
-        self.delay_weight = self.param("delay_weight", nn.initializers.ones, ())
-        next_score = nn.initializers.constant(_NEXT_EDGE_SCORE)
-        self.next_edge_score = self.param("next_weight", next_score, ())
-        self.group_layer = nn.Dense(width, name="of_group")
-        self.move_layer = nn.Dense(width, use_bias=False, name="of_device")
-        self.hidden = nn.Dense(width)
-        small = nn.initializers.variance_scaling(0.01, "fan_in", "truncated_normal")
-        self.choice = nn.Dense(1, kernel_init=small, use_bias=False)
+        norm = partial(nn.LayerNorm, epsilon=1e-5)  # PyTorch's
+        self.input_layers = [nn.Dense(width) for _ in range(2)]
+        self.input_norms = [norm() for _ in range(2)]
+        self.score_convolutions = [_Convolution(width) for _ in range(2)]
+        self.score_norm = norm()
+        self.pool_convolution = _Convolution(width)
+        self.pool_norm = norm()
+        self.edge_layer, self.edge_norm, self.edge_score = nn.Dense(width), norm(), nn.Dense(1)
+        self.member_layer, self.member_norm = nn.Dense(width), norm()
+        self.group_layer, self.group_norm = nn.Dense(width), norm()
+        self.output_layers = [nn.Dense(width), nn.Dense(self.num_features)]
+        self.placer_layers = [nn.Dense(width), nn.Dense(self.num_devices)]
 
-    def __call__(self, graph: jraph.GraphsTuple) -> Array:
-        """Calls every part, for `init`."""
-        placement = jnp.zeros(graph.nodes["mask"].shape, jnp.int32)
-        schedule = schedules.compute_schedule(graph.globals, placement)
-        encoding = self.encode(graph, placement, schedule)
-        return self.score_moves(graph, encoding, jnp.ones((1, len(placement)), bool))
+    def __call__(self, x: Array) -> Array:
+        """Calls every layer, for `init`: [N, F] -> [N, D]."""
+        node = jnp.zeros(1, jnp.int32)
+        z, r = self.embed(self.encode(x), Edges(node, node, jnp.zeros(1, bool)))
+        return self.decode(self.pool(r, node) + self.score(z)[:, None])[1]
 
-    def encode(self, graph: jraph.GraphsTuple, placement: Array, schedule: OpSchedule) -> _Encoding:
-        """Computes z and the scores of edges under a placement int32 [N]."""
-        costs: CostView[CostFeatures] = graph.globals
-        unit_s = costs.policy_tables.unit_s
-        state = moves.describe_placement(graph, placement, schedule, unit_s)
-        u, v = jnp.asarray(graph.senders), jnp.asarray(graph.receivers)
-        mean_delay = state.mean_delay  # [E]
-        crosses = placement[u] != placement[v]
-        edge = jnp.stack(
-            [jnp.log1p(mean_delay), jnp.log1p(state.current_delay), crosses], axis=-1
-        )  # [E, 3]
-        latency_s = jnp.maximum(schedule.latency_s, jnp.finfo(jnp.float32).tiny)
-        duration_s = schedule.finish_s - schedule.start_s
-        min_s = jnp.asarray(costs.compute_s).min(axis=1)
-        log_slowdown = jnp.log(jnp.maximum(duration_s, 1e-12) / jnp.maximum(min_s, 1e-12))
-        columns = (
-            schedule.start_s / latency_s,
-            duration_s / latency_s,
-            schedule.slack_s / latency_s,
-            state.load[state.placement],
-            jnp.clip(log_slowdown, 0.0, 5.0),
-        )
-        x = [graph.nodes["features"], costs.policy_tables.op, jnp.stack(columns, axis=-1)]
-        z = self.embed(jnp.concatenate(x, axis=-1))
-        for layer in self.layers:
-            z = layer(graph, z, edge)
+    def encode(self, x: Array, seed: Array | None = None) -> Array:
+        """MLP_in: [N, F] -> [N, H]."""
+        layers = zip(self.input_layers, self.input_norms, strict=True)
+        for number, (layer, norm) in enumerate(layers):
+            x = self._activate(norm(layer(x)), seed, number)
+        return x
 
-        # The edges of the parses: E of the graph, and N from each operation to the next one on its
-        # device. Sorted by device, then by start, the next operation is the next in this order.
-        num_nodes, mask = len(placement), jnp.asarray(graph.nodes["mask"])
-        start_s = jnp.where(mask, schedule.start_s, jnp.inf)
-        order = jnp.lexsort((start_s, placement)).astype(jnp.int32)
-        following = jnp.roll(order, -1)
-        is_next = (placement[order] == placement[following]) & mask[order] & mask[following]
-        is_next &= jnp.arange(num_nodes) < num_nodes - 1
-        graph_mask = jnp.asarray(graph.edges["mask"])
-        # A parse of the graph's edges only, one of all edges, and so on in turn: bool [P, E + N].
-        masks = [jnp.concatenate([graph_mask, m]) for m in (jnp.zeros_like(is_next), is_next)]
-        edges = graph_parsing.Edges(
-            jnp.concatenate([u, order]),
-            jnp.concatenate([v, following]),
-            jnp.stack(_PARSES_PER_KIND * masks),
-        )
+    def embed(self, y: Array, edges: Edges, seed: Array | None = None) -> tuple[Array, Array]:
+        """Computes z and r, both [n, H], of nodes with features y [n, H]."""
+        z = y
+        for number, convolution in enumerate(self.score_convolutions):
+            z = self._activate(convolution(z, edges), seed, number)
+        r = self._activate(self.pool_convolution(y, edges), seed, 2)
+        return self.score_norm(y + z), self.pool_norm(y + r)
 
-        # The scores. The log delay is their prior.
-        is_delayed = graph.edges["mask"] & (mean_delay > 0)
-        median = jnp.nanmedian(jnp.where(is_delayed, mean_delay, jnp.nan))
-        median = jnp.where(jnp.isfinite(median), median, 1.0)
-        prior = self.delay_weight * jnp.log(_DELAY_OFFSET + mean_delay / median)
-        prior = jnp.concatenate([prior, jnp.broadcast_to(self.next_edge_score, num_nodes)])
-        is_next_edge = (jnp.arange(len(prior)) >= len(u))[:, None]
-        products = z[edges.senders] * z[edges.receivers]  # [E + N, H]
-        edge = jnp.pad(edge, ((0, num_nodes), (0, 0)))
-        inputs = jnp.concatenate([products, edge, is_next_edge], axis=-1)
-        scores = self.scorer(jax.nn.relu(self.edge_layer(inputs)))[:, 0]
-        scores = self.score_factor * scores + prior
-        return _Encoding(z, edges, scores, state)
+    def score(self, products: Array, seed: Array | None = None) -> Array:
+        """Scores edges by the products of the embeddings of their ends: [e, H] -> [e]."""
+        hidden = self._activate(self.edge_norm(self.edge_layer(products)), seed, 3)
+        return jax.nn.sigmoid(self.edge_score(hidden)[:, 0])
 
-    def score_moves(self, graph: jraph.GraphsTuple, encoding: _Encoding, members: Array) -> Array:
-        """Computes the logits float32 [K D] of the moves of groups bool [K, N]."""
-        group_features, move_features = moves.move_features(graph, encoding.state, members)
-        group = members.astype(jnp.float32)
-        mean_z = group @ encoding.z / jnp.maximum(group.sum(axis=1, keepdims=True), 1.0)
-        device = jnp.asarray(graph.globals.policy_tables.device)  # [D, 7]
-        device = jnp.broadcast_to(device, (len(group), *device.shape))
-        hidden = self.group_layer(jnp.concatenate([mean_z, group_features], axis=-1))[:, None]
-        hidden = hidden + self.move_layer(jnp.concatenate([move_features, device], axis=-1))
-        hidden = jax.nn.relu(self.hidden(jax.nn.relu(hidden)))  # [K, D, H]
-        return self.choice(hidden)[..., 0].reshape(-1)
+    def pool(self, r: Array, group: Array) -> Array:
+        """Sums nodes [n, H] over groups int32 [n], with a layer before the sum and one after."""
+        r = self.member_norm(r + self.member_layer(r))
+        total = jax.ops.segment_sum(r, group, len(r))
+        return self.group_norm(total + self.group_layer(total))
+
+    def decode(self, y: Array, seed: Array | None = None) -> tuple[Array, Array]:
+        """Computes h [n, F] of groups with features [n, H], and the logits of devices [n, D]."""
+        h = y
+        for number, layer in enumerate(self.output_layers):
+            h = self._activate(layer(h), seed, number)
+        hidden, logits = self.placer_layers
+        return h, logits(jax.nn.relu(hidden(h)))
+
+    def _activate(self, x: Array, seed: Array | None, number: int) -> Array:
+        """Applies ReLU and dropout [n, H]; the mask depends on the seed, the number and the row.
+
+        It is a hash of the position, because drawing random numbers would take longer than a layer.
+        """
+        x = jax.nn.relu(x)
+        if seed is None:
+            return x
+        row, column = (jax.lax.broadcasted_iota(jnp.uint32, x.shape, axis) for axis in (0, 1))
+        word = _hash(_hash(row[:, :1] + _hash(seed + jnp.uint32(number))) + column)
+        is_kept = word >= jnp.uint32(self.dropout * 2**32)
+        return jnp.where(is_kept, x / (1 - self.dropout), 0.0)
+
+
+def _hash(word: Array) -> Array:
+    """Mixes the bits of words uint32, as the last step of MurmurHash3 does."""
+    word = (word ^ (word >> 16)) * jnp.uint32(0x85EBCA6B)
+    word = (word ^ (word >> 13)) * jnp.uint32(0xC2B2AE35)
+    return word ^ (word >> 16)
+
+
+def parse_level(
+    apply: Apply,
+    y: Array,
+    edges: Edges,
+    num_nodes: Array | int,
+    *,
+    pool_inside: bool,
+    seed: Array | None = None,
+) -> ParsedLevel:
+    """Groups and pools the nodes of a level.
+
+    Args:
+      apply: the layers.
+      y: float32 [n, H], features of the nodes; the first `num_nodes` rows are real.
+      edges: [e], distinct, in the order of their ends, the smaller end first.
+      num_nodes: int32 [].
+      pool_inside: see `pooling` in `make`.
+      seed: uint32 [] of the dropout; None: no dropout.
+    """
+    chex.assert_rank(y, 2)
+    chex.assert_type(y, float)
+    n, num_edges = len(y), len(edges.mask)
+    u, v, mask = edges
+    z, r = apply(y, edges, seed, method="embed")
+    scores = apply(z[u] * z[v], seed, method="score")
+
+    kept_end = graph_parsing.find_highest_ends(jnp.tile(jax.lax.stop_gradient(scores), 2), edges, n)
+    component = graph_parsing.connect(kept_end, edges)
+    node = jnp.arange(n, dtype=jnp.int32)
+    is_root = (component == node) & (node < num_nodes)
+    number = jnp.cumsum(is_root, dtype=jnp.int32) - 1
+    group = jnp.where(node < num_nodes, number[component], n)
+
+    is_inner = mask & (group[u] == group[v])
+    if pool_inside:
+        weight = 2.0 * is_inner  # in both directions
+    else:
+        is_kept = jnp.zeros(2 * num_edges + 1, bool).at[kept_end].set(True)[:-1]
+        weight = (is_inner & is_kept.reshape(2, -1).any(axis=0)).astype(jnp.float32)
+    edge_group = jnp.where(is_inner, group[u], n)
+    # The mean of the scores times their number is their sum.
+    total = jax.ops.segment_sum(weight * scores, edge_group, n)
+    has_edges = jax.ops.segment_sum(weight, edge_group, n) > 0
+    pooled = apply(r, group, method="pool")
+    features = pooled * jnp.where(has_edges, total, 1.0)[:, None]
+    return ParsedLevel(
+        z,
+        scores,
+        group,
+        features,
+        graph_parsing.order_edges(edges, group),
+        is_root.sum(dtype=jnp.int32),
+    )
 
 
 def make(
     *,
     num_devices: int,
-    hidden_size: int = _HIDDEN_SIZE,
-    num_layers: int = _NUM_LAYERS,
-    levels: int = 8,
-    groups: int = 128,
-    uniform: float = 0.125,
-    scores: str = "learned",
+    hidden_size: int = 128,
+    dropout: float = 0.0,
+    levels: int = 1,
+    pooling: str = "kept",
+    detached: bool = False,
+    episode_steps: int = 20,
 ) -> Policy:
-    """Makes the policy; the globals of its graphs are a `inputs.cost_feature_view`.
+    """Makes the policy. With dropout a sample's latent is uint32 [T], the seeds of its masks.
 
     Args:
-      num_devices: D, which the graph also has; the parameters do not depend on it.
-      hidden_size: H, of the embeddings and the MLPs.
-      num_layers: rounds of messages of the graph network.
-      levels: L, of a parse.
-      groups: K, but at least the number of samples.
-      uniform: the share of the samples whose move is drawn uniformly, rounded down. A policy that
-        has learned to gain a little with small groups would no longer try large ones, which are the
-        only way to leave a device on which many operations share weights.
-      scores: 'learned', or the 'prior': by the delays alone, as an ablation.
+      num_devices: D.
+      hidden_size: H.
+      dropout: the share of activations that is dropped.
+      levels: the largest number of levels of a parse.
+      pooling: the edges whose scores weigh a group: those that it 'kept', or all 'inside', each of
+        which then counts in both directions.
+      detached: whether no gradient passes through the states.
+      episode_steps: T.
 
     Raises:
-      UserError: `uniform` is out of range, or `scores` is unknown.
+      UserError: `pooling` is unknown, or the dropout is out of range.
     """
-    arguments.check_range("uniform", uniform, 0, 1)
-    arguments.check_choice("scores", scores, ("learned", "prior"))
-    del num_devices
-    network = _Network(hidden_size, num_layers, float(scores == "learned"))
+    arguments.check_choice("pooling", pooling, ("kept", "inside"))
+    arguments.check_range("dropout", dropout, 0, 0.99)
+
+    def make_network(graph: jraph.GraphsTuple) -> Network:
+        return Network(hidden_size, graph.nodes["features"].shape[1], num_devices, dropout)
 
     def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> Params:
-        return network.init(key, inputs.with_finite_costs(graph))
+        return make_network(graph).init(key, graph.nodes["features"][:1])
 
-    def encode(
-        params: Params, graph: jraph.GraphsTuple, placement: Array, schedule: OpSchedule
-    ) -> _Encoding:
-        encoding = network.apply(params, graph, placement, schedule, method="encode")
-        return cast(_Encoding, encoding)
+    def episode(params: Params, graph: jraph.GraphsTuple, seeds: Array | None) -> _Steps:
+        """Runs an episode; seeds: uint32 [T], or None without dropout."""
+        apply: Apply = partial(make_network(graph).apply, params)
+        nodes = graph.nodes
+        n = len(nodes["mask"])
+        slot = jnp.arange(n, dtype=jnp.int32)
+        # The operations are the nodes of the first level.
+        edges = Edges(*map(jnp.asarray, (graph.senders, graph.receivers, graph.edges["mask"])))
+        exists = jnp.asarray(nodes["mask"]).at[edges.senders].max(edges.mask)
+        exists = exists.at[edges.receivers].max(edges.mask)
+        num_nodes = jnp.where(exists, slot + 1, 0).max()
+        node = jnp.where(slot < num_nodes, slot, n)
+        edges, num_edges = graph_parsing.order_edges(edges, slot), len(edges.mask)
+        max_levels = min(levels, (n - 1).bit_length() + 1)
+        sizes = _level_sizes(n, num_edges)[:max_levels]
 
-    def score_moves(
-        params: Params, graph: jraph.GraphsTuple, encoding: _Encoding, members: Array
-    ) -> Array:
-        logits = network.apply(params, graph, encoding, members, method="score_moves")
-        return cast(Array, logits)
+        def parse(size: tuple[int, int], level: _Level, seed: Array | None) -> _Level:
+            parsed = parse_level(
+                apply,
+                level.features[: size[0]],
+                jax.tree.map(lambda x: x[: size[1]], level.edges),
+                level.num_nodes,
+                pool_inside=pooling == "inside",
+                seed=seed,
+            )
+            return _Level(
+                jnp.pad(parsed.features, ((0, n - size[0]), (0, 0))),
+                jax.tree.map(lambda x: jnp.pad(x, (0, num_edges - size[1])), parsed.edges),
+                jnp.asarray(parsed.group).at[level.node].get(mode="fill", fill_value=n),
+                parsed.num_groups,
+                (parsed.num_groups < level.num_nodes) & (parsed.num_groups > 1),
+            )
+
+        # Storing the activations of all levels for the gradient is slower than computing them
+        # again.
+        parse_branches = [jax.checkpoint(partial(parse, size)) for size in sizes]
+        parse_branches.append(lambda level, _: level)
+        # The groups are in the first rows. Few are usual, and their rows are decoded alone.
+        decode_sizes = _level_sizes(n, 0)[0][0], _level_sizes(n, 0)[-1][0]
+
+        def decode(size: int, y: Array, seed: Array | None) -> tuple[Array, Array]:
+            decoded = apply(y[:size], seed, method="decode")
+            return jax.tree.map(lambda x: jnp.pad(x, ((0, n - size), (0, 0))), decoded)
+
+        def step(x: Array, seed: Any) -> tuple[Array, _Steps]:
+            encode_seed, decode_seed = _split(seed, 0), _split(seed, 1)
+            y: Array = apply(x, encode_seed, method="encode")
+
+            def next_level(level: _Level, number: Array) -> tuple[_Level, None]:
+                # The smallest size that holds the graph.
+                graph_size = jnp.stack([level.num_nodes, level.edges.mask.sum()])
+                smallest = (graph_size <= jnp.array(sizes)).all(axis=1).sum() - 1
+                branch = jnp.where(level.is_open, smallest, len(sizes))
+                return jax.lax.switch(branch, parse_branches, level, _split(seed, 2 + number)), None
+
+            operations = _Level(y, edges, node, num_nodes, num_nodes > 1)
+            parsed, _ = jax.lax.scan(next_level, operations, jnp.arange(max_levels))
+            is_small = (parsed.num_nodes <= decode_sizes[1]).astype(jnp.int32)
+            branches = [partial(decode, size) for size in decode_sizes]
+            h, logits = jax.lax.switch(is_small, branches, parsed.features, decode_seed)
+            allowed = jax.ops.segment_min(nodes["allowed"].astype(jnp.int32), parsed.node, n)
+            log_probs = distributions.masked_log_softmax(logits, allowed > 0)
+            first_op = jax.ops.segment_min(jnp.where(nodes["mask"], slot, n), parsed.node, n)
+            update = jax.lax.stop_gradient(h) if detached else h
+            x += jnp.asarray(update).at[parsed.node].get(mode="fill", fill_value=0.0)
+            return x, _Steps(log_probs, parsed.node, jnp.minimum(first_op, n))
+
+        return jax.lax.scan(step, nodes["features"], seeds, length=episode_steps)[1]
+
+    def episodes(
+        params: Params, graph: jraph.GraphsTuple, seeds: Array | None, num_samples: int
+    ) -> _Steps:
+        if seeds is None:  # all samples have the same groups and distributions
+            steps = episode(params, graph, None)
+            return jax.tree.map(lambda x: jnp.broadcast_to(x, (num_samples, *x.shape)), steps)
+        # One after another: `vmap` would turn the `switch` of a level into a `select`, and compute
+        # the levels of every size.
+        return jax.lax.map(lambda sample_seeds: episode(params, graph, sample_seeds), seeds)
 
     def sample(
-        params: Params,
-        key: chex.PRNGKey,
-        graph: jraph.GraphsTuple,
-        batch: int,
-        placements: Array | None = None,
+        params: Params, key: chex.PRNGKey, graph: jraph.GraphsTuple, num_samples: int
     ) -> Sample:
-        graph = inputs.with_finite_costs(graph)
-        if placements is None:
-            placement = jnp.argmax(graph.nodes["allowed"], axis=1).astype(jnp.int32)
-        else:
-            placement = jnp.asarray(placements)[0]  # the samples of a step change the same one
-        num_devices, num_groups = graph.globals.compute_s.shape[1], max(groups, batch)
-        num_uniform = int(uniform * batch)
-        num_noises = 1 + (num_uniform > 0)  # noise for the policy's moves, and for uniform ones
-        uniform_key, *parse_keys = jax.random.split(key, 1 + 2 * _PARSES_PER_KIND)
-        # All numbers in one draw: compiling a draw takes half a second.
-        shape = 3 + num_noises * num_devices, num_groups
-        numbers = jax.random.uniform(uniform_key, shape, minval=1e-20)
-
-        schedule = schedules.compute_schedule(graph.globals, placement)
-        encoding = encode(params, graph, placement, schedule)
-
-        # The parses and the K groups.
-        draw_parses = jax.vmap(
-            lambda key, mask: graph_parsing.draw(
-                key, encoding.scores, encoding.edges._replace(mask=mask), len(placement), levels
-            )
-        )
-        parses = draw_parses(jnp.stack(parse_keys), encoding.edges.mask)
-        # A level at which no parse joins anything has the groups of the level before it.
-        has_grown = (parses.root[:, 1:] != parses.root[:, :-1]).any(axis=(0, 2))
-        shared = Action(
-            placement,
-            schedule,
-            parses.kept_end,
-            parses.root,
-            parse=jnp.arange(num_groups, dtype=jnp.int32) % len(parses.root),
-            anchor=_draw_masked_index(jnp.asarray(graph.nodes["mask"]), numbers[0]),
-            level=_draw_masked_index(jnp.concatenate([jnp.ones(1, bool), has_grown]), numbers[1]),
-            one_device=numbers[2] < 0.5,
-            move=jnp.zeros((), jnp.int32),
-            earlier_moves=jnp.zeros(num_groups * num_devices, bool),
-            is_uniform=jnp.zeros((), bool),
-        )
-        action: Action = jax.tree.map(lambda x: jnp.broadcast_to(x, (batch, *x.shape)), shared)
-        group, members, is_valid = _find_groups(graph, action)
-        logits = score_moves(params, graph, encoding, members)  # [K D]
-
-        # Gumbel top-k: the moves with the largest perturbed logits, in descending order, are draws
-        # without replacement (Kool et al. 2019). Uniform moves have equal logits.
-        noise = numbers[3:].reshape(num_noises, num_devices, num_groups).swapaxes(1, 2)
-        gumbel = -jnp.log(-jnp.log(noise.reshape(num_noises, -1)))
-        noise = jnp.where(is_valid.reshape(-1), gumbel, _INVALID_MOVE_NOISE)
-        _, move = jax.lax.top_k(logits + noise[0], batch - num_uniform)
-        if num_uniform:
-            remaining = noise[1].at[move].set(-jnp.inf)
-            move = jnp.concatenate([move, jax.lax.top_k(remaining, num_uniform)[1]])
-        one_hot = jax.nn.one_hot(move, len(logits), dtype=jnp.int32)  # [B, K D]
-        earlier_moves = (jnp.cumsum(one_hot, axis=0) - one_hot) > 0
-        is_uniform = jnp.arange(batch) >= batch - num_uniform
-        action = action._replace(
-            move=move.astype(jnp.int32), earlier_moves=earlier_moves, is_uniform=is_uniform
-        )
-
-        # The placements after the moves. With fewer valid moves than samples, the last do nothing.
-        moved_group, device = action.move // num_devices, action.move % num_devices
-        is_changed = is_valid.reshape(-1)[move][:, None] & members[moved_group]
-        is_changed &= jnp.asarray(graph.nodes["allowed"])[:, device].T
-        new_placements = jnp.where(is_changed, device[:, None], placement)
-        score = _score(encoding, logits, action, group, is_valid)
-        latent = jax.tree.map(lambda x: x[:, None], action)
-        return Sample(new_placements[:, None], score.log_prob, score.entropy, latent)
+        key, seed_key = jax.random.split(key)
+        shape = num_samples, episode_steps
+        seeds = jax.random.bits(seed_key, shape, jnp.uint32) if dropout else None
+        steps = episodes(params, graph, seeds, num_samples)
+        device = _map_steps(distributions.sample)(jax.random.split(key, shape), steps.log_probs)
+        placement = jnp.take_along_axis(device, steps.group, axis=-1, mode="clip")
+        score = _score(steps, device)
+        return Sample(placement, score.log_prob, score.entropy, seeds)
 
     def log_prob(params: Params, graph: jraph.GraphsTuple, samples: Sample) -> LogProb:
-        graph = inputs.with_finite_costs(graph)
-        action: Action = jax.tree.map(lambda x: x[:, 0], samples.latent)
-        schedule = jax.tree.map(lambda x: x[0], action.schedule)
-        encoding = encode(params, graph, action.placement[0], schedule)
-        group, members, is_valid = _find_groups(graph, action)
-        logits = score_moves(params, graph, encoding, members)
-        return _score(encoding, logits, action, group, is_valid)
+        steps = episodes(params, graph, samples.latent, len(samples.placement))
+        device = jnp.take_along_axis(samples.placement, steps.first_op, axis=-1, mode="clip")
+        return _score(steps, device)
 
     return Policy(init, sample, log_prob)
 
 
-def _draw_masked_index(mask: Array, uniform: Array) -> Array:
-    """Draws indices int32 [K] at which the mask bool [M] is True, by uniform numbers [K]."""
-    number = (uniform * mask.sum()).astype(jnp.int32)
-    # Comparing with all is fewer instructions to compile than a binary search.
-    cumulated = jnp.cumsum(mask)
-    return jnp.searchsorted(cumulated, number + 1, method="compare_all").astype(jnp.int32)
+def _map_steps(function: Callable[..., Array]) -> Callable[..., Array]:
+    """Maps a function over the leading axes [B, T] of its arguments."""
+    return jax.vmap(jax.vmap(function))
 
 
-def _find_groups(graph: jraph.GraphsTuple, action: Action) -> tuple[Array, Array, Array]:
-    """Returns the groups bool [K, N], their members that move, and the valid moves bool [K, D]."""
-    placement, anchor = action.placement[0], action.anchor[0]
-    root = action.root[0][action.parse[0], action.level[0]]  # [K, N]
-    group = root == jnp.take_along_axis(root, anchor[:, None], axis=1)
-    may_move = ~action.one_device[0][:, None] | (placement == placement[anchor][:, None])
-    members = group & may_move & jnp.asarray(graph.nodes["mask"])
-    return group, members, moves.find_valid_moves(graph, placement, members)
+def _score(steps: _Steps, device: Array) -> LogProb:
+    """Computes the log-probability and the entropy of the groups' devices int32 [B, T, N]."""
+    decides = steps.first_op < steps.first_op.shape[-1]
+    value = _map_steps(distributions.log_prob)(steps.log_probs, device, decides)
+    entropy = _map_steps(distributions.entropy)(steps.log_probs, decides)
+    return LogProb(value, entropy, decides.sum(axis=-1).astype(jnp.float32))
 
 
-def _score(
-    encoding: _Encoding, logits: Array, action: Action, group: Array, is_valid: Array
-) -> LogProb:
-    """Computes the log-probabilities of actions; uniform samples teach the choice nothing."""
-    moved_group = action.move // is_valid.shape[1]  # [B]
-    parses = graph_parsing.Parse(action.root[0], action.kept_end[0])
-    edge_log_prob = jax.vmap(
-        lambda mask, parse: graph_parsing.log_prob(
-            encoding.scores, encoding.edges._replace(mask=mask), parse
-        )
-    )(encoding.edges.mask, parses)  # [P, L, N]
-    is_kept = (parses.kept_end < 2 * len(encoding.scores)).astype(jnp.float32)
-
-    def sum_below(slots: Array) -> Array:
-        """Sums [P, L, N] over the members of each moved group and the levels below its own."""
-        moved = group[moved_group].astype(jnp.float32)
-        sums = jnp.einsum("bn,pln->bpl", moved, slots)
-        parse = action.parse[0][moved_group][:, None, None]
-        sums = jnp.take_along_axis(sums, parse, axis=1)[:, 0]  # [B, L]
-        is_below = jnp.arange(sums.shape[1]) < action.level[0][moved_group][:, None]
-        return jnp.where(is_below, sums, 0.0).sum(axis=1)
-
-    parse_log_prob, num_kept = sum_below(edge_log_prob), sum_below(is_kept)
-    is_valid = is_valid.reshape(-1)
-    logits = jnp.where(action.is_uniform[:, None], 0.0, logits)  # [B, K D]
-    log_probs = distributions.masked_log_softmax(logits, is_valid & ~action.earlier_moves)
-    # The sum over the samples of a step is the log-probability of the ordered draw without
-    # replacement. The credit is not exact: a taken move is lost to the later samples (Kool et al.
-    # 2020, arXiv 2002.06043, has weights that avoid this).
-    move_log_prob = jnp.take_along_axis(log_probs, action.move[:, None], axis=1)[:, 0]
-    # An invalid move is not drawn: it stands for no move, once all valid ones are taken.
-    move_log_prob = jnp.where(is_valid[action.move], move_log_prob, 0.0)
-    parse_log_prob = parse_log_prob / jnp.sqrt(jnp.maximum(num_kept, 1.0))
-    parse_log_prob = jnp.where(is_valid[action.move], parse_log_prob, 0.0)
-    entropy = -(jnp.exp(log_probs) * log_probs).sum(axis=1)
-    entropy = jnp.where(is_valid[action.move], entropy, 0.0)
-    return LogProb(
-        move_log_prob[:, None],
-        entropy[:, None],
-        jnp.ones_like(entropy)[:, None],
-        SharedDraw(parse_log_prob[:, None], action.parse[0][moved_group][:, None]),
-    )
+def _split(seed: Array | None, number: Any) -> Array | None:
+    """Makes a seed for a part of a step: 0 for MLP_in, 1 for MLP_out, 2 and more for levels."""
+    return None if seed is None else _hash(_hash(seed) + jnp.uint32(number))
 
 
-_LEARNER = {"algorithm": "walk", "entropy_weight": 0.0, "num_samples": 32, "learning_rate": 3e-3}
+def _level_sizes(num_nodes: int, num_edges: int) -> list[tuple[int, int]]:
+    """Returns the padded numbers of nodes and edges for which a level is compiled.
+
+    A level runs at the smallest that holds its graph. Otherwise each would take as long as the
+    first, though most have a third of the nodes of the level before and half of its edges.
+    """
+    shares = _LEVEL_SHARES if num_nodes > _SMALL_GRAPH else _LEVEL_SHARES[:1]
+    return [(math.ceil(node * num_nodes), math.ceil(edge * num_edges)) for node, edge in shares]
+
+
+# `released` has five properties that count as faults here. `faults=0` corrects them all, and an
+# option such as `faults=0,levels=32` brings one back: - A placement on a single device counts as
+# 1e10 seconds, so the best placement may never be found. - Parsing repeats until nothing shrinks. A
+# connected graph therefore ends as one group, and every
+#   placement of it uses a single device. Corrected: one level (`levels`).
+# - No gradient passes from one step to the next (`detached`).
+# - The log-probabilities of all steps are multiplied by one number, the sum over k of 0.95^(T-1-k)
+#   times reward k: the last reward weighs most. Corrected: discounted rewards to go (`returns`).
+# - Rewards have no baseline. Corrected: a moving average (`baseline`). A sixth fault does not
+# apply: their code confuses two orders of operations, so that most operations get another's device.
+# Here a placement is one array, from the draw to the evaluation.
+#
+# `paper` parses one level, because the paper does not say how often parsing repeats, and weighs a
+# group by the edges that were kept. An update has 8 episodes, each with the others as its baseline,
+# and advantages have unit deviation; the paper has one episode and no baseline. The norm of the
+# gradient is clipped at 1. Without dropout, all episodes of an update have the same groups.
+#
+# Departures of both: the loss is a mean over steps, and rewards are relative to the best single
+# device, of which Adam's updates do not depend. Devices that cannot run a member of a group are
+# masked. Counts among the features are logarithms (`placement.graphs.features`).
+_UPDATE = {"algorithm": "reinforce", "reward": "inverse", "entropy_weight": 0.0}
+_RELEASED_UPDATE = _UPDATE | {"num_samples": 1, "max_grad_norm": float("inf")}
+_RELEASED = {"dropout": 0.2, "pooling": "inside", "features": "member_types+number"}
+_FAULTS = {"levels": _ALL_LEVELS, "detached": True}
 RECIPE = base.Recipe(
     make,
     {
-        "tuned": base.Variant({}, _LEARNER, shipped=("makespan",)),
-        "untrained": base.Variant({}, _LEARNER),
-        **hsdag_published.VARIANTS,
+        "paper": base.Variant({}, _UPDATE | {"num_samples": 8}),
+        "released": base.Variant(
+            _RELEASED | _FAULTS,
+            _RELEASED_UPDATE | {"returns": "episode", "baseline": "none"},
+            single_devices_fail=True,
+            corrected=base.Variant(_RELEASED, _RELEASED_UPDATE | {"baseline": "moving_average"}),
+        ),
     },
     inputs.read_operations,
 )

@@ -365,8 +365,8 @@ _PAPER_LEARNER = {
 RECIPE = base.Recipe(
     make,
     {
-        "tuned": base.Variant({"groups": 64, "stay": 2.0}, _REINFORCE | _TUNED_LEARNER),
         "paper": base.Variant({}, _REINFORCE | _PAPER_LEARNER),
+        "tuned": base.Variant({"groups": 64, "stay": 2.0}, _REINFORCE | _TUNED_LEARNER),
     },
     read,
 )

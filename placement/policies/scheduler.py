@@ -358,4 +358,4 @@ _BEST_OF_MANY = {
     "discount": 0.0,
     "entropy_weight": 0.0,
 }
-RECIPE = base.Recipe(make, {"tuned": base.Variant({}, _BEST_OF_MANY)}, read, zero_shot=True)
+RECIPE = base.Recipe(make, {"default": base.Variant({}, _BEST_OF_MANY)}, read, zero_shot=True)

@@ -12,7 +12,7 @@ operations. A step evaluates M neighbours of every chain's placement in one batc
 These searches run in the engine:
 
     search, lns                        blocks of operations (`placement.search.block_search`)
-    hsdag                              a policy's moves, from which it learns
+    group_moves                        a policy's moves, from which it learns
                                        (`placement.learning.local_search`)
     local_search, annealing, genetic   segments of a topological order (`heuristics.local_search`)
 

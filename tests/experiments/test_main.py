@@ -12,7 +12,7 @@ from tests.experiments.command import answer, check_details, check_summary, run,
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 MISTAKES = {
     "--config.graph=resnet5": "did you mean 'resnet50'?",
-    "--config.method=hsdagg:variant=paper": "did you mean 'hsdag'?",
+    "--config.method=hsdagg:num_samples=16": "did you mean 'hsdag'?",
     "--config.devices=roofline:cpu,gpu --config.evaluate=measure": "evaluate='simulate'",
     "--config.devices=roofline:cpu,gpu --config.method=hetero": "described",
     "--config.devices=roofline:cpu,gpu --task=profile": "devices='host'",
@@ -77,7 +77,7 @@ def test_place_writes_the_run_directory(tmp_path: Path) -> None:
     summary = check_summary(tmp_path)
     rows = {row["method"]: row for row in summary["rows"]}
     assert len([name for name in rows if name.startswith("single:")]) == 2
-    assert {"hetero", "random", "hsdag"} <= set(rows)
+    assert {"hetero", "random", "group_moves"} <= set(rows)
     for row in rows.values():
         assert (row["measured_s"] is None) == row["status"].startswith("failed"), row
         if row["measured_s"]:

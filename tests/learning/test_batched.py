@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from placement.learning import base, batched, local_search
-from placement.policies import hsdag, scheduler
+from placement.policies import group_moves, scheduler
 from placement.policies.inputs import read_operations
 from placement.problem import Problem
 from tests import helpers
@@ -70,7 +70,7 @@ def test_advantages_compare_within_graph():
 def test_local_searches_train_one_policy(monkeypatch):
     steps, num_samples = 24, 4  # so few samples that no search ends in its first step
     monkeypatch.setattr(batched, "_LOCAL_SEARCH_STEPS", steps)
-    policy = hsdag.make(num_devices=2, hidden_size=8, num_layers=1, levels=3, groups=16)
+    policy = group_moves.make(num_devices=2, hidden_size=8, num_layers=1, levels=3, groups=16)
     settings = base.Settings(num_samples=num_samples, entropy_weight=0.0)
     learner = local_search.make_learner(policy, settings)
     graphs = [read_operations(problem, num_nodes=20, num_edges=30).graph for problem in PROBLEMS]

@@ -41,11 +41,14 @@ def test_variants_place_every_operation(name, variant):
     ("method", "ratio"),
     [
         # On a chain, whose transfers take a hundred times as long as an operation.
-        ("hierarchical:hidden_size=16,learning_rate=0.01", 0.6),
-        ("placeto:rounds=3", 0.6),
-        ("doppler:hidden_size=16", 0.6),
+        ("hierarchical:variant=tuned,hidden_size=16,learning_rate=0.01", 0.6),
+        ("placeto:variant=tuned,rounds=3", 0.6),
+        ("doppler:variant=tuned,hidden_size=16", 0.6),
         # On branches, whose optimum is 0.66 of the best single device.
-        ("colocrl:hidden_size=16,learning_rate=0.003,entropy_weight=0", 0.85),
+        (
+            "colocrl:variant=tuned,hidden_size=16,learning_rate=0.003,entropy_weight=0",
+            0.85,
+        ),
         (
             "scheduler:hidden_size=16,learning_rate=0.01,entropy_weight=0,baseline=leave_one_out",
             0.85,
@@ -55,7 +58,7 @@ def test_variants_place_every_operation(name, variant):
 def test_training_lowers_mean_latency(method, ratio):
     """Of all samples of a step: that of a policy which does not learn stays as it was.
 
-    GiPH, which needs more steps, is tested with its policy, and HSDAG by its pretraining.
+    GiPH, which needs more steps, is tested with its policy, and group moves by their pretraining.
     """
     if ratio < 0.8:
         graph = helpers.chain(6)
@@ -83,13 +86,13 @@ def _three_devices(network: str) -> Problem:
 
 
 @pytest.mark.slow
-def test_pretraining_improves_hsdag():
+def test_pretraining_improves_group_moves():
     """Which an untrained policy's file in place of the installed one would not."""
     problem = _three_devices("synthetic:family=layered,ops=120,seed=7")
     ratios = [
-        methods.solve(problem, "hsdag", seed=seed, budget=1_600, time_limit_s=600.0).value_s
+        methods.solve(problem, "group_moves", seed=seed, budget=1_600, time_limit_s=600.0).value_s
         / methods.solve(
-            problem, "hsdag:variant=untrained", seed=seed, budget=1_600, time_limit_s=600.0
+            problem, "group_moves:variant=untrained", seed=seed, budget=1_600, time_limit_s=600.0
         ).value_s
         for seed in range(3)
     ]
@@ -97,11 +100,11 @@ def test_pretraining_improves_hsdag():
 
 
 def test_other_sizes_need_untrained_variant():
-    made, graph = learned.make("hsdag:hidden_size=8", 3, False), helpers.random_problem()
-    with pytest.raises(UserError, match="set hsdag:variant=untrained with them") as error:
+    made, graph = learned.make("group_moves:hidden_size=8", 3, False), helpers.random_problem()
+    with pytest.raises(UserError, match="set group_moves:variant=untrained with them") as error:
         made.learner.init(jax.random.key(0), made.read(graph).graph)
     assert "\n" not in str(error.value)
-    given = learned.make("hsdag:variant=untrained,hidden_size=8", 3, False)
+    given = learned.make("group_moves:variant=untrained,hidden_size=8", 3, False)
     given.learner.init(jax.random.key(0), given.read(graph).graph)
 
 
@@ -118,16 +121,16 @@ def test_features_are_selected_by_name():
     ("text", "said"),
     [
         ("alexrl", "unknown method 'alexrl'; valid: hsdag, hierarchical, colocrl, placeto"),
-        ("colocrl:variant=released", "unknown variant 'released'; valid: tuned, paper"),
+        ("colocrl:variant=released", "unknown variant 'released'; valid: paper, tuned"),
         ("hierarchical:algorithm=sgd", "unknown algorithm 'sgd'; valid: reinforce, ppo"),
-        ("hsdag:algorithm=ppo", "unknown algorithm 'ppo'; valid: walk"),
+        ("group_moves:algorithm=ppo", "unknown algorithm 'ppo'; valid: walk"),
         ("placeto:features=degrees", "unknown argument 'features'"),
         ("hsdag:features=degrees+colour", "unknown feature 'colour'"),
         ("hsdag:variant=released,faults=some", "unknown faults 'some'; valid: 0, 1"),
-        ("hsdag:variant=paper,pooling=all", "unknown pooling 'all'; valid: kept, inside"),
-        ("hsdag:variant=paper,dropout=1", "dropout=1.0 is out of range"),
-        ("hsdag:returns=all", "unknown returns 'all'; valid: to_go, episode"),
-        ("hsdag:reward=sqrt", "leave reward=log"),
+        ("hsdag:pooling=all", "unknown pooling 'all'; valid: kept, inside"),
+        ("hsdag:dropout=1", "dropout=1.0 is out of range"),
+        ("group_moves:returns=all", "unknown returns 'all'; valid: to_go, episode"),
+        ("group_moves:reward=sqrt", "leave reward=log"),
         ("hierarchical:grouping=fixed", "unknown grouping 'fixed'; valid: learned, random"),
         ("colocrl:hidden_size=7", "hidden_size=7 cannot be halved"),
         ("giph:start=slowest", "unknown start 'slowest'; valid: fastest, random"),
@@ -140,7 +143,7 @@ def test_mistakes_are_one_line(text, said):
     assert "\n" not in str(error.value)
 
 
-SMALL = "hsdag:variant=untrained,hidden_size=4,num_layers=1,levels=1,groups=4,num_samples=4"
+SMALL = "group_moves:variant=untrained,hidden_size=4,num_layers=1,levels=1,groups=4,num_samples=4"
 
 
 def _bucket_problem(seed: int, num_ops: int) -> Problem:
@@ -194,7 +197,7 @@ def test_time_limit_excludes_compilation(monkeypatch):
     assert limits.elapsed_s() == 106.0
 
 
-@pytest.mark.parametrize("method", ["colocrl", "hsdag", "hsdag:variant=untrained"])
+@pytest.mark.parametrize("method", ["colocrl", "group_moves", "group_moves:variant=untrained"])
 def test_zero_shot_refuses_other_policies(method):
     with pytest.raises(UserError, match=f"zero_shot cannot place with a policy of '{method}'"):
         pretrained.check_zero_shot(method)
@@ -217,7 +220,7 @@ def test_installed_parameters_are_for_makespan(objective):
     problem = helpers.random_problem()._replace(objective=objective)
     installed, untrained = (
         learned.Search.prepare(name, problem).start(0).state.params
-        for name in ("hsdag", "hsdag:variant=untrained")
+        for name in ("group_moves", "group_moves:variant=untrained")
     )
     is_equal = jax.tree.map(np.array_equal, installed, untrained)
     assert all(jax.tree.leaves(is_equal)) == (objective != "makespan")

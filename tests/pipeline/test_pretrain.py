@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from configs import pretrain, pretrain_hsdag
+from configs import pretrain, pretrain_group_moves
 from placement.methods import pretrained
 from tests.experiments.command import check_summary, run
 
@@ -13,7 +13,7 @@ from tests.experiments.command import check_summary, run
 SMALL = ("--config.families=chain", "--config.members=2", "--config.devices=roofline:cpu,gpu")
 TINY = "scheduler:num_samples=4,hidden_size=4,episode_steps=2"
 UNSEEN = "synthetic:family=layered,ops=12,seed=1"
-_HSDAG = pretrained.SHIPPED.with_name("hsdag_makespan.msgpack")
+_GROUP_MOVES = pretrained.SHIPPED.with_name("group_moves_makespan.msgpack")
 
 
 def test_pretrained_policy_places_unseen_graph(tmp_path: Path) -> None:
@@ -49,7 +49,11 @@ def test_pretrained_policy_places_unseen_graph(tmp_path: Path) -> None:
     ("policy", "told", "config"),
     [
         ("policy.msgpack", "pretraining.json", pretrain.get_config()),
-        ("hsdag_makespan.msgpack", "hsdag_makespan.json", pretrain_hsdag.get_config()),
+        (
+            "group_moves_makespan.msgpack",
+            "group_moves_makespan.json",
+            pretrain_group_moves.get_config(),
+        ),
     ],
 )
 def test_installed_policy_matches_configuration(policy, told, config):
@@ -66,15 +70,18 @@ def test_installed_policy_matches_configuration(policy, told, config):
     [
         (["--task=pretrain", "--config.families=moon"], ["moon", "layered"]),
         (["--task=pretrain", "--config.members=0"], ["members=0"]),
-        (["--task=pretrain", "--config.method=colocrl"], ["colocrl", "valid: scheduler, hsdag"]),
+        (
+            ["--task=pretrain", "--config.method=colocrl"],
+            ["colocrl", "valid: scheduler, group_moves"],
+        ),
         (
             ["--task=pretrain", "--config.objective=serial", "--config.method=scheduler"],
             ["serial", "makespan"],
         ),
         (["--config.method=zero_shot", "--config.init_from=nowhere"], ["nowhere", "pretrain"]),
         (
-            ["--config.method=zero_shot", f"--config.init_from={_HSDAG}"],
-            ["zero_shot cannot place", "'hsdag:", "method='hsdag:"],
+            ["--config.method=zero_shot", f"--config.init_from={_GROUP_MOVES}"],
+            ["zero_shot cannot place", "'group_moves:", "method='group_moves:"],
         ),
         (
             ["--config.method=scheduler:hidden_size=3", f"--config.init_from={pretrained.SHIPPED}"],

@@ -12,9 +12,9 @@ from placement.policies import (
     distributions,
     doppler,
     giph,
+    group_moves,
     hierarchical,
     hsdag,
-    hsdag_published,
     inputs,
     placeto,
     scheduler,
@@ -34,8 +34,8 @@ def _read(view: inputs.View) -> Callable[..., inputs.PolicyInput]:
 
 _COSTS = inputs.read_operations
 POLICIES = {
-    "hsdag": (hsdag.make, {"num_layers": 1, "levels": 3, "groups": 16}, _COSTS),
-    "published hsdag": (hsdag_published.make, {"levels": 32, "episode_steps": 2}, _COSTS),
+    "group moves": (group_moves.make, {"num_layers": 1, "levels": 3, "groups": 16}, _COSTS),
+    "hsdag": (hsdag.make, {"levels": 32, "episode_steps": 2}, _COSTS),
     "scheduler": (scheduler.make, {"episode_steps": 2}, _COSTS),
     "placeto": (placeto.make, {"rounds": 3}, _read(placeto.placeto_view)),
     "giph": (giph.make, {"rounds": 3}, _read(giph.giph_view)),
@@ -52,8 +52,8 @@ POLICIES = {
 def test_policies_follow_the_rules(name):
     make, options, read = POLICIES[name]
     policy = make(num_devices=2, hidden_size=8, **options)
-    # Which groups hsdag draws depends on the padding.
-    unreached = check_policy(policy, read, check_padding=name != "hsdag")
+    # Which groups are drawn depends on the padding.
+    unreached = check_policy(policy, read, check_padding=name != "group moves")
     assert unreached == (["['seed']"] if name == "random groups" else [])
 
 

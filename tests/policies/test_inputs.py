@@ -143,19 +143,20 @@ def test_schedule_of_a_chain(objective):
         np.testing.assert_allclose(schedule.slack_s[:9], slack_s, atol=1e-5)
 
 
-# Constants of the papers, or of the authors' programs, some of which are defaults of the learner.
+# A bare name has the constants of its paper, or of its authors' program; some are the learner's
+# defaults.
 _HSDAG = {"hidden_size": 128, "episode_steps": 20, "reward": "inverse", "discount": 0.95}
 _DECODER = {"hidden_size": 512, "aligned": False, "learning_rate_decay": 0.95, "reward": "sqrt"}
 _DECODER |= {"baseline": "moving_average", "failed": "constant", "learning_rate": 1e-3}
 CONSTANTS = {
-    "hsdag:variant=paper": _HSDAG | {"levels": 1, "num_samples": 8},
+    "hsdag": _HSDAG | {"levels": 1, "num_samples": 8},
     "hsdag:variant=released": _HSDAG | {"levels": 32, "dropout": 0.2, "returns": "episode"},
     "hsdag:variant=released,faults=0": _HSDAG | {"levels": 1, "returns": "to_go"},
-    "hierarchical:variant=paper": _DECODER | {"num_samples": 1, "slices": 0.0},
-    "colocrl:variant=paper": _DECODER | {"num_samples": 16, "stay": 0.0},
-    "placeto:variant=paper": {"discount": 1.0, "entropy_weight": 1.0, "rounds": 8},
-    "giph:variant=paper": {"discount": 0.97, "learning_rate": 0.01, "embedding_size": 10},
-    "doppler:variant=paper": {"hidden_size": 128, "learning_rate": 1e-4, "rounds": 6},
+    "hierarchical": _DECODER | {"num_samples": 1, "slices": 0.0},
+    "colocrl": _DECODER | {"num_samples": 16, "stay": 0.0},
+    "placeto": {"discount": 1.0, "entropy_weight": 1.0, "rounds": 8},
+    "giph": {"discount": 0.97, "learning_rate": 0.01, "embedding_size": 10},
+    "doppler": {"hidden_size": 128, "learning_rate": 1e-4, "rounds": 6},
 }
 
 

@@ -29,12 +29,12 @@ def read(workdir, method: str, run: str) -> tuple[list[int], list[tuple[int, flo
 
 
 def test_records_and_events_agree(tmp_path):
-    search(tmp_path, "hsdag:variant=paper")
+    search(tmp_path, "hsdag:variant=released")
     assert metrics.read_metrics(tmp_path)[0] == {
-        **{"method": "hsdag:variant=paper", "seed": 0, "step": 1, "evaluations": 8},
+        **{"method": "hsdag:variant=released", "seed": 0, "step": 1, "evaluations": 8},
         **{"elapsed_s": 0.1, "best_s": 1.0, "loss": 0.5},
     }
-    event = events.read(tmp_path / metrics.EVENTS / "hsdag_variant=paper-seed-0")[0]
+    event = events.read(tmp_path / metrics.EVENTS / "hsdag_variant=released-seed-0")[0]
     tags = {value.tag.partition("/")[2] for value in event.summary.value}
     assert tags == {"elapsed_s", "best_s", "loss", "latency_s"}
 
