@@ -14,7 +14,7 @@ from configs import common
 def get_config() -> ConfigDict:
     """RNNLM on a described CPU and two described GPUs; nothing is measured."""
     config = common.base()
-    config.graph = "rnnlm"
+    config.graph = "rnnlm:steps=4"
     config.devices = "roofline:cpu,gpu,gpu"
     config.objective = "makespan"
     config.method = "colocrl"

@@ -16,7 +16,7 @@ from configs import common
 def get_config() -> ConfigDict:
     """The paper's 25 episodes of 20 steps are 500 evaluations; an update here has 8 episodes."""
     config = common.base()
-    config.graph = "rnnlm"
+    config.graph = "rnnlm:steps=4"
     config.devices = "roofline:cpu,gpu,gpu"
     config.objective = "makespan"
     config.method = "hsdag"

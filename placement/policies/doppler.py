@@ -17,8 +17,8 @@ There are three stages of training. In `init` the policies imitate critical-path
 without evaluations (`stages=simulation` leaves it out; its time counts as compilation). Then they
 learn from the simulator's latencies, then from measured ones, in a second search with `init_from`.
 Only the placement is evaluated, as in the released code (xinyuyao/Doppler): the simulator runs
-operations by its priority. `variant=paper` has the sizes, reward and rates of this code, but a
-constant learning rate and a moving average (decay 0.9) as baseline. The tuned variant has a quarter
+operations by its priority. The default has the sizes, reward and rates of this code, but a
+constant learning rate and a moving average (decay 0.9) as baseline. `variant=tuned` has a quarter
 of its width; 16 episodes are the baseline of each other. Comments mark the departures from paper
 and code.
 """

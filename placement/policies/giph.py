@@ -18,8 +18,8 @@ so that a node meets the neighbours of its operation where they are now:
 The first step of an episode evaluates its start, without a choice; 2 N moves of N operations
 follow. No parameter depends on N or D. Rewards are decreases of the latency, in units of the
 fastest single device's; the paper divides by a lower bound, its code (uidmice/placement-rl) by
-nothing. The paper trains on many graphs; a search here learns on its own. `variant=paper` has the
-sizes, discount and episodes of the code. The tuned variant moves groups of operations
+nothing. The paper trains on many graphs; a search here learns on its own. The default has the
+sizes, discount and episodes of the code. `variant=tuned` moves groups of operations
 (`readers.read_cost_groups`) and starts on the fastest device; four episodes are the baseline of
 each other.
 """

@@ -396,16 +396,18 @@ def _level_sizes(num_nodes: int, num_edges: int) -> list[tuple[int, int]]:
 
 
 # `released` has five properties that count as faults here. `faults=0` corrects them all, and an
-# option such as `faults=0,levels=32` brings one back: - A placement on a single device counts as
-# 1e10 seconds, so the best placement may never be found. - Parsing repeats until nothing shrinks. A
-# connected graph therefore ends as one group, and every
+# option such as `faults=0,levels=32` brings one back:
+#
+# - A placement on a single device counts as 1e10 seconds, so the best placement may never be found.
+# - Parsing repeats until nothing shrinks. A connected graph therefore ends as one group, and every
 #   placement of it uses a single device. Corrected: one level (`levels`).
 # - No gradient passes from one step to the next (`detached`).
 # - The log-probabilities of all steps are multiplied by one number, the sum over k of 0.95^(T-1-k)
 #   times reward k: the last reward weighs most. Corrected: discounted rewards to go (`returns`).
-# - Rewards have no baseline. Corrected: a moving average (`baseline`). A sixth fault does not
-# apply: their code confuses two orders of operations, so that most operations get another's device.
-# Here a placement is one array, from the draw to the evaluation.
+# - Rewards have no baseline. Corrected: a moving average (`baseline`).
+#
+# A sixth fault does not apply: their code confuses two orders of operations, so most operations get
+# another's device. Here a placement is one array, from the draw to the evaluation.
 #
 # `paper` parses one level, because the paper does not say how often parsing repeats, and weighs a
 # group by the edges that were kept. An update has 8 episodes, each with the others as its baseline,

@@ -13,11 +13,11 @@ resulting placement, which is evaluated and rewarded (in the paper by the decrea
                           pool of its ancestors, of its descendants, of those parallel to it])
 
 Operations have no names or types for the policy, so a trained one can place other graphs.
-`variant=paper` has the rounds of the authors' settings and the undiscounted rewards of their code
+The default has the rounds of the authors' settings and the undiscounted rewards of their code
 (aravic/generalizable-device-placement). An update learns from one episode; they add up the
 gradients of four to eight workers. The mean gradient is clipped at 1, their sum at 1.25; the
 learning rate is constant, theirs falls linearly; a step's baseline decays by 0.9, theirs is the
-mean of ten episodes. In the tuned variant a step re-places a group of operations, because every
+mean of ten episodes. With `variant=tuned` a step re-places a group of operations, because every
 step costs an evaluation; the logits favour the current device (`stay`), and four episodes are the
 baseline of each other. Comments mark the other departures.
 """

@@ -26,8 +26,7 @@ RUN = {
 # Smaller images, a smaller graph, quick methods and shorter measurements in the code of the pages.
 SMALLER_CODE = {
     **{"64, 64": "16, 16", "8,3,64,64": "8,3,16,16", "layered,ops=40,": "layered,ops=12,"},
-    **{'["hsdag:num_samples=16", "heft", "random"]': '["heft", "random"]'},
-    **{"num_samples=16": "num_samples=4", "budget=256, seed=1": "budget=16, seed=1"},
+    **{'["hsdag", "heft", "random"]': '["heft", "random"]', "budget=1_600": "budget=16"},
     **{"time_limit_s=5.0, measure_s=2.0": "time_limit_s=1.0, measure_s=0.2"},
 }
 
