@@ -4,7 +4,7 @@
         --workdir=runs/reproduce_hsdag
 
 On a machine with a GPU set `--config.devices=CPU,GPU`; `host:f32,f32` stands for two cores of the
-CPU. docs/REPRODUCTION.md has times and results.
+CPU. docs/HSDAG.md has times and results.
 """
 
 from ml_collections import ConfigDict
