@@ -22,6 +22,7 @@ def get_config() -> ConfigDict:
     config.devices = "host:f32,f32"
     config.objective, config.backend = "makespan", "concurrent"
     config.methods = "hetero,placeto:variant=tuned,colocrl:variant=tuned,hsdag,group_moves"
+    config.starts = "single"  # the papers compare with heuristics
     config.seeds = 5
     config.budget = 8_000
     config.time_limit_s = 20.0

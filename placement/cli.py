@@ -21,7 +21,7 @@ from placement.pipeline.settings import Settings
 
 _MODEL = ("devices", "input_shapes", "input_values", "inputs", "max_error", "constants", "seed")
 _MEASURED = (*_MODEL, "backend", "objective", "costs", "evaluate", "measure_on", "measure_s")
-_SEARCH = (*_MEASURED, "budget", "time_limit_s", "init_from")
+_SEARCH = (*_MEASURED, "budget", "starts", "time_limit_s", "init_from")
 _FIELDS = {field.name: field for field in dataclasses.fields(Settings)}
 # The help says the unit.
 _OPTION_NAMES = {"time_limit_s": "time-limit", "measure_s": "measure-time"}

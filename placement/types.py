@@ -197,6 +197,9 @@ class Solution(NamedTuple):
     # Seconds of `search_s` until a learned method's first step, most of them for compilation. The
     # time limit excludes them.
     compile_s: float = 0.0
+    # The value of the fastest placement that a learned method drew, without the starts; nan of
+    # other methods.
+    own_best_s: float = math.nan
 
     @property
     def status_text(self) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from placement.graphs import batching, dag, opgraph
 from placement.policies import distributions, placeto
 from placement.problem import Problem
-from placement.types import Array, CostModel, LogProb, OpGraph, Policy, Sample
+from placement.types import Array, CostModel, Evaluate, LogProb, OpGraph, Policy, Sample, Solution
 
 _SOURCE_TYPES = ("Parameter", "Constant")
 _INNER_TYPES = ("MatMul", "Add", "ShapeOf", "Gather", "Concat", "Convert", "Reshape")
@@ -265,6 +265,16 @@ def as_problem(graph: OpGraph, costs: CostModel, objective: str) -> Problem:
     """The problem on devices called device0, device1, ..."""
     num_devices = costs.compute_s.shape[1]
     return Problem(graph, costs, objective, tuple(f"device{i}" for i in range(num_devices)))
+
+
+def single_starts(problem: Problem, evaluate: Evaluate | None = None) -> list[Solution]:
+    """The single devices, with their latencies."""
+    rows = problem.single_devices
+    values_s = (evaluate or problem.evaluate)(rows)
+    return [
+        Solution(row, float(s), evaluations=len(rows))
+        for row, s in zip(rows, values_s, strict=True)
+    ]
 
 
 def random_problem(colocated: float = 0.0) -> Problem:

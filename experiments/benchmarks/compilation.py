@@ -89,7 +89,8 @@ def measure_graphs(method: str, graphs: list[str], objective: str) -> list[list[
         counts.clear()
         start_s, processor_start_s = time.perf_counter(), time.process_time()
         search = learned.Search.prepare(method, problem)
-        search.run(search.start(0), SearchLimits(0.0, sys.maxsize))  # no step: only compiles
+        limits = SearchLimits(0.0, sys.maxsize)  # no step: only compiles
+        search.run(search.start(0, limits), limits)
         times_s = [time.perf_counter() - start_s, time.process_time() - processor_start_s]
         times_s += [seconds[event] for event in _EVENTS.values()]
         padded = search.policy_input.graph

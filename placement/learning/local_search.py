@@ -47,9 +47,15 @@ def begin(graph: jraph.GraphsTuple) -> ils.ChainState:
     allowed = jnp.asarray(graph.nodes["allowed"])
     fastest = jnp.asarray(graph.globals.compute_s).sum(axis=0).argmin()
     placement = jnp.where(allowed[:, fastest], fastest, allowed.argmax(axis=1)).astype(jnp.int32)
-    no_cost_s = jnp.full(1, jnp.inf, jnp.float32)
-    chain_starts = jnp.zeros(1, jnp.int32)
-    return ils.start(placement[:, None], ils.Evaluation(no_cost_s, no_cost_s), chain_starts)
+    return begin_at(placement, jnp.inf)
+
+
+@jax.jit
+def begin_at(placement: Array, latency_s: Array | float) -> ils.ChainState:
+    """Starts a chain at a placement int32 [N] of nodes; its latency is inf if it is unknown."""
+    costs_s = jnp.full(1, latency_s, jnp.float32)
+    evaluation, chain_starts = ils.Evaluation(costs_s, costs_s), jnp.zeros(1, jnp.int32)
+    return ils.start(jnp.asarray(placement)[:, None], evaluation, chain_starts)
 
 
 def make_learner(policy: Policy, settings: base.Settings) -> base.Learner:

@@ -7,7 +7,7 @@ runs on the host between the compiled `sample` and the compiled `update`.
 """
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import chex
@@ -18,11 +18,11 @@ import numpy as np
 
 from placement import simulators
 from placement.graphs import batching, coarsen
-from placement.learning import mesh
+from placement.learning import local_search, mesh
 from placement.learning.base import Learner, Metrics, State
 from placement.policies.inputs import PolicyInput
 from placement.problem import Problem
-from placement.types import Array, Evaluate, Sample
+from placement.types import Array, Evaluate, Sample, Solution
 
 ELITE = 4  # number of fastest distinct placements that a search remembers, to verify them
 CHUNK = 16  # steps between two reports at most
@@ -37,6 +37,7 @@ class Progress(NamedTuple):
     elite: np.ndarray  # int32 [ELITE, N]: the fastest of the steps' best placements, fastest first
     elite_s: np.ndarray  # float32 [ELITE]: their latencies; inf where there is none yet
     reference_s: float  # latency of the fastest single device, the unit of the rewards
+    own_best_s: float  # latency of the fastest placement that the policy drew, without the starts
     step: int
     evaluations: int
 
@@ -63,7 +64,8 @@ class Report(NamedTuple):
     """The progress of a search, and records of the steps since the last report.
 
     A record has the step's metrics, its number `step`, the `evaluations` until its end, `best_s` so
-    far, and `mean_s`, the mean latency of the feasible placements that its episodes ended with.
+    far, the starts included, and two numbers of the step's samples: `mean_s`, the mean latency of
+    the feasible placements that its episodes ended with, and `step_best_s`, the lowest one.
     """
 
     progress: Progress
@@ -75,40 +77,49 @@ class Report(NamedTuple):
 def start(
     learner: Learner,
     key: chex.PRNGKey,
-    graph: jraph.GraphsTuple,
+    policy_input: PolicyInput,
     problem: Problem,
+    starts: Sequence[Solution],
     *,
-    evaluate: Evaluate | None = None,
-    keep_single_devices: bool = True,
+    keep_starts: bool = True,
 ) -> Progress:
-    """Initialises a learner and evaluates the single-device placements.
+    """Initialises a learner and remembers the starts, so that no search ends with a slower one.
 
-    The fastest single device is the unit of the rewards and the first incumbent, so that no search
-    ends with a slower placement.
+    The fastest single device is the unit of the rewards. A policy that improves a placement
+    (`learning.local_search`) begins at the fastest start; all others only gain the incumbent.
 
     Args:
       learner: from `reinforce.make_learner` or `ppo.make_learner`.
       key: consumed.
-      graph: the policy's, padded.
+      policy_input: the problem as the policy reads it.
       problem: the problem to place.
-      evaluate: as of `search`.
-      keep_single_devices: False keeps the unit but not the incumbent, as HSDAG's released code.
+      starts: evaluated placements, the single devices first.
+      keep_starts: False keeps the unit but not the incumbent, as HSDAG's released code.
     """
+    graph, assignment = policy_input
     num_ops, num_devices = problem.costs.compute_s.shape
-    singles = np.tile(np.arange(num_devices, dtype=np.int32)[:, None], (1, num_ops))
-    latency_s = np.asarray((evaluate or problem.evaluate)(singles), np.float32)
-    fastest_s = float(latency_s.min())
+    fastest_s = min(start.value_s for start in starts[:num_devices])
+    state = learner.init(key, graph)
+    fastest = min(starts, key=lambda start: start.value_s)
+    if state.local_search is not None and np.isfinite(fastest.value_s):
+        placement = np.zeros(len(graph.nodes["mask"]), np.int32)
+        nodes = np.arange(num_ops) if assignment is None else np.asarray(assignment)
+        placement[nodes] = fastest.placement
+        # Where a node's operations are on several devices, the cost of its placement is unknown.
+        is_exact = np.array_equal(placement[nodes], fastest.placement)
+        latency_s = fastest.value_s if is_exact else np.inf
+        state = state._replace(local_search=local_search.begin_at(placement, latency_s))
     progress = Progress(
-        state=learner.init(key, graph),
+        state=state,
         elite=np.zeros((ELITE, num_ops), np.int32),
         elite_s=np.full(ELITE, np.inf, np.float32),
         reference_s=fastest_s if np.isfinite(fastest_s) else 1.0,
+        own_best_s=np.inf,
         step=0,
-        evaluations=num_devices,
+        evaluations=starts[-1].evaluations,
     )
-    if keep_single_devices:
-        for single, single_s in zip(singles, latency_s, strict=True):
-            progress = progress.remember(single, float(single_s))
+    for start in starts if keep_starts else ():
+        progress = progress.remember(np.asarray(start.placement), start.value_s)
     return progress
 
 
@@ -133,8 +144,8 @@ def search(
       policy_input: the problem as the policy reads it.
       problem: the problem to place.
       progress: where the search continues, from `start` or a checkpoint.
-      budget: largest number of evaluations in all, the single devices included. Samples of the last
-        step beyond the budget are not evaluated, and the step is then not learned from.
+      budget: largest number of evaluations in all, the starts included. Samples of the last step
+        beyond the budget are not evaluated, and the step is then not learned from.
       evaluate: computes latencies of placements int32 [b, N], without padding, on the host; a
         report comes after each step. None: the simulator does, compiled with the steps.
       fail_single_devices: whether a single-device placement takes 1e10 seconds, as in HSDAG's
@@ -174,8 +185,10 @@ def search(
         for i in range(np.count_nonzero(results.num_evaluated)):
             result: _StepResult = jax.tree.map(lambda leaf, i=i: leaf[i], results)
             latency_s = np.asarray(result.latency_s)
-            progress = progress.remember(result.best[:num_ops], float(latency_s.min()))
+            step_best_s = float(latency_s.min())
+            progress = progress.remember(result.best[:num_ops], step_best_s)
             progress = progress._replace(
+                own_best_s=min(progress.own_best_s, step_best_s),
                 step=progress.step + 1,
                 evaluations=progress.evaluations + int(result.num_evaluated),
             )
@@ -186,6 +199,7 @@ def search(
                 "evaluations": progress.evaluations,
                 "best_s": progress.best_s,
                 "mean_s": float(last_s.mean()) if len(last_s) else np.inf,
+                "step_best_s": step_best_s,
             }
             if result.num_evaluated == latency_s.size:  # otherwise it was not learned from
                 record |= {name: float(value) for name, value in result.metrics.items()}

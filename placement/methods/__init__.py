@@ -32,7 +32,7 @@ from placement.solvers.heuristics import (
     partition,
     trivial,
 )
-from placement.solvers.limits import Observe, SearchLimits, ignore_progress
+from placement.solvers.limits import START_KINDS, Observe, SearchLimits, ignore_progress
 from placement.solvers.programs import program_search
 from placement.solvers.splits import ideals_dp, pipedream
 from placement.types import OUT_OF_MEMORY, Solution, Status
@@ -80,6 +80,7 @@ def solve(
     seed: int = 0,
     time_limit_s: float = 60.0,
     budget: int = solvers.BUDGET,
+    starts: str = "heuristics",
     observe: Observe = ignore_progress,
     stop: Callable[[], bool] = lambda: False,
 ) -> Solution:
@@ -95,6 +96,8 @@ def solve(
         Building a model and a step that has begun are not cut off.
       budget: the number of placements that are evaluated at most. Exact solvers spend it only on
         improving the placement that they start from, if at all.
+      starts: where searches start: at the single devices and what heuristics find, or at the single
+        devices alone ('single'). Starts count as evaluations.
       observe: called after every step of a search, from any thread, with the number of evaluations,
         the best value, the best placement int [N], and other numbers by name. The value is inf and
         the placement None while none that can run is known.
@@ -110,6 +113,7 @@ def solve(
         problem, the problem's order is not topological, or a package that the method needs is not
         installed: one line.
     """
+    arguments.check_choice("starts", starts, START_KINDS)
     find = get(method, problem.objective).find
     if problem.order is not None:
         dag.check_order(problem.graph, problem.order)
@@ -118,7 +122,7 @@ def solve(
                 f"method {method!r} keeps the order of HEFT's upward rank; leave out the problem's "
                 "order, or give another method"
             )
-    limits = SearchLimits(time_limit_s, budget, observe, stop)
+    limits = SearchLimits(time_limit_s, budget, observe, stop, starts=starts)
     return run(method, find, problem, seed, limits)
 
 

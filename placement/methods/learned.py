@@ -26,7 +26,7 @@ from placement.methods import checkpoints
 from placement.policies.base import Recipe
 from placement.policies.inputs import PolicyInput
 from placement.problem import Problem
-from placement.solvers import base as solvers_base
+from placement.solvers import starts
 from placement.solvers.limits import SearchLimits
 from placement.types import Array, Evaluate, Params, Policy, Solution, Status
 
@@ -180,15 +180,38 @@ class Search(NamedTuple):
         method = make(name, len(problem.devices), evaluate is not None)
         return cls(method, method.read(problem), problem, evaluate)
 
-    def start(self, seed: int) -> trainer.Progress:
-        """Returns a search at its beginning: initial parameters, single devices evaluated."""
+    def start(self, seed: int, limits: SearchLimits) -> trainer.Progress:
+        """Returns a search at its beginning: initial parameters, starts evaluated."""
+        problem, is_released = self.problem, self.method.single_devices_fail
+        start_limits = limits
+        if is_released or self.evaluate is not None:  # the simulator's values are not reported
+            start_limits = SearchLimits(
+                limits.remaining_s(),
+                limits.budget,
+                stop=limits.is_stopped,
+                starts="single" if is_released else limits.starts,
+            )
+        begun: list[Solution] = []
+        for start in starts.evaluate_starts(problem, seed, start_limits):
+            if not begun:  # the first one compiles the simulator, which no limit counts
+                began_s = limits.elapsed_s()
+            begun.append(start)
+        if self.evaluate is not None:
+            placements = np.array([start.placement for start in begun])
+            evaluations = len(np.unique(placements, axis=0))
+            begun = [
+                Solution(placement, value_s=float(value_s), evaluations=evaluations)
+                for placement, value_s in zip(placements, self.evaluate(placements), strict=True)
+            ]
+        # `run` extends the limits by all seconds until the first step, but the starts count.
+        limits.extend(began_s - limits.elapsed_s())
         return trainer.start(
             self.method.learner,
             jax.random.PRNGKey(seed),
-            self.policy_input.graph,
-            self.problem,
-            evaluate=self.evaluate,
-            keep_single_devices=not self.method.single_devices_fail,
+            self.policy_input,
+            problem,
+            begun,
+            keep_starts=not is_released,
         )
 
     def run(
@@ -237,6 +260,7 @@ class Search(NamedTuple):
             evaluations=progress.evaluations,
             elite=progress.elite[:num_known],
             compile_s=compile_s or 0.0,
+            own_best_s=progress.own_best_s,
         )
 
 
@@ -255,10 +279,8 @@ def find(
       problem, seed, limits: as of every `placement.solvers.base.Find`.
       load: maps the initial parameters to those that the search starts from.
     """
-    if not make(method, len(problem.devices), False).single_devices_fail:
-        solvers_base.report_single_device(problem, limits)
     search = Search.prepare(method, problem)
-    progress = search.start(seed)
+    progress = search.start(seed, limits)
     state = progress.state
     progress = progress._replace(state=state._replace(params=load(state.params)))
     return search.run(progress, limits)

@@ -172,6 +172,8 @@ def _run_here(
                 continue
             result = _run(cell, workdir, display, fault_log)
             finished.append(cell._replace(directory=result.directory))
+            seconds, best = result.summary["wall_s"], result.summary["best"]
+            display.say(f"cell {number} of {len(cells)} finished in {seconds:.1f} s; best: {best}")
             if result.interrupted:
                 display.warn("interrupted: the same command continues from here")
                 break
@@ -297,6 +299,7 @@ def _summarise(settings: Settings, cells: list[_Cell]) -> dict[str, Any]:
         "graph": graphs[0] if len(graphs) == 1 else combined,
         "devices": cell_summaries[0][1]["devices"],
         "objective": settings.objective,
+        "starts": settings.starts,
         "seed": settings.seed,
         "rows": rows,
         "statistics": report.aggregate(rows),

@@ -100,7 +100,9 @@ def correct(
         found: dict[bytes, np.ndarray] = {}
         for search_seed in range(seed, seed + _SEARCHES):
             search_s = _SEARCH_SHARE * limits.remaining_s()
-            search_limits = SearchLimits(search_s, _SEARCH_BUDGET, stop=limits.is_stopped)
+            search_limits = SearchLimits(
+                search_s, _SEARCH_BUDGET, stop=limits.is_stopped, starts=limits.starts
+            )
             result = multistart.search(searched, search_seed, search_limits)
             if result.placement is not None:
                 placement = np.asarray(result.placement, np.int32)

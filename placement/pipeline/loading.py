@@ -24,6 +24,7 @@ from placement.runtime.measurement.request import Candidate
 from placement.runtime.models import colocation, extract, frontend, operations
 from placement.runtime.models import inputs as inputs_lib
 from placement.runtime.models.inputs import Inputs
+from placement.solvers.limits import START_KINDS
 from placement.types import CostModel, OpGraph
 from placement.zoo import synthetic
 
@@ -126,6 +127,7 @@ def check_settings(settings: Settings) -> None:
     arguments.check_choice("evaluate", settings.evaluate, EVALUATE)
     arguments.check_choice("measure_on", settings.measure_on, MEASURE_ON)
     arguments.check_choice("backend", settings.backend, tuple(BACKENDS))
+    arguments.check_choice("starts", settings.starts, START_KINDS)
     for key in ("budget", "time_limit_s", "measure_s"):
         if not (value := getattr(settings, key)) > 0:
             raise UserError(f"{key}={value} leaves nothing to run; set {key} > 0")

@@ -42,6 +42,7 @@ _CHANGEABLE = (
     *("budget", "time_limit_s", "measure_s", "evaluate", "measure_on"),
     *("method", "methods", "graphs", "seeds"),
 )
+_COMPILED: set[tuple[str, str, int, int]] = set()  # programs of learned methods, by their sizes
 _POLICIES = "policies"  # the folder of what searches have learned
 _MOVED = "operations moved to keep variables together"
 _TOGETHER = "predicted with merged operations together, which OpenVINO separates"
@@ -116,7 +117,13 @@ def _run(method: str, context: Context) -> list[Row]:
             context.incumbent.observe(evaluations, best_s, placement, numbers)
             search_metrics.observe(evaluations, best_s, placement, numbers)
 
-        limits = SearchLimits(settings.time_limit_s, settings.budget, observe, context.stop.is_set)
+        limits = SearchLimits(
+            settings.time_limit_s,
+            settings.budget,
+            observe,
+            context.stop.is_set,
+            starts=settings.starts,
+        )
         if is_on_devices:
             solution = correction_loop.search(context, limits)
         elif method == "zero_shot":
@@ -130,6 +137,7 @@ def _run(method: str, context: Context) -> list[Row]:
                 seed=settings.seed,
                 time_limit_s=settings.time_limit_s,
                 budget=settings.budget,
+                starts=settings.starts,
                 observe=observe,
                 stop=context.stop.is_set,
             )
@@ -176,14 +184,23 @@ def _train(method: str, context: Context) -> Solution:
     """
     settings, problem, workdir = context.settings, context.problem, context.workdir
     display, observe = context.display, context.incumbent.observe
-    limits = SearchLimits(settings.time_limit_s, settings.budget, observe, context.stop.is_set)
+    limits = SearchLimits(
+        settings.time_limit_s,
+        settings.budget,
+        observe,
+        context.stop.is_set,
+        starts=settings.starts,
+    )
     with display.phase(f"searching {method}") as phase:
         search = learned.Search.prepare(method, problem, context.measured)
         graph = search.policy_input.graph
         # All graphs that are padded to these sizes share one compilation.
-        sizes = f"{len(graph.nodes['mask'])} nodes and {len(graph.senders)} edges"
-        phase.note(f"compiling for graphs of up to {sizes}")
-        current = search.start(settings.seed)
+        program = method, problem.objective, len(graph.nodes["mask"]), len(graph.senders)
+        if program not in _COMPILED:
+            _COMPILED.add(program)
+            display.say(f"compiling {method} (once)")
+        phase.note("compiling")
+        current = search.start(settings.seed, limits)
         if settings.init_from:
             params = pretrained.load(Path(settings.init_from), method, current.state.params)
             current = current._replace(state=current.state._replace(params=params))

@@ -162,7 +162,7 @@ def compare(
       UserError: a graph, a method, a device or a setting is invalid: one line.
     """
     folder = Path(workdir or tempfile.mkdtemp(prefix="placement-"))
-    with _run_directory(folder) as display:
+    with _run_directory(folder, progress.INFO) as display:
         models = graphs if isinstance(graphs, list | tuple) else [graphs]
         names = [
             _graph(model, None, folder / f"model-{i}.xml") for i, model in enumerate(models, 1)
@@ -183,9 +183,9 @@ def _graph(model: Any, example_inputs: Any, file: Path) -> str:
 
 
 @contextlib.contextmanager
-def _run_directory(folder: Path) -> Iterator[progress.Display]:
+def _run_directory(folder: Path, verbosity: int = progress.WARNING) -> Iterator[progress.Display]:
     """Gives the display of a task that works in a folder, and releases the folder at the end."""
     try:
-        yield progress.Display(progress.WARNING)
+        yield progress.Display(verbosity)
     finally:
         workdirs.release(folder)

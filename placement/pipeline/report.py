@@ -95,7 +95,8 @@ def write_comparison(
     """
     plain, summary = printable.data(summary), printable.markdown(summary)
     table = comparison.compare(plain["rows"], _learners(plain["rows"]))
-    console.print(comparison.terminal_table(table, f"objective {plain['objective']}"))
+    title = f"objective {plain['objective']}; starts: {plain['starts']}"
+    console.print(comparison.terminal_table(table, title))
     for sentence in verdict.sentences(plain["rows"], plain["objective"]):
         console.print(sentence.replace("`", ""), markup=False)
     compared = comparison.compare(summary["rows"], _learners(summary["rows"]))

@@ -69,6 +69,9 @@ class Settings:
     # place bounds the possible gain before it searches, and stops where there is none.
     search_anyway: bool = _setting(False, "search even where no placement can be clearly faster")
     budget: int = _setting(4_000_000, "placements that each search evaluates")
+    # Every search, learned or not, starts at the single devices and what heuristics find
+    # (`placement.solvers.starts`), or at the single devices alone. Starts count in the budget.
+    starts: str = _setting("heuristics", "where searches start: heuristics, or single (devices)")
     seed: int = _setting(0, "the seed of everything random")
     # Each of these has this limit: each search, compiling the placements to measure (at least 5 s
     # each), correcting costs, and finding the operations that a device computes wrong. The limit of

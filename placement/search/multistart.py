@@ -1,9 +1,9 @@
 """One compiled, anytime search for all objectives, from the results of fast methods.
 
-Chains of block moves (`placement.search.block_search`) start from single devices and from what
-fast methods find (`placement.solvers.starts`). A large problem under `makespan` is first searched
-window by window (`placement.search.windows`), until a pass gains next to nothing; the chains then
-start from that result.
+Chains of block moves (`placement.search.block_search`) start from the best of `starts`: single
+devices, and what fast methods find (`placement.solvers.starts`). A large problem under `makespan`
+is first searched window by window (`placement.search.windows`), until a pass gains next to nothing;
+the chains then start from that result.
 
 Under `makespan` the order of priority can be a decision too. The chains then take turns with a
 search that changes placement and order together (`placement.search.schedule_search`). Turns of
@@ -25,7 +25,7 @@ from placement.search import block_search, schedule_search, windows
 from placement.search.block_orders import KINDS
 from placement.solvers import base, starts
 from placement.solvers import iterated_local_search as ils
-from placement.solvers.heuristics import baechi, list_scheduling, trivial
+from placement.solvers.heuristics import trivial
 from placement.solvers.limits import SearchLimits
 from placement.types import Array, Solution, Status
 
@@ -34,7 +34,6 @@ _ENUMERATION_LIMIT = 4096  # a problem with at most so many placements is enumer
 _LARGE = 2_000  # classes, above which windows are searched first
 _LARGE_SET_SIZE = 8  # proposals of a set there
 _LEAST_STEPS = 256  # for which a small budget is divided
-_STARTS_SHARE = 0.1  # of the time; later methods do not contribute starts
 # The work of a turn, where two searches take turns: the first, the longest and the shortest. Its
 # unit is a device in a step of the batched simulator, some tenths of a microsecond.
 _FIRST_TURN, _LONGEST_TURN = 2**20, 2**23
@@ -42,10 +41,6 @@ _SHORTEST_TURN, _SHORTEST_ORDER_TURN = 2**18, 2**20  # of the chains, and of the
 # The most evaluations of a turn, as a share of the budget. A trial of an order is one turn of each
 # search, and there are three trials.
 _TURN_SHARE, _TRIAL_TURN_SHARE = 1 / 8, 1 / 32
-_LNS_STARTS: tuple[base.Find, ...] = (
-    *(list_scheduling.heft, list_scheduling.peft),
-    *(baechi.m_topo, baechi.m_etf, baechi.m_sct),
-)
 
 
 def search(
@@ -56,8 +51,9 @@ def search(
     Args:
       problem: the problem to place.
       seed: of all randomness.
-      limits: of the search. The starts count as evaluations. A simulation of a window counts as
-        the window's share of all operations.
+      limits: of the search. The starts count as evaluations, estimates of insertions
+        (`placement.search.schedule_search`) do not. A simulation of a window counts as the window's
+        share of all operations.
       improve_order: whether the result may have another order of priority than the problem, under
         `makespan`; False where placements are compared under one order.
 
@@ -65,7 +61,6 @@ def search(
       The best placement, or none if no feasible placement is known. The status is 'optimal' if all
       placements were enumerated or a start is proven optimal, and no other order is better.
     """
-    base.report_single_device(problem, limits)
     classes = problem.classes
     is_large = problem.objective == "makespan" and len(classes.compute_s) > _LARGE
     improve_order &= problem.objective == "makespan" and not is_large
@@ -73,26 +68,19 @@ def search(
         enumerated = trivial.brute_force(problem, seed, limits)
         return _improve_proven(problem, enumerated, seed, limits) if improve_order else enumerated
 
-    # The single devices and the results of fast methods, until one is proven optimal.
-    rows: list[np.ndarray] = list(problem.single_devices)
+    # The starts, until one is proven optimal.
+    begun: list[Solution] = []
     optimum: Solution | None = None
-    start_limits = limits.take_share(_STARTS_SHARE, limits.budget, len(rows))
-    for result in starts.find_starts(problem, seed, start_limits):
-        placement, began_s = np.asarray(result.placement, np.int32), limits.elapsed_s()
-        rows.append(placement)
-        value_s = problem.value_s(placement)
-        limits.report(len(rows), value_s, placement)
-        start_limits.extend(limits.elapsed_s() - began_s)  # the first value compiles the simulator
-        is_optimal = result.status == Status.OPTIMAL and result.scope != base.CONTIGUOUS
-        if is_optimal and np.isfinite(value_s):
+    for start in starts.evaluate_starts(problem, seed, limits):
+        begun.append(start)
+        is_optimal = start.status == Status.OPTIMAL and start.scope != base.CONTIGUOUS
+        if is_optimal and np.isfinite(start.value_s):
             # Of equally fast placements the first one, which may be a single device.
-            optimum = result._replace(placement=min(rows, key=problem.value_s))
+            fastest = min(begun, key=lambda start: start.value_s)
+            optimum = start._replace(placement=fastest.placement)
             break
-    placements, evaluations = np.array(rows, np.int32), len(rows)
+    placements, evaluations = np.array([s.placement for s in begun]), begun[-1].evaluations
     if optimum is not None:
-        assert optimum.placement is not None
-        limits.report(evaluations, problem.value_s(optimum.placement), optimum.placement)
-        optimum = optimum._replace(evaluations=evaluations)
         if improve_order:
             optimum = _improve_proven(problem, optimum, seed, limits)
         if optimum.status != Status.FINISHED:
@@ -142,15 +130,10 @@ def search(
 
 
 def lns(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
-    """Searches large neighbourhoods of the best single device or list schedule.
-
-    It is the chain of `search` alone, with fewer starts and in the problem's order of priority.
-    """
-    base.report_single_device(problem, limits)
-    schedules = [find(problem, seed, limits).placement for find in _LNS_STARTS]
-    feasible = [placement for placement in schedules if placement is not None]
-    placements = np.array([*problem.single_devices, *feasible], np.int32)
-    return run_chain(problem, placements, len(placements), seed, limits)
+    """Searches large neighbourhoods of the best start: the chain of `search`, in a given order."""
+    begun = [*starts.evaluate_starts(problem, seed, limits)]
+    placements = np.array([start.placement for start in begun])
+    return run_chain(problem, placements, begun[-1].evaluations, seed, limits)
 
 
 def run_chain(

@@ -17,6 +17,9 @@ import numpy as np
 # is inf and the placement None while no placement can run
 Observe = Callable[[int, float, np.ndarray | None, Mapping[str, float]], None]
 NO_METRICS: Mapping[str, float] = MappingProxyType({})
+# Where searches start, see `placement.solvers.starts`: at the single devices and what heuristics
+# find, or at the single devices alone.
+START_KINDS = ("heuristics", "single")
 
 
 def ignore_progress(
@@ -35,6 +38,7 @@ class SearchLimits:
         observe: Observe = ignore_progress,
         stop: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] | None = None,
+        starts: str = "heuristics",
     ):
         """Starts the clock.
 
@@ -45,6 +49,7 @@ class SearchLimits:
           stop: whether the search should end before its time; called whenever the clock is read.
           clock: returns seconds, such as those of the processor (`time.process_time`), which other
             processes hardly change; by default those of the wall (`time.monotonic`).
+          starts: one of `START_KINDS`.
         """
         self._clock = clock or time.monotonic
         self._start_s = self._clock()
@@ -54,6 +59,7 @@ class SearchLimits:
         self._best_s = math.inf
         self._best: np.ndarray | None = None
         self.budget = budget
+        self.starts = starts
 
     def take_share(self, share: float, budget: int, evaluations: int = 0) -> "SearchLimits":
         """Returns the limits of an inner search.
@@ -69,6 +75,7 @@ class SearchLimits:
             lambda inner_evaluations, *step: self.report(evaluations + inner_evaluations, *step),
             self._stop,
             self._clock,
+            self.starts,
         )
 
     def report(

@@ -1,12 +1,16 @@
-"""Placements of fast methods for each objective, from which longer and exact searches start."""
+"""Placements from which every search starts: single devices, and results of fast methods.
+
+All searches, learned or not, start from `evaluate_starts`, so that a comparison shows what they add
+to the same placements. `SearchLimits.starts` leaves out the fast methods.
+"""
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
 
 from placement.errors import UserError
-from placement.graphs import dag
 from placement.problem import Problem
 from placement.solvers import base, graph_cut
 from placement.solvers.bounds import makespan
@@ -15,7 +19,6 @@ from placement.solvers.heuristics import (
     baechi,
     human_expert,
     list_scheduling,
-    local_search,
     partition,
     trivial,
 )
@@ -28,10 +31,7 @@ _MAX_DIAGRAM_ROWS = 128  # rows of the states of a diagram
 # with eight layers they take more than 40 times as long as HEFT.
 _MAX_SLOW_OPS = 4_000
 _SLOW = (baechi.m_etf, baechi.m_sct)
-# Of a warm start.
-_STARTS_SHARE, _IMPROVEMENT_SHARE = 0.06, 0.04  # of the remaining time
-_MIN_STARTS_S = 1.0  # if so much remains, so that short limits are not worse than heuristics
-_EVALUATIONS_PER_CLASS = 128  # while improving
+_SHARE = 0.1  # of the time; later methods do not contribute starts
 
 
 def narrow_diagram(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
@@ -80,7 +80,7 @@ STARTS: dict[str, tuple[base.Find, ...]] = {
 
 
 def find_starts(problem: Problem, seed: int, limits: SearchLimits) -> Iterator[Solution]:
-    """Yields the placement of each method for the problem's objective.
+    """Yields the placement of each method for the problem's objective; none if starts are 'single'.
 
     Leaves out methods that refuse the problem, find no placement, or are slow on large graphs.
 
@@ -91,7 +91,7 @@ def find_starts(problem: Problem, seed: int, limits: SearchLimits) -> Iterator[S
     """
     is_large = problem.graph.num_ops > _MAX_SLOW_OPS
     for method in STARTS[problem.objective]:
-        if limits.is_over():
+        if limits.is_over() or limits.starts == "single":
             return
         if is_large and method in _SLOW:
             continue
@@ -101,62 +101,29 @@ def find_starts(problem: Problem, seed: int, limits: SearchLimits) -> Iterator[S
                 yield result
 
 
-def find_warm_start(
-    problem: Problem, seed: int, limits: SearchLimits, *, contiguous: bool = False
-) -> Solution:
-    """Finds a placement from which an exact search starts: the best of fast methods, improved.
-
-    An exact search needs it as a horizon, as a hint and to fall back on. It is the best single
-    device or result of `find_starts`, improved by local search. Local search ignores contiguity, so
-    that it is left out for contiguous placements.
+def evaluate_starts(problem: Problem, seed: int, limits: SearchLimits) -> Iterator[Solution]:
+    """Yields the single devices, then the results of `find_starts`, and reports each of them.
 
     Args:
-      problem: the problem.
+      problem: the problem to place.
       seed: of all randomness.
-      limits: a tenth of the remaining time is spent at most, or a second, not counting the
-        compilation of the simulator.
-      contiguous: whether to admit only contiguous placements.
+      limits: of the search. The starts take a tenth of the remaining seconds at most.
 
-    Returns:
-      The placement with its value and the evaluations; None and inf if none is feasible.
+    Yields:
+      A start with its value in the simulator. Its `evaluations` count all placements simulated so
+      far, those that the fast methods simulated themselves included.
     """
     base.report_single_device(problem, limits)
-    if contiguous:  # paths within the forward or within the backward operations, bool [N, N]
-        backward = problem.graph.backward
-        reach = dag.reachability(problem.graph) & (backward[:, None] == backward)
-
-    def is_admitted(placement: np.ndarray) -> bool:
-        """Whether no path leaves a device and returns to it, where that matters."""
-        for device in np.unique(placement) if contiguous else ():
-            is_inside = placement == device
-            is_between = reach[is_inside].any(axis=0) & reach[:, is_inside].any(axis=1)
-            if (is_between & ~is_inside).any():
-                return False
-        return True
-
-    share = max(_STARTS_SHARE, _MIN_STARTS_S / max(_MIN_STARTS_S, limits.remaining_s()))
-    results = find_starts(problem, seed, limits.take_share(share, limits.budget))
-    placements = [*problem.single_devices, *(result.placement for result in results)]
-    best = Solution(None, np.inf)
-
-    def take(placement: np.ndarray, evaluations: int) -> None:
-        nonlocal best
-        best = best._replace(evaluations=evaluations)
+    start_limits = limits.take_share(_SHARE, limits.budget, len(problem.devices))
+    evaluations = 0
+    singles = (Solution(placement) for placement in problem.single_devices)
+    for result in itertools.chain(singles, find_starts(problem, seed, start_limits)):
+        evaluations += max(1, result.evaluations)
+        if evaluations > max(limits.budget, len(problem.devices)):
+            return
+        began_s = limits.elapsed_s()
+        placement = np.asarray(result.placement, np.int32)
         value_s = problem.value_s(placement)
-        if value_s < best.value_s and is_admitted(placement):
-            best = best._replace(placement=placement, value_s=value_s)
-        limits.report(evaluations, best.value_s, best.placement)
-
-    for number, placement in enumerate(placements[: limits.budget], start=1):
-        take(np.asarray(placement), number)
-    # The result of the local search is evaluated once more.
-    budget = limits.budget - best.evaluations - 1
-    budget = min(budget, _EVALUATIONS_PER_CLASS * len(problem.classes.compute_s))
-    if contiguous or budget < local_search.NUM_CHAINS:
-        return best
-    improvement_limits = limits.take_share(_IMPROVEMENT_SHARE, budget, best.evaluations)
-    improved = local_search.local_search(problem, seed, improvement_limits, best.placement)
-    best = best._replace(evaluations=best.evaluations + improved.evaluations)
-    if improved.placement is not None:
-        take(improved.placement, best.evaluations + 1)
-    return best
+        start_limits.extend(limits.elapsed_s() - began_s)  # the first value compiles the simulator
+        limits.report(evaluations, value_s, placement)
+        yield result._replace(placement=placement, value_s=value_s, evaluations=evaluations)

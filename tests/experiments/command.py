@@ -119,7 +119,8 @@ def start(
 
 
 ROW_KEYS = {
-    "method", "predicted_s", "measured_s", "versus_best_single_device", "versus_interval",
+    "method", "predicted_s", "own_best_s", "measured_s", "versus_best_single_device",
+    "versus_interval",
     "bound_s", "gap", "search_s", "compile_s", "evaluations", "measurements",
     "num_devices", "status",
 }  # fmt: skip
@@ -128,7 +129,7 @@ ROW_KEYS = {
 def check_summary(workdir: Path) -> dict:
     summary = json.loads((workdir / "summary.json").read_text())
     assert set(summary) - {"divisions", "memory", "shapes", "unsupported"} == {
-        "graph", "devices", "objective", "seed", "rows", "best", "complete", "compute_s",
+        "graph", "devices", "objective", "starts", "seed", "rows", "best", "complete", "compute_s",
         "wall_s", *(["statistics"] if "graph" in summary["rows"][0] else []),
     }  # fmt: skip
     own = [row for row in summary["rows"] if "reference" not in row]

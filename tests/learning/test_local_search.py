@@ -106,8 +106,10 @@ def test_searches_pass_feasibility():
         transfer_s_per_byte=np.zeros((2, 2)),
     )
     problem = helpers.as_problem(graph, costs, "serial")
-    start = trainer.start(LEARNER, jax.random.key(0), GRAPH, problem)
-    *_, last = trainer.search(LEARNER, PolicyInput(GRAPH, None), problem, start, 500)
+    policy_input = PolicyInput(GRAPH, None)
+    starts = helpers.single_starts(problem)
+    start = trainer.start(LEARNER, jax.random.key(0), policy_input, problem, starts)
+    *_, last = trainer.search(LEARNER, policy_input, problem, start, 500)
     chain = last.progress.state.local_search
     best = np.asarray(chain.best_placement)[:NUM_OPS]
     assert best.sum() == 3

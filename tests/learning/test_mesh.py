@@ -25,8 +25,8 @@ def run_search() -> list[dict[str, float]]:
     problem = helpers.as_problem(graph, costs, "makespan")
     search = learned.Search.prepare(METHOD, problem)
     records: list[dict[str, float]] = []
-    limits = SearchLimits(600.0, 3 + 3 * 16)
-    search.run(search.start(0), limits, lambda report, _: records.extend(report.records))
+    limits = SearchLimits(600.0, 3 + 3 * 16, starts="single")
+    search.run(search.start(0, limits), limits, lambda report, _: records.extend(report.records))
     return records
 
 

@@ -31,9 +31,12 @@ def _learner() -> Learner:
     return reinforce.make_learner(helpers.independent_policy(), settings)
 
 
-def _start(problem: Problem, learner: Learner | None = None, seed=0, **options) -> Progress:
-    graph = helpers.batched(problem.graph)
-    return trainer.start(learner or _learner(), jax.random.key(seed), graph, problem, **options)
+def _start(
+    problem: Problem, learner: Learner | None = None, seed=0, evaluate=None, **options
+) -> Progress:
+    policy_input = PolicyInput(helpers.batched(problem.graph), None)
+    key, starts = jax.random.key(seed), helpers.single_starts(problem, evaluate)
+    return trainer.start(learner or _learner(), key, policy_input, problem, starts, **options)
 
 
 def _run(
@@ -120,11 +123,13 @@ def test_incumbent_and_elite():
         assert len(np.unique(known, axis=0)) == len(known)
         evaluated_s = problem.evaluate(np.concatenate(batches))
         assert last.best_s == best_s[-1] == min(single_s, np.min(evaluated_s))
+        step_best_s = min(record["step_best_s"] for record in _records(reports))
+        assert last.own_best_s == step_best_s == np.min(evaluated_s)
 
 
 def test_released_search_ignores_single_devices():
     problem = _problem()
-    start = _start(problem, keep_single_devices=False)
+    start = _start(problem, keep_starts=False)
     assert start.best_s == np.inf
     assert start.reference_s == problem.evaluate(problem.single_devices).min()
     assert start.evaluations == 2

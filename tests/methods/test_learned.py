@@ -13,6 +13,7 @@ from placement.learning import trainer
 from placement.methods import learned, pretrained
 from placement.pipeline import loading
 from placement.problem import Problem
+from placement.solvers import starts
 from placement.solvers.limits import SearchLimits
 from placement.types import Status
 from tests import helpers
@@ -71,7 +72,7 @@ def test_training_lowers_mean_latency(method, ratio):
     means_s: list[float] = []
     limits = SearchLimits(600.0, 10**9, stop=lambda: len(means_s) >= 56)
     search.run(
-        search.start(0),
+        search.start(0, limits),
         limits,
         lambda report, _: means_s.extend(record["mean_s"] for record in report.records),
     )
@@ -208,18 +209,31 @@ def test_zero_shot_finds_optimum():
     graph = helpers.fork_join(2, 3)
     problem = Problem(graph, helpers.unit_costs(graph), "makespan", ("A", "B"))
     search = learned.Search.prepare("scheduler:hidden_size=8", problem)
-    params = search.start(0).state.params
+    params = search.start(0, SearchLimits(60.0, 3)).state.params
     solution = pretrained.place(search, params, jax.random.key(2))
     assert solution.value_s == pytest.approx(problem.value_s(solution.placement))
     rows = helpers.all_placements(graph.num_ops, 2)
     assert solution.value_s == pytest.approx(float(problem.evaluate(rows).min()))
 
 
+def test_group_moves_begin_at_best_start():
+    problem = helpers.random_problem()
+    search = learned.Search.prepare("group_moves:variant=untrained", problem)
+    begun = [*starts.evaluate_starts(problem, 0, SearchLimits(60.0, 1_000))]
+    best = min(begun, key=lambda start: start.value_s)
+    progress = search.start(0, SearchLimits(60.0, 1_000))
+    chain = progress.state.local_search
+    np.testing.assert_array_equal(chain.placements[: problem.graph.num_ops, 0], best.placement)
+    assert progress.best_s == float(chain.costs_s[0]) == np.float32(best.value_s)
+    assert progress.evaluations == begun[-1].evaluations
+    assert progress.own_best_s == np.inf
+
+
 @pytest.mark.parametrize("objective", ["makespan", "serial"])
 def test_installed_parameters_are_for_makespan(objective):
     problem = helpers.random_problem()._replace(objective=objective)
     installed, untrained = (
-        learned.Search.prepare(name, problem).start(0).state.params
+        learned.Search.prepare(name, problem).start(0, SearchLimits(60.0, 3)).state.params
         for name in ("group_moves", "group_moves:variant=untrained")
     )
     is_equal = jax.tree.map(np.array_equal, installed, untrained)

@@ -15,7 +15,7 @@ pytest.importorskip("matplotlib")
 
 SUMMARY = {
     "graph": {"name": "diamond", "num_ops": 4, "num_edges": 4},
-    **{"devices": ["CPU"], "objective": "serial", "seed": 0, "best": "lns"},
+    **{"devices": ["CPU"], "objective": "serial", "starts": "single", "seed": 0, "best": "lns"},
     "rows": [make_row("single:CPU", 1.0, 1.1, 1.0), make_row("lns", 0.8, 0.9, 0.8)],
 }
 

@@ -153,5 +153,5 @@ def test_learning_joins_a_chain():
 
     reports = []
     limits = SearchLimits(600.0, 120 * 16 * 14)
-    search.run(search.start(0), limits, lambda report, _: reports.append(report.progress))
+    search.run(search.start(0, limits), limits, lambda report, _: reports.append(report.progress))
     assert mean_latency(reports[-1]) < 0.6 * mean_latency(reports[0])

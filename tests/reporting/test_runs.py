@@ -33,7 +33,7 @@ def test_write_json_converts_arrays(tmp_path):
         "flag": True,
         "array": [[1.0, None], [None, None]],
         "jax": [0, 1, 2],
-        "solution": [[0, 1], 0.5, None, "finished", 0.1, 3, None, "all", "", None, 0.0],
+        "solution": [[0, 1], 0.5, None, "finished", 0.1, 3, None, "all", "", None, 0.0, None],
         "path": str(tmp_path),
         "1": None,
     }

@@ -10,7 +10,7 @@ import pytest
 from placement import methods, simulators, solvers
 from placement.errors import UserError
 from placement.problem import Problem
-from placement.solvers import base
+from placement.solvers import base, limits, starts
 from placement.types import Solution, TensorBytes
 from tests import helpers
 from tests.simulators import reference
@@ -41,7 +41,7 @@ STOPPED = (
 def solve(name: str, problem: Problem, seed: int = 1, **options: Any) -> Solution:
     if missing := methods.METHODS[name].missing():
         pytest.skip(missing)
-    return methods.solve(problem, name, seed=seed, budget=BUDGET, **options)
+    return methods.solve(problem, name, seed=seed, **({"budget": BUDGET} | options))
 
 
 @pytest.mark.slow
@@ -183,6 +183,22 @@ def test_stopped_search_returns_incumbent(name, objective):
     assert reports[0] == expected
     assert solution.status in ("interrupted", "optimal")
     assert solution.value_s <= reports[-1][0] * (1 + base.ROUNDING)
+
+
+@pytest.mark.parametrize("kind", limits.START_KINDS)
+@pytest.mark.parametrize("name", ["search", "lns", "local_search", "annealing", "genetic"])
+def test_searches_share_their_starts(name, kind):
+    problem = medium_problem("makespan")
+    start_limits = limits.SearchLimits(60.0, 10**6, starts=kind)
+    begun = [*starts.evaluate_starts(problem, 1, start_limits)]
+    solution = solve(name, problem, budget=begun[-1].evaluations, starts=kind)
+    best_s = min(start.value_s for start in begun)
+    if name == "search":  # tries other orders of priority, and ends at a start that is optimal
+        assert solution.value_s <= best_s
+        assert solution.evaluations <= begun[-1].evaluations
+    else:
+        assert solution.value_s == best_s
+        assert solution.evaluations == begun[-1].evaluations
 
 
 @pytest.mark.parametrize("objective", simulators.OBJECTIVES)

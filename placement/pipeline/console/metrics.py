@@ -36,6 +36,7 @@ RECORD = {
     "elapsed_s": float,
     "best_s": files.OptionalField(files.NUMBER),
     "mean_s": files.OptionalField(files.NUMBER),
+    "step_best_s": files.OptionalField(files.NUMBER),
 }
 _NOT_PLOTTED = ("method", "seed", "step", "evaluations")
 

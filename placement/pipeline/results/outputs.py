@@ -92,6 +92,7 @@ def summarise(context: Context, table: list[dict[str, Any]], best: Row | None) -
         "graph": described | ({"optimum_s": optimum.value_s} if optimum is not None else {}),
         "devices": list(target.labels),
         "objective": settings.objective,
+        "starts": settings.starts,
         "seed": settings.seed,
         "rows": table,
     }

@@ -34,6 +34,7 @@ _ALARM = "#d55e00"  # emphasises
 _GREY, _PALE = "#767676", "#ececec"
 _BOUND: Any = {"color": "black", "linestyle": ":", "linewidth": 1.5}
 _BLOCKS, _MOST_BLOCKS = 70, 200  # of a graph: to aim at, and to draw at most
+_MOST_POINTS = 500  # of a curve
 
 
 class NothingToDrawError(Exception):
@@ -346,57 +347,79 @@ def methods(rows: Iterable[summaries.Row]) -> "Figure":
 
 
 def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[summaries.Row] = ()) -> "Figure":
-    """Draws the best and the mean latency of searches on a graph over their evaluations.
+    """Draws learning curves: latencies of searches on a graph over their evaluations.
+
+    Each method has a colour and up to three lines: the best placement so far, which may be a start;
+    the best that the method drew itself; and the mean of the placements of each step. A line is the
+    mean over the seeds, and a band reaches from the lowest seed to the highest.
 
     Args:
       metrics: records of `metrics.jsonl`: `method`, `seed`, `evaluations`, `best_s`, and optionally
-        `mean_s`; each method has a colour, each seed a line. Null leaves a gap.
-      rows: rows of the summary: the best single device and the proven bound of the searches'
-        placements become lines. A search starts with the single devices, before its first record.
+        `step_best_s` and `mean_s`. Null leaves a gap.
+      rows: rows of the summary: the best single device, the best method without records and the
+        proven bound of the searches' placements become lines.
 
     Raises:
       NothingToDrawError: the metrics are empty, or matplotlib is not installed.
     """
     if not metrics:
         raise NothingToDrawError("the search left no metrics to plot")
-    searches: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
+    searches: dict[str, dict[int, list[Mapping[str, Any]]]] = {}
     for record in metrics:
-        searches.setdefault((record["method"], record["seed"]), []).append(record)
+        searches.setdefault(record["method"], {}).setdefault(record["seed"], []).append(record)
     unit = units.latency_unit(record.get("best_s") for record in metrics)
-    names = dict.fromkeys(method for method, _ in searches)
-    colours = dict(zip(names, itertools.cycle(_COLOURS), strict=False))
+    colours = dict(zip(searches, itertools.cycle(_COLOURS), strict=False))
     figure = new_figure(7.5, 4.6)
     from matplotlib.ticker import LogLocator, NullFormatter
 
     axes = figure.subplots()
-    singles = [row for row in rows if summaries.is_single(row) and summaries.predicted_s(row)]
-    single = min(map(unit.convert, map(summaries.predicted_s, singles)), default=math.nan)
     styles: dict[str, Any] = {}
-    for (method, _), records in searches.items():
-        counts = [record["evaluations"] for record in records]
-        best, mean = (
-            [unit.convert(record.get(key)) for record in records] for key in ("best_s", "mean_s")
-        )
-        if counts[0] > len(singles) and best[0] <= single:
-            counts, best, mean = [len(singles), *counts], [single, *best], [math.nan, *mean]
-        line: Any = {"color": colours[method], "linewidth": 2.0}
-        axes.step(counts, best, where="post", **line)
-        styles[f"{method}: best"] = line
-        if not np.isnan(mean).all():
-            line = line | {"linewidth": 1.0, "alpha": 0.5}
-            axes.plot(counts, mean, **line)
-            styles[f"{method}: mean"] = line
+    num_seeds = max(len(by_seed) for by_seed in searches.values())
+    for method, by_seed in searches.items():
+        counts = [np.array([r["evaluations"] for r in records]) for records in by_seed.values()]
+        # Where all seeds have records; the last one at or before each point counts.
+        points = np.unique(np.concatenate(counts))
+        points = points[points >= max(c[0] for c in counts)]
+        points = points[points <= max(points[0], min(c[-1] for c in counts))]
+        points = points[np.unique(np.linspace(0, len(points) - 1, _MOST_POINTS).astype(int))]
+        for key, label, style in (
+            ("best_s", "best", {"linewidth": 2.0, "drawstyle": "steps-post"}),
+            ("step_best_s", "own best", {"linewidth": 1.5, "linestyle": "--"}),
+            ("mean_s", "mean", {"linewidth": 1.0, "alpha": 0.6}),
+        ):
+            curves = []
+            for seed_counts, records in zip(counts, by_seed.values(), strict=True):
+                values = np.array([unit.convert(record.get(key)) for record in records])
+                if key == "step_best_s":
+                    values = np.fmin.accumulate(values)
+                curves.append(values[np.searchsorted(seed_counts, points, side="right") - 1])
+            if np.isnan(curves).all():
+                continue
+            line: Any = {"color": colours[method], **style}
+            axes.plot(points, np.mean(curves, axis=0), **line)
+            if len(curves) > 1:
+                ends = np.min(curves, axis=0), np.max(curves, axis=0)
+                axes.fill_between(points, *ends, color=colours[method], alpha=0.15, linewidth=0)
+            styles[f"{method}: {label}"] = line
+    placements = [row for row in rows if summaries.predicted_s(row)]
+    singles = [row for row in placements if summaries.is_single(row)]
+    single = min(map(unit.convert, map(summaries.predicted_s, singles)), default=math.nan)
+    others = [row for row in placements if row not in singles and row["method"] not in colours]
+    fastest_other = sorted(others, key=lambda row: row["predicted_s"])[:1]
     bounds = [unit.convert(row.get("bound_s")) for row in rows if row["method"] in colours]
     bound = min((value for value in bounds if value > 0), default=math.nan)
     grey = {"color": _GREY, "linestyle": "--", "linewidth": 1}
+    dotted = grey | {"linestyle": "-."}
     for title, value, line in (
         ("best single device, predicted", single, grey),
         ("proven bound of predictions", bound, _BOUND),
+        *((row["method"], unit.convert(row["predicted_s"]), dotted) for row in fastest_other),
     ):
         if not math.isnan(value):
             axes.axhline(value, **line, zorder=1)
             styles[f"{title}: {value:.{unit.decimals}f}"] = line
-    axes.set_title("Search: latency of the placements tried", loc="left")
+    seeds = f"; mean and range of {num_seeds} seeds" if num_seeds > 1 else ""
+    axes.set_title(f"Search: latency of the placements tried{seeds}", loc="left")
     axes.set_xlabel("placements evaluated")
     axes.set_ylabel(f"latency as the search evaluates it ({unit.name})")
     axes.xaxis.set_major_formatter("{x:,.0f}")

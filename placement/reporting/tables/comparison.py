@@ -1,10 +1,11 @@
 """Many methods on many graphs, for any seeds: a table of graphs by methods, and comparison.csv.
 
 A cell is the mean over the seeds, from `MIN_RUNS` seeds on with its 95% interval (Student's t).
-Measured latencies count where a graph has them, else predicted ones. The column `reduction`
-compares the best learned method with the best other method, in percent: it is negative where the
-learned method loses. Where a lower bound is known for the best method's placements, two more
-columns have the bound and the method's gap.
+Measured latencies count where a graph has them, else predicted ones. A learned method has another
+column, `own best`: the best that it drew itself, as it was evaluated, without the starts. The
+column `reduction` compares the best learned method with the best other method, in percent: it is
+negative where the learned method loses. Where a lower bound is known for the best method's
+placements, two more columns have the bound and the method's gap.
 """
 
 import csv
@@ -22,7 +23,8 @@ from placement.types import OUT_OF_MEMORY, Status
 Row = Mapping[str, Any]
 
 _CSV = (
-    *("graph", "seed", "method", "predicted_s", "measured_s", "versus_best_single_device"),
+    *("graph", "seed", "method", "predicted_s", "own_best_s", "measured_s"),
+    "versus_best_single_device",
     *("bound_s", "gap", "search_s", "evaluations", "measurements", "status"),
 )
 SINGLE = "best single device"
@@ -36,6 +38,8 @@ class Cell(NamedTuple):
     latency_s: statistics.Estimate  # inf where any seed has no number
     runs_s: tuple[float, ...]  # latency of each seed
     bound_s: float  # the smallest bound of the seeds; nan where any is missing
+    # The best that a learned method drew, without the starts; nan of other methods.
+    own_best_s: statistics.Estimate
     out_of_memory: bool = False  # whether any seed's placement exceeds a memory, so has no latency
 
 
@@ -77,6 +81,9 @@ def compare(rows: Iterable[Row], learned: Collection[str]) -> Comparison:
                 statistics.estimate(runs_s),
                 tuple(runs_s),
                 bound_s=float(np.min([units.or_nan(row.get("bound_s")) for row in group])),
+                own_best_s=statistics.estimate(
+                    [units.or_nan(row.get("own_best_s")) for row in group]
+                ),
                 out_of_memory=math.isinf(max(runs_s))
                 and any(text.startswith(_OUT_OF_MEMORY) for text in statuses),
             )
@@ -97,7 +104,13 @@ def grid(comparison: Comparison) -> grids.Grid:
     """
     fastest = {graph: comparison.cells[graph][method] for graph, method in comparison.best.items()}
     has_bounds = not all(math.isnan(cell.bound_s) for cell in fastest.values())
-    header = ["graph", *comparison.methods, "reduction"]
+    by_graph = comparison.cells.values()
+    drawing = [  # the methods that have a number in `own best`
+        method
+        for method in comparison.methods
+        if any(method in cells and cells[method].own_best_s.mean > 0 for cells in by_graph)
+    ]
+    header = ["graph", *comparison.methods, *(f"{m}: own best" for m in drawing), "reduction"]
     header += ["bound", "gap of the best"] if has_bounds else []
     table = grids.Grid(header)
     for graph, cells in comparison.cells.items():
@@ -112,6 +125,7 @@ def grid(comparison: Comparison) -> grids.Grid:
             text = cell.latency_s.write(unit)
             is_best = has_enough_runs and method == comparison.best[graph]
             row.append(grids.bold(text) if is_best else text)
+        row += [cells[m].own_best_s.write(unit) if m in cells else units.NONE for m in drawing]
         row.append(units.write(comparison.reduction[graph], "z.1%"))
         if has_bounds:
             bound_s = fastest[graph].bound_s
@@ -136,7 +150,8 @@ def records(rows: Iterable[Row]) -> list[dict[str, Any]]:
 
     A measured latency is its median.
     """
-    numbers = ("predicted_s", "versus_best_single_device", "bound_s", "gap", "search_s")
+    numbers = ("predicted_s", "own_best_s", "versus_best_single_device")
+    numbers += ("bound_s", "gap", "search_s")
     return [
         {key: row.get(key) for key in _CSV}
         | {key: units.number(row.get(key)) for key in numbers}

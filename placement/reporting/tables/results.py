@@ -18,9 +18,13 @@ _LONGEST_CAUSE = 200  # characters in the terminal; Markdown has the whole cause
 _LEGEND = (
     "Measured: the median and its 95% interval. `vs best single` is the ratio to the fastest "
     "single device: of measured latencies, paired by rounds, where there are any, else of "
-    "predicted ones. Below 1 is faster. Bounds, gaps and `optimal in simulation` are about "
-    "predicted latencies."
+    "predicted ones. Below 1 is faster. `own best` is the best that a learned method drew, without "
+    "the starts. Bounds, gaps and `optimal in simulation` are about predicted latencies."
 )
+_STARTS = {
+    "heuristics": "the single devices and what heuristics find",
+    "single": "the single devices",
+}
 _HOST_NOTE = (
     "Devices labelled `host` are cores of one processor, each opened as a separate OpenVINO "
     "device: the numbers show that measuring works, and say nothing about GPUs."
@@ -36,7 +40,7 @@ def terminal_table(summary: Summary) -> grids.Grid:
     graph = summary["graph"]
     size = f"{graph['name']}: {graph['num_ops']} operations, {graph['num_edges']} edges"
     table.title = f"{size if len(graphs) < 2 else f'{len(graphs)} graphs'}; objective "
-    table.title += summary["objective"]
+    table.title += f"{summary['objective']}; starts: {summary['starts']}"
     sentences = verdict_lib.sentences(rows, summary["objective"])
     notes = [line.replace("`", "") for line in sentences]
     for row, stripped in zip(summary["rows"], rows, strict=True):
@@ -67,6 +71,7 @@ def report(summary: Summary, sections: Mapping[str, str] | None = None) -> str:
     facts = [f"- operations: {graph['num_ops']}, edges: {graph['num_edges']}"]
     facts.append("- devices: " + ", ".join(f"`{label}`" for label in summary["devices"]))
     facts += [f"- objective: `{summary['objective']}`", f"- seed: {summary['seed']}"]
+    facts.append(f"- starts of all searches: {_STARTS[summary['starts']]}")
     if units.number(graph.get("optimum_s")) is not None:
         optimum = units.duration(graph["optimum_s"])
         facts.append(f"- optimum: {optimum}, known from the graph's generator; bounds are the same")
@@ -209,6 +214,7 @@ def table_of(rows: Sequence[Row], best: Sequence[Row]) -> grids.Grid:
         "seed": lambda row: str(row.get("seed", units.NONE)),
         "method": summaries.label,
         f"predic-\nted {latency.name}": lambda row: latency.write(row.get("predicted_s")),
+        f"own\nbest {latency.name}": lambda row: latency.write(row.get("own_best_s")),
         f"measured {latency.name}\n[low, high]": measured,
         "output\nerror": error,
         "vs best\nsingle": lambda row: units.write(row["versus_best_single_device"], ".3f"),

@@ -1,16 +1,16 @@
 """`local_search`, `annealing` and `genetic`: baselines for any objective.
 
 They are configurations of `placement.solvers.iterated_local_search`, with `NUM_CHAINS` chains that
-start on the single devices in turn, and one proposal per chain and step. A proposal is a neighbour:
-a *segment*, consecutive classes of a topological order, moves to one device. Half of the segments
-are a single class; the length of the others is log-uniform up to all classes. The device is drawn
-uniformly, or is that of the class before the segment, which moves the border between two devices.
-Classes that the device does not support do not move.
+begin at the starts (`placement.solvers.starts`) in turn, and one proposal per chain and step. A
+proposal is a neighbour: a *segment*, consecutive classes of a topological order, moves to one
+device. Half of the segments are a single class; the length of the others is log-uniform up to all
+classes. The device is drawn uniformly, or is that of the class before the segment, which moves the
+border between two devices. Classes that the device does not support do not move.
 
     local_search   restarts chains near the best placement after `_PATIENCE` steps without gain.
     annealing      accepts a proposal that costs x more with probability exp(-x / T) (Kirkpatrick et
                    al. 1983). T falls geometrically over the budget from `_HOT` to `_COLD` times the
-                   latency of the best single device. No chain restarts.
+                   latency of the best start. No chain restarts.
     genetic        The chains are a population. A child takes a random interval of the topological
                    order from the better of two random chains and the rest from its parent
                    (two-point crossover, Holland 1975), and then becomes a neighbour. It replaces
@@ -27,8 +27,8 @@ import numpy as np
 
 from placement import simulators
 from placement.problem import Problem
-from placement.solvers import base
 from placement.solvers import iterated_local_search as ils
+from placement.solvers import starts
 from placement.solvers.limits import SearchLimits
 from placement.types import Array, Solution, Status
 
@@ -53,7 +53,7 @@ def local_search(
 ) -> Solution:
     """Searches with chains that accept what costs no more, and restart near the best placement.
 
-    All chains begin at `start`, int [N], if there is one.
+    All chains begin at `start`, int [N], if it is given.
     """
     return _search(problem, seed, limits, patience=_PATIENCE, start=start)
 
@@ -78,7 +78,13 @@ def _search(
     crosses: bool = False,
     start: np.ndarray | None = None,
 ) -> Solution:
-    base.report_single_device(problem, limits)
+    if start is None:
+        begun = [*starts.evaluate_starts(problem, seed, limits)]
+        start_evaluations = begun[-1].evaluations
+        fastest = sorted(begun, key=lambda start: start.value_s)[:NUM_CHAINS]
+        rows = np.array([start.placement for start in fastest])
+    else:
+        rows, start_evaluations = np.asarray(start, np.int32)[None], 0
     classes, (placement_limits, objective_tables) = problem.classes, problem.tables
     space = _SearchSpace(
         tables=(placement_limits._replace(representative=None), objective_tables),
@@ -87,7 +93,6 @@ def _search(
         num_classes=np.array(len(classes.compute_s), np.int32),
         penalty_s=np.zeros((), np.float32),
     )
-    rows = problem.single_devices if start is None else np.asarray(start, np.int32)[None]
     placements = rows[np.arange(NUM_CHAINS) % len(rows)].T
     costs_s = np.asarray(_evaluate(problem.objective, space, placements).costs_s)
     # An infeasible placement costs more than any start.
@@ -97,9 +102,9 @@ def _search(
     start_s = np.asarray(chains.best_latency_s)
     hot_s = np.float32(hot) * (start_s if np.isfinite(start_s) else space.penalty_s)
     key, steps_done = jax.random.PRNGKey(seed), 0
-    total_steps = max(0, limits.budget // NUM_CHAINS - 1)
+    total_steps = max(0, limits.budget - start_evaluations) // NUM_CHAINS
     while True:
-        evaluations = (steps_done + 1) * NUM_CHAINS
+        evaluations = start_evaluations + steps_done * NUM_CHAINS
         best, best_s = np.asarray(chains.best_placement), float(chains.best_latency_s)
         limits.report(evaluations, best_s, best)
         if steps_done >= total_steps or limits.is_over():

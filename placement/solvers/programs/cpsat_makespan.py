@@ -27,10 +27,10 @@ import numpy as np
 
 from placement.errors import UserError
 from placement.problem import Problem
-from placement.solvers import base, starts
+from placement.solvers import base
 from placement.solvers.bounds import makespan as makespan_lib
 from placement.solvers.limits import SearchLimits
-from placement.solvers.programs import cpsat_solver
+from placement.solvers.programs import cpsat_solver, warm_start
 from placement.types import Solution, Status
 
 _MAX_ROWS = 1_000_000  # pairs of operations on devices that edges join
@@ -62,7 +62,7 @@ def solve_makespan(
             f"cpsat takes at most {_MAX_ROWS}: give a smaller graph, fewer devices or another "
             "method"
         )
-    start = starts.find_warm_start(problem, seed, limits)
+    start = warm_start.find_warm_start(problem, seed, limits)
     best, value_s, evaluations = start.placement, start.value_s, start.evaluations
     bound_s = makespan_lib.bound_makespan(problem, limits)
     if bound_s == inf:

@@ -11,10 +11,15 @@ import numpy as np
 from scipy import optimize, sparse
 
 from placement.problem import Problem
-from placement.solvers import base, native, starts
+from placement.solvers import base, native
 from placement.solvers.bounds import counting
 from placement.solvers.limits import SearchLimits
-from placement.solvers.programs import cpsat_makespan, cpsat_solver, formulations
+from placement.solvers.programs import (
+    cpsat_makespan,
+    cpsat_solver,
+    formulations,
+    warm_start,
+)
 from placement.solvers.programs.presolve import presolve
 from placement.solvers.programs.program import Outcome, Program
 from placement.types import Solution, Status
@@ -93,7 +98,7 @@ def _search(
     build, compute_bound_s = _FORMULATIONS[problem.objective]
     lower_s = compute_bound_s(problem)
     scope = base.CONTIGUOUS if contiguous else base.ALL
-    start = starts.find_warm_start(problem, seed, limits, contiguous=contiguous)
+    start = warm_start.find_warm_start(problem, seed, limits, contiguous=contiguous)
     best, value_s = start, np.inf  # the value of the program's last solution
     if start.value_s <= lower_s * (1 + _SUM_PRECISION):
         return start._replace(bound_s=start.value_s, status=Status.OPTIMAL, scope=scope)

@@ -152,23 +152,34 @@ def test_timeline_needs_no_measurement(tmp_path):
     assert len(plots.save(plots.timeline(details), tmp_path, "timeline")) < 300_000
 
 
-def test_search_draws_best_and_mean():
+def test_search_draws_learning_curves():
     metrics = [dict(record) for record in METRICS]
     metrics[1]["mean_s"] = None
+    for record, step_best_s in zip(metrics, (3, 1, 2, 1, 1, 1), strict=True):
+        record["step_best_s"] = step_best_s
+    metrics[-1]["best_s"] = 0.25
     rows = [
         make_row("single:CPU", 1.02, bound_s=0.3),
         make_row("single:NPU", None),
         make_row("hsdag", 0.4, bound_s=0.3),
-        make_row("hetero", 0.4, bound_s=0.2),  # places every operation, unlike the search
+        make_row("heft", 0.5, bound_s=0.2),
+        make_row("random", 0.9),
     ]
     figure = plots.search(metrics, rows)
     (axes,) = figure.axes
-    assert list(axes.lines[0].get_xdata()) == [1, 8, 16, 24]  # from the single device on
-    assert list(axes.lines[0].get_ydata()) == pytest.approx([1020, 1000, 500, 1000 / 3])
+    best, own_best, mean = (line.get_ydata() for line in axes.lines[:3])
+    assert list(axes.lines[0].get_xdata()) == [8, 16, 24]
+    assert list(best) == pytest.approx([1000, 500, (1000 / 3 + 250) / 2])
+    assert list(own_best) == pytest.approx([2000, 1000, 1000])  # of both seeds, 3 and 1 at first
+    assert np.isnan(mean).tolist() == [False, True, False]
+    band = axes.collections[0].get_paths()[0].vertices[:, 1]
+    assert (band.min(), band.max()) == pytest.approx((250, 1000))
     assert sorted(get_legend(figure)) == [
         "best single device, predicted: 1020.0",
+        "heft: 500.0",
         "hsdag: best",
         "hsdag: mean",
+        "hsdag: own best",
         "proven bound of predictions: 300.0",
     ]
     assert axes.get_yscale() == "linear"

@@ -51,6 +51,14 @@ def test_reduction_compares_learned_and_other():
     assert comparison.compare(measured, {"hsdag"}).best["a"] == "best single device"
 
 
+def test_own_best_has_a_column():
+    drawn = [make_row("a", seed, "hsdag", 1.0, own_best_s=2.0 + seed) for seed in (0, 1)]
+    compared = comparison.compare([*drawn, make_row("a", 0, "heft", 1.0)], {"hsdag"})
+    header, _, line = comparison.grid(compared).markdown().splitlines()
+    assert header == "| graph | hsdag | heft | hsdag: own best | reduction |"
+    assert line == "| a, s | 1.000 | 1.000 | 2.500 | 0.0% |"
+
+
 def test_five_seeds_mark_the_best():
     later = [{**row, "seed": row["seed"] + 2 * i} for row in ROWS for i in range(3)]
     compared = comparison.compare([row for row in later if row["graph"] == "a"], {"hsdag"})

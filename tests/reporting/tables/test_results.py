@@ -22,6 +22,7 @@ def make_summary(rows, **extra):
         "graph": {"name": "inception_v3", "num_ops": 1123, "num_edges": 1310},
         "devices": ["CPU_F32 [host, f32, core 0]", "CPU_BF16 [host, bf16, core 1]"],
         "objective": "serial",
+        "starts": "heuristics",
         "seed": 3,
         "rows": rows,
         "best": "hsdag",

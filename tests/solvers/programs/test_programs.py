@@ -13,9 +13,9 @@ import pytest
 from placement import methods
 from placement.errors import UserError
 from placement.problem import Problem
-from placement.solvers import base, limits, starts
+from placement.solvers import base, limits
 from placement.solvers.limits import SearchLimits
-from placement.solvers.programs import cpsat_makespan, program_search
+from placement.solvers.programs import cpsat_makespan, program_search, warm_start
 from placement.types import CostModel, Solution
 from placement.zoo import synthetic
 from tests import helpers
@@ -140,7 +140,7 @@ def test_memories_below_one_byte(monkeypatch, objective):
     )
     problem = helpers.as_problem(graph, costs, objective)
     start = Solution(np.full(4, 2), 40.0, evaluations=1)
-    monkeypatch.setattr(starts, "find_warm_start", lambda *_, **__: start)
+    monkeypatch.setattr(warm_start, "find_warm_start", lambda *_, **__: start)
     found = program_search.cpsat(problem, 0, SearchLimits(20.0, 0))
     assert found.status == "optimal"
     assert problem.value_s(found.placement) == (2 if objective == "max_load" else 4)
@@ -152,7 +152,7 @@ def test_no_proof_keeps_the_start(name, objective, monkeypatch):
     if name == "cpsat":
         pytest.importorskip("ortools")
     # The clock stands still until the program has its start, and then leaves it little time.
-    limit_s, proof_s, find = 60.0, 0.3, starts.find_warm_start
+    limit_s, proof_s, find = 60.0, 0.3, warm_start.find_warm_start
     started_s: list[float] = []
 
     def find_and_start_clock(*args: Any, **options: Any) -> Solution:
@@ -170,7 +170,7 @@ def test_no_proof_keeps_the_start(name, objective, monkeypatch):
         if objective in methods.METHODS[heuristic].objectives
     )
     assert np.isfinite(heuristics_s)
-    monkeypatch.setattr(starts, "find_warm_start", find_and_start_clock)
+    monkeypatch.setattr(warm_start, "find_warm_start", find_and_start_clock)
     monkeypatch.setattr(limits, "time", types.SimpleNamespace(monotonic=monotonic))
     found = methods.solve(problem, name, time_limit_s=limit_s)
     assert len(started_s) == 1
@@ -178,8 +178,8 @@ def test_no_proof_keeps_the_start(name, objective, monkeypatch):
 
 
 def test_start_keeps_its_limits():
-    start = starts.find_warm_start(workload("max_load"), 0, SearchLimits(0.0, 1000))
+    start = warm_start.find_warm_start(workload("max_load"), 0, SearchLimits(0.0, 1000))
     assert np.isfinite(start.value_s)
     for budget in (1, 100, 1_000):
-        start = starts.find_warm_start(workload("makespan"), 0, SearchLimits(LIMIT_S, budget))
+        start = warm_start.find_warm_start(workload("makespan"), 0, SearchLimits(LIMIT_S, budget))
         assert 1 <= start.evaluations <= budget
