@@ -105,7 +105,7 @@ def run_method(name: str, method: str, time_limit_s: float) -> Solution | None:
     arguments.check_choice("method", method.partition(":")[0], methods.METHODS)
     problem = suite.load(name)
     try:
-        methods.get(method, problem.objective)
+        methods.check(method, problem.objective)
         return methods.solve(problem, method, time_limit_s=time_limit_s, budget=_BUDGET)
     except UserError as error:
         print(f"{name}: left out: {error}", file=sys.stderr)

@@ -28,10 +28,10 @@ def run(*names: str) -> None:
       *names: methods; none: `search`.
 
     Raises:
-      UserError: as `placement.methods.get`.
+      UserError: as `placement.methods.check`.
     """
     for method in names:
-        methods.get(method, "makespan")
+        methods.check(method, "makespan")
     columns = [f"{what} {time_s:g} s" for what in ("cold", "compiled") for time_s in _TIMES_S]
     environment = {"JAX_ENABLE_COMPILATION_CACHE": "false"}
 
@@ -51,7 +51,7 @@ def run(*names: str) -> None:
 
 def measure_ratios(method: str, name: str, times_s: Sequence[float] = _TIMES_S) -> list[float]:
     """Returns the values over the best known one: cold at each time, then compiled; inf: none."""
-    find, best_s = methods.get(method, "makespan").find, suite.best_known(name).value_s
+    find, best_s = methods.find(method, "makespan"), suite.best_known(name).value_s
     ratios = []
     for _ in range(2):
         problem = suite.load(name)  # without anything derived from it

@@ -17,8 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placement import suite
-from placement.methods import learned
+from placement import methods, suite
 from placement.reporting import statistics
 from placement.reporting.statistics import Interval
 from placement.suite import archive
@@ -233,7 +232,7 @@ def read_summary() -> Grid:
         row += [
             results.ratio(method, SINGLE, 1).write(),
             f"{np.median(rates):,.0f}" if len(timed) > len(problems) else "-",
-            size if learned.is_learned(method) else "-",
+            size if methods.is_learned(method) else "-",
             f"{compile_s:.1f}" if compile_s else "-",
         ]
         rows.append(row)

@@ -66,7 +66,7 @@ def run(names: Sequence[str]) -> None:
       UserError: a problem does not exist.
     """
     problems, runs = audit.list_problems(split=""), audit.read_stored()
-    searches = {method: methods.get(method, "makespan").find for method in METHODS}
+    searches = {method: methods.find(method, "makespan") for method in METHODS}
     for path in sorted((stored.ROOT / "runs").glob("pretraining_*/policy.msgpack")):
         load = partial(pretrained.load, path, _UNTRAINED)
         number = path.parent.name.partition("_")[2]
@@ -104,7 +104,7 @@ def run_method(name: str, method: str, find: base.Find) -> list[Run]:
     is_search = registered is not None and registered.kind == "search"
     seeds = range(_SEEDS if registered is None or registered.seeded else 1)
     num_parameters, compile_s = 0, 0.0
-    if learned.is_learned(method):
+    if methods.is_learned(method):
         search = learned.Search.prepare(method, problem)
         init, graph = search.method.policy.init, search.policy_input.graph
         shapes = jax.eval_shape(init, jax.random.PRNGKey(0), graph)
@@ -180,7 +180,7 @@ def measure_compilation(method: str, find: base.Find, problem: Problem) -> float
     compiles all of its programs for its first step. Other searches compile some of theirs later,
     and so run until each of `_LIMITS_S`.
     """
-    is_learned = learned.is_learned(method)
+    is_learned = methods.is_learned(method)
     total_s = 0.0
     jax.clear_caches()
     for limit_s in _LIMITS_S[:1] if is_learned else _LIMITS_S:

@@ -7,35 +7,26 @@ OpenVINO's own choice needs devices and is not a method here; the task `place` h
 """
 
 import functools
+import importlib
 import importlib.util
 import inspect
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from placement import arguments, simulators, solvers
 from placement.errors import UserError, missing_extra
 from placement.graphs import dag
-from placement.methods import learned, pretrained
-from placement.policies.base import Recipe
 from placement.problem import Problem
 from placement.runtime import scotch
-from placement.search import multistart
-from placement.solvers import base, graph_cut
-from placement.solvers.diagrams import search as diagrams
-from placement.solvers.heuristics import (
-    baechi,
-    human_expert,
-    list_scheduling,
-    local_search,
-    partition,
-    trivial,
-)
+from placement.solvers import base
 from placement.solvers.limits import START_KINDS, Observe, SearchLimits, ignore_progress
-from placement.solvers.programs import program_search
-from placement.solvers.splits import ideals_dp, pipedream
 from placement.types import OUT_OF_MEMORY, Solution, Status
+
+if TYPE_CHECKING:
+    from placement.policies.base import Recipe
 
 ALL_OBJECTIVES = tuple(simulators.OBJECTIVES)
 _PROVEN_INFEASIBLE = {
@@ -46,22 +37,29 @@ _PROVEN_INFEASIBLE = {
 
 
 class Method(NamedTuple):
-    """One way to place a problem."""
+    """One way to place a problem; its module is imported when it is used or described."""
 
-    kind: str  # 'learned', 'search', 'baseline', 'partitioner' or 'solver'
-    find: base.Find  # a learned method with its defaults
+    kind: str  # 'learned', 'pretrained', 'search', 'baseline', 'partitioner' or 'solver'
+    # Its `base.Find`, or the `Recipe` of a learned method; or where that is, 'module:name'.
+    source: "str | base.Find | Recipe"
     objectives: tuple[str, ...] = ALL_OBJECTIVES  # the objectives that it minimises
     needs: str = ""  # the optional package or program that it needs
     proves: bool = False  # whether it proves optima of small problems, see `Solution.scope`
     seeded: bool = True  # whether the seed may change the result
+    options: Mapping[str, Any] = MappingProxyType({})  # keywords of its function
+
+    def load(self) -> Any:
+        """Returns its function, or the recipe of a learned method."""
+        if not isinstance(self.source, str):
+            return self.source
+        module, _, name = self.source.partition(":")
+        return getattr(importlib.import_module(f"placement.{module}"), name)
 
     @property
     def summary(self) -> str:
         """One line: the first of the documentation of the function, or of the policy's module."""
-        documented = getattr(self.find, "func", self.find)
-        if self.kind == "learned":
-            (name,) = self.find.args  # type: ignore[attr-defined]
-            documented = inspect.getmodule(learned.RECIPES[name].make)
+        loaded = self.load()
+        documented = inspect.getmodule(loaded.make) if self.kind == "learned" else loaded
         return (documented.__doc__ or "").partition("\n")[0].rstrip(".")
 
     def missing(self) -> str | None:
@@ -114,28 +112,29 @@ def solve(
         installed: one line.
     """
     arguments.check_choice("starts", starts, START_KINDS)
-    find = get(method, problem.objective).find
+    search = find(method, problem.objective)
     if problem.order is not None:
         dag.check_order(problem.graph, problem.order)
-        if learned.is_learned(method) or method == "zero_shot":
+        if entry(method).kind in ("learned", "pretrained"):
             raise UserError(
                 f"method {method!r} keeps the order of HEFT's upward rank; leave out the problem's "
                 "order, or give another method"
             )
     limits = SearchLimits(time_limit_s, budget, observe, stop, starts=starts)
-    return run(method, find, problem, seed, limits)
+    return run(method, search, problem, seed, limits)
 
 
-def get(method: str, objective: str) -> Method:
-    """Returns a method by its name, to which a learned one may add arguments.
+def check(method: str, objective: str) -> None:
+    """Refuses a method that does not exist, is for other objectives, or has impossible arguments.
 
     Raises:
-      UserError: the method does not exist, is for other objectives, or has impossible arguments;
-        one line.
+      UserError: one line.
     """
-    if learned.is_learned(method):
+    if is_learned(method):
+        from placement.methods import learned  # which reads this table
+
         learned.make(method, 2, False)
-        return _learned(method)
+        return
     arguments.check_choice("method", method, METHODS)
     if objective not in METHODS[method].objectives:
         suitable = [name for name, m in of_kind("solver").items() if objective in m.objectives]
@@ -143,7 +142,30 @@ def get(method: str, objective: str) -> Method:
             f"method {method!r} is for objective {' or '.join(METHODS[method].objectives)}, not "
             f"{objective!r}; for {objective!r} there are {', '.join(suitable)}"
         )
-    return METHODS[method]
+
+
+def find(method: str, objective: str) -> base.Find:
+    """Returns the search of a method, to whose name a learned one may add arguments.
+
+    Raises:
+      UserError: as `check`.
+    """
+    check(method, objective)
+    if is_learned(method):
+        from placement.methods import learned
+
+        return functools.partial(learned.find, method)
+    return functools.partial(METHODS[method].load(), **METHODS[method].options)
+
+
+def entry(method: str) -> Method:
+    """Returns the row of a method that exists, which may have arguments."""
+    return METHODS[method.partition(":")[0]]
+
+
+def is_learned(method: str) -> bool:
+    """Whether a method's name, which may have arguments, is that of a learned one."""
+    return method.partition(":")[0] in of_kind("learned")
 
 
 def of_kind(*kinds: str) -> dict[str, Method]:
@@ -151,7 +173,7 @@ def of_kind(*kinds: str) -> dict[str, Method]:
     return {name: method for name, method in METHODS.items() if method.kind in kinds}
 
 
-def register(name: str, recipe: Recipe) -> None:
+def register(name: str, recipe: "Recipe") -> None:
     """Adds a learned method, which every function and command then takes by its name.
 
     Args:
@@ -164,27 +186,26 @@ def register(name: str, recipe: Recipe) -> None:
     """
     if not name.isidentifier():
         raise UserError(f"{name!r} cannot name a method; use an identifier")
-    if learned.RECIPES.get(name) == recipe:
-        return
-    if name in METHODS:
+    row = Method("learned", recipe)
+    if METHODS.setdefault(name, row) != row:
         raise UserError(f"there is a method {name!r} already; use another name")
-    learned.RECIPES[name] = recipe
-    METHODS[name] = _learned(name)
 
 
-def run(name: str, find: base.Find, problem: Problem, seed: int, limits: SearchLimits) -> Solution:
+def run(
+    name: str, search: base.Find, problem: Problem, seed: int, limits: SearchLimits
+) -> Solution:
     """Runs a search, computes the value of its placement and checks its bound.
 
     Args:
       name: of the search, for messages.
-      find: the search.
+      search: the method's function.
       problem, seed: as of `solve`.
       limits: begun just now.
     """
     reason = solvers.infeasible(problem) or ""
     result = Solution(None, status=Status.INFEASIBLE)
     if not reason:
-        result = find(problem, seed, limits)
+        result = search(problem, seed, limits)
     search_s = limits.elapsed_s()
     placement, status, value_s = result.placement, result.status, np.inf
     scheduled = problem.with_order(result.order)
@@ -241,56 +262,88 @@ def single(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     return Solution(placements[np.argmin(latency_s)], evaluations=len(placements))
 
 
-def _learned(method: str) -> Method:
-    return Method("learned", functools.partial(learned.find, method))
-
-
 METHODS: dict[str, Method] = {
-    **{name: _learned(name) for name in learned.RECIPES},
-    "search": Method("search", functools.partial(multistart.search, improve_order=True)),
-    "single": Method("baseline", single, seeded=False),
-    "human_expert": Method("baseline", human_expert.human_expert, seeded=False),
-    "fill_in_order": Method("baseline", trivial.fill_in_order, seeded=False),
-    "split_by_memory": Method("baseline", trivial.split_by_memory, seeded=False),
-    "zero_shot": Method("baseline", pretrained.find),
-    "metis": Method("partitioner", partition.metis, needs="pymetis"),
-    "kahip": Method("partitioner", partition.kahip, needs="kahip"),
-    "scotch": Method(
-        "partitioner", functools.partial(partition.scotch, gmap=scotch.run_gmap), needs="scotch"
+    "hsdag": Method("learned", "policies.hsdag:RECIPE"),
+    "hierarchical": Method("learned", "policies.hierarchical:RECIPE"),
+    "colocrl": Method("learned", "policies.colocrl:RECIPE"),
+    "placeto": Method("learned", "policies.placeto:RECIPE"),
+    "giph": Method("learned", "policies.giph:RECIPE"),
+    "doppler": Method("learned", "policies.doppler:RECIPE"),
+    "group_moves": Method("learned", "policies.group_moves:RECIPE"),
+    "scheduler": Method("learned", "policies.scheduler:RECIPE"),
+    "search": Method("search", "search.multistart:search", options={"improve_order": True}),
+    "single": Method("baseline", "methods:single", seeded=False),
+    "human_expert": Method(
+        "baseline", "solvers.heuristics.human_expert:human_expert", seeded=False
     ),
-    "min_cut": Method("partitioner", partition.min_cut, needs="pymetis"),
-    "random": Method("solver", trivial.random),
-    "round_robin": Method("solver", trivial.round_robin, seeded=False),
-    "topological": Method("solver", trivial.topological, seeded=False),
-    "local_search": Method("solver", local_search.local_search),
-    "annealing": Method("solver", local_search.annealing),
-    "genetic": Method("solver", local_search.genetic),
-    "brute_force": Method("solver", trivial.brute_force, proves=True, seeded=False),
-    "graph_cut": Method("solver", graph_cut.graph_cut, ("serial",), proves=True, seeded=False),
-    "ideals_dp": Method("solver", ideals_dp.ideals_dp, ("max_load",), proves=True, seeded=False),
-    "dp_split": Method("solver", ideals_dp.dp_split, ("subgraph",), seeded=False),
-    "linearised_dp": Method("solver", ideals_dp.linearised_dp, ("max_load",), seeded=False),
-    "pipedream": Method("solver", pipedream.pipedream, ("max_load",), seeded=False),
-    "milp": Method("solver", program_search.milp, ("max_load", "subgraph"), proves=True),
+    "fill_in_order": Method("baseline", "solvers.heuristics.trivial:fill_in_order", seeded=False),
+    "split_by_memory": Method(
+        "baseline", "solvers.heuristics.trivial:split_by_memory", seeded=False
+    ),
+    "zero_shot": Method("pretrained", "methods.pretrained:find"),
+    "metis": Method("partitioner", "solvers.heuristics.partition:metis", needs="pymetis"),
+    "kahip": Method("partitioner", "solvers.heuristics.partition:kahip", needs="kahip"),
+    "scotch": Method(
+        "partitioner",
+        "solvers.heuristics.partition:scotch",
+        options={"gmap": scotch.run_gmap},
+        needs="scotch",
+    ),
+    "min_cut": Method("partitioner", "solvers.heuristics.partition:min_cut", needs="pymetis"),
+    "random": Method("solver", "solvers.heuristics.trivial:random"),
+    "round_robin": Method("solver", "solvers.heuristics.trivial:round_robin", seeded=False),
+    "topological": Method("solver", "solvers.heuristics.trivial:topological", seeded=False),
+    "local_search": Method("solver", "solvers.heuristics.local_search:local_search"),
+    "annealing": Method("solver", "solvers.heuristics.local_search:annealing"),
+    "genetic": Method("solver", "solvers.heuristics.local_search:genetic"),
+    "brute_force": Method(
+        "solver", "solvers.heuristics.trivial:brute_force", proves=True, seeded=False
+    ),
+    "graph_cut": Method(
+        "solver", "solvers.graph_cut:graph_cut", ("serial",), proves=True, seeded=False
+    ),
+    "ideals_dp": Method(
+        "solver", "solvers.splits.ideals_dp:ideals_dp", ("max_load",), proves=True, seeded=False
+    ),
+    "dp_split": Method("solver", "solvers.splits.ideals_dp:dp_split", ("subgraph",), seeded=False),
+    "linearised_dp": Method(
+        "solver", "solvers.splits.ideals_dp:linearised_dp", ("max_load",), seeded=False
+    ),
+    "pipedream": Method(
+        "solver", "solvers.splits.pipedream:pipedream", ("max_load",), seeded=False
+    ),
+    "milp": Method(
+        "solver", "solvers.programs.program_search:milp", ("max_load", "subgraph"), proves=True
+    ),
     "milp_noncontiguous": Method(
-        "solver", program_search.milp_noncontiguous, ("max_load",), proves=True
+        "solver", "solvers.programs.program_search:milp_noncontiguous", ("max_load",), proves=True
     ),
     "cpsat": Method(
         "solver",
-        program_search.cpsat,
+        "solvers.programs.program_search:cpsat",
         ("makespan", "max_load", "subgraph"),
         needs="ortools",
         proves=True,
     ),
     "cpsat_free": Method(
-        "solver", program_search.cpsat_free, ("makespan",), needs="ortools", proves=True
+        "solver",
+        "solvers.programs.program_search:cpsat_free",
+        ("makespan",),
+        needs="ortools",
+        proves=True,
     ),
-    "greedy": Method("solver", trivial.greedy, ("subgraph",), seeded=False),
-    "heft": Method("solver", list_scheduling.heft, ("makespan",), seeded=False),
-    "peft": Method("solver", list_scheduling.peft, ("makespan",), seeded=False),
-    "m_topo": Method("solver", baechi.m_topo, ("makespan",), seeded=False),
-    "m_etf": Method("solver", baechi.m_etf, ("makespan",), seeded=False),
-    "m_sct": Method("solver", baechi.m_sct, ("makespan",), seeded=False),
-    "lns": Method("solver", multistart.lns, ("makespan",)),
-    "diagram": Method("solver", diagrams.solve_diagram, ("makespan",), proves=True, seeded=False),
+    "greedy": Method("solver", "solvers.heuristics.trivial:greedy", ("subgraph",), seeded=False),
+    "heft": Method(
+        "solver", "solvers.heuristics.list_scheduling:heft", ("makespan",), seeded=False
+    ),
+    "peft": Method(
+        "solver", "solvers.heuristics.list_scheduling:peft", ("makespan",), seeded=False
+    ),
+    "m_topo": Method("solver", "solvers.heuristics.baechi:m_topo", ("makespan",), seeded=False),
+    "m_etf": Method("solver", "solvers.heuristics.baechi:m_etf", ("makespan",), seeded=False),
+    "m_sct": Method("solver", "solvers.heuristics.baechi:m_sct", ("makespan",), seeded=False),
+    "lns": Method("solver", "search.multistart:lns", ("makespan",)),
+    "diagram": Method(
+        "solver", "solvers.diagrams.search:solve_diagram", ("makespan",), proves=True, seeded=False
+    ),
 }

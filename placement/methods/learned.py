@@ -9,7 +9,6 @@ joined by '+', or 'paper'; leaving some out is an ablation.
 
 import dataclasses
 import functools
-import importlib
 import inspect
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -19,7 +18,7 @@ import jax
 import jraph
 import numpy as np
 
-from placement import arguments
+from placement import arguments, methods
 from placement.graphs import features
 from placement.learning import base, local_search, mesh, ppo, reinforce, trainer
 from placement.methods import checkpoints
@@ -30,14 +29,6 @@ from placement.solvers import starts
 from placement.solvers.limits import SearchLimits
 from placement.types import Array, Evaluate, Params, Policy, Solution, Status
 
-# Each is a module of `placement.policies`, which ends with its recipe.
-POLICIES = (
-    *("hsdag", "hierarchical", "colocrl", "placeto", "giph", "doppler"),
-    *("group_moves", "scheduler"),
-)
-RECIPES: dict[str, Recipe] = {
-    name: importlib.import_module(f"placement.policies.{name}").RECIPE for name in POLICIES
-}
 _MEASURED_SAMPLES = 8  # samples of a step where evaluating each of them takes seconds
 _INSTALLED = Path(__file__).parent / "pretrained"
 _WALK = "walk"
@@ -58,11 +49,6 @@ class Method(NamedTuple):
     read: Callable[..., PolicyInput]  # maps a problem to the policy's input
     single_devices_fail: bool  # see `Variant`
     hyper_parameters: dict[str, arguments.Value]  # by name, those of the policy first
-
-
-def is_learned(method: str) -> bool:
-    """Whether a method's name, which may have arguments, is that of a learned one."""
-    return method.split(":")[0] in RECIPES
 
 
 @functools.cache  # an equal method is the same object, so that nothing is compiled twice
@@ -86,8 +72,8 @@ def make(
         value is impossible.
     """
     name, options = arguments.split_arguments(method, "method")
-    arguments.check_choice("method", name, RECIPES)
-    recipe = RECIPES[name]
+    arguments.check_choice("method", name, methods.of_kind("learned"))
+    recipe: Recipe = methods.entry(name).load()
     variant_name = options.pop("variant", next(iter(recipe.variants)))
     arguments.check_choice("variant", variant_name, recipe.variants)
     variant = recipe.variants[variant_name]

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import jraph
 import numpy as np
 
-from placement import simulators
+from placement import methods, simulators
 from placement.errors import UserError
 from placement.learning import mesh
 from placement.learning.trainer import lift_to_ops, pad_assignment
@@ -61,7 +61,7 @@ def load(path: Path, method: str, params: Params) -> Params:
 def check_zero_shot(method: str) -> None:
     """Raises a `UserError` where the policy does not place all operations in one step."""
     learned.make(method, 2, False)  # refuses what does not exist
-    if not learned.RECIPES[method.split(":")[0]].zero_shot:
+    if not methods.entry(method).load().zero_shot:
         raise UserError(
             f"zero_shot cannot place with a policy of {method!r}, which does not place all "
             f"operations in one step; set a scheduler's {FILE}, or method={method!r} with "

@@ -62,7 +62,10 @@ def method_sections() -> dict[str, dict[str, str]]:
         },
         "without a search": {
             **method_runs.OPENVINO,
-            **{name: _line(method) for name, method in methods.of_kind("baseline").items()},
+            **{
+                name: _line(method)
+                for name, method in methods.of_kind("baseline", "pretrained").items()
+            },
         },
     }
 
@@ -75,11 +78,11 @@ def hyper_parameter_section(method: str) -> dict[str, dict[str, str]]:
     """
     name = method.partition(":")[0]
     arguments.check_choice("method", name, method_runs.names())
-    if not learned.is_learned(name):
-        learners = ", ".join(learned.RECIPES)
+    if not methods.is_learned(name):
+        learners = ", ".join(methods.of_kind("learned"))
         raise UserError(f"{name} has no hyper-parameters; the methods that have: {learners}")
     values = learned.hyper_parameters(method)
-    variants = ", ".join(learned.RECIPES[name].variants)
+    variants = ", ".join(methods.entry(name).load().variants)
     title = f"hyper-parameters of {method}, given as {name}:NAME=VALUE,..."
     return {title: {"variant": f"one of {variants}", **{k: str(v) for k, v in values.items()}}}
 

@@ -93,7 +93,7 @@ def _run(method: str, context: Context) -> list[Row]:
         ]
     if method in OPENVINO:
         return [_ask_openvino(method, context)]
-    if learned.is_learned(method):
+    if methods_lib.is_learned(method):
         return [_make_row(context, method, _train(method, context))]
     # One at a time, as rows are.
     single_s = min(problem.value_s(single) for single in singles)
@@ -286,21 +286,17 @@ def check(method: str, objective: str) -> None:
     """Refuses a method that does not exist or is for other objectives.
 
     Raises:
-      UserError: as `placement.methods.get`.
+      UserError: as `placement.methods.check`.
     """
-    if not learned.is_learned(method):
+    if not methods_lib.is_learned(method):
         arguments.check_choice("method", method, names())
     if method not in OPENVINO:
-        methods_lib.get(method, objective)
-
-
-def _table_entry(method: str) -> methods_lib.Method:
-    return methods_lib.METHODS[method.split(":")[0]]
+        methods_lib.check(method, objective)
 
 
 def is_seeded(method: str) -> bool:
     """Whether the seed may change a method's result."""
-    return method not in OPENVINO and _table_entry(method).seeded
+    return method not in OPENVINO and methods_lib.entry(method).seeded
 
 
 def installed(methods: tuple[str, ...], display: progress.Display) -> tuple[str, ...]:
@@ -309,7 +305,7 @@ def installed(methods: tuple[str, ...], display: progress.Display) -> tuple[str,
     Raises:
       UserError: none is left.
     """
-    missing = {m: _table_entry(m).missing() for m in methods if m not in OPENVINO}
+    missing = {m: methods_lib.entry(m).missing() for m in methods if m not in OPENVINO}
     reasons = {method: reason for method, reason in missing.items() if reason}
     if methods and len(reasons) == len(methods):
         method, reason = next(iter(reasons.items()))
@@ -342,10 +338,10 @@ def runnable(
                     "it asks OpenVINO itself, and the devices are described; "
                     "set devices='host' or present devices"
                 )
-        elif settings.objective not in _table_entry(method).objectives:
-            reason = f"it is for {' and '.join(_table_entry(method).objectives)}"
+        elif settings.objective not in methods_lib.entry(method).objectives:
+            reason = f"it is for {' and '.join(methods_lib.entry(method).objectives)}"
         else:
-            reason = _table_entry(method).missing()
+            reason = methods_lib.entry(method).missing()
         if reason and method in requested:
             raise UserError(f"method {method!r} cannot run: {reason}")
         if reason:

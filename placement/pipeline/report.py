@@ -8,9 +8,8 @@ from typing import Any, TypeVar
 
 from rich.console import Console
 
-from placement import files
+from placement import files, methods
 from placement.errors import UserError
-from placement.methods import learned
 from placement.pipeline.console import faults, metrics, progress
 from placement.pipeline.settings import Settings
 from placement.reporting import details as details_lib
@@ -124,7 +123,7 @@ def aggregate(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _learners(rows: list[dict[str, Any]]) -> tuple[str, ...]:
-    return tuple(filter(learned.is_learned, dict.fromkeys(row["method"] for row in rows)))
+    return tuple(filter(methods.is_learned, dict.fromkeys(row["method"] for row in rows)))
 
 
 def _write_page(
@@ -184,6 +183,6 @@ def _read_logs(workdir: Path) -> dict[str, list[dict[str, Any]]]:
     schema, remedy = [{"directory": str, "graph": str}], "compare with this workdir again"
     for cell in files.read_json(workdir / CELLS, schema, remedy=remedy):
         for record in metrics.read_metrics(workdir / cell["directory"]):
-            if learned.is_learned(record["method"]):
+            if methods.is_learned(record["method"]):
                 logs.setdefault(printable.lines(cell["graph"]), []).append(record)
     return logs

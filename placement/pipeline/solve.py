@@ -25,7 +25,7 @@ def run(
         requested, extra = arguments.split_list(settings.methods), ("single",)
     for method in requested:
         arguments.check_choice("solver", method, solvers)
-        methods.get(method, settings.objective)
+        methods.check(method, settings.objective)
     with faults.raise_at_end() as fault_log:
         result = place.run_methods(
             settings, workdir, requested, fault_log, extra=extra, display=display

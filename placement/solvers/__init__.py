@@ -3,23 +3,12 @@
 `placement.methods.METHODS` names them; `placement.methods.solve` runs them.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 
 from placement.problem import Problem
-from placement.solvers import graph_cut
-from placement.solvers.bounds import counting, makespan
-from placement.solvers.diagrams import search as diagrams
 from placement.solvers.limits import SearchLimits
 
 BUDGET = 32_000  # placements that a search evaluates by default
-_BOUNDS: dict[str, Callable[[Problem, SearchLimits], float]] = {
-    "serial": lambda problem, limits: graph_cut.graph_cut(problem, 0, limits).bound_s,
-    "makespan": makespan.bound_makespan,
-    "max_load": lambda problem, _: counting.bound_max_load(problem),
-    "subgraph": lambda problem, _: counting.bound_subgraph(problem),
-}
 
 
 def lower_bound(problem: Problem, *, time_limit_s: float = 10.0, any_order: bool = False) -> float:
@@ -34,7 +23,20 @@ def lower_bound(problem: Problem, *, time_limit_s: float = 10.0, any_order: bool
     if infeasible(problem):
         return float("-inf")
     limits = SearchLimits(time_limit_s, BUDGET)
-    bound_s = _BOUNDS[problem.objective](problem, limits)
+    # Only the modules of this objective are imported.
+    if problem.objective == "serial":
+        from placement.solvers import graph_cut
+
+        bound_s = graph_cut.graph_cut(problem, 0, limits).bound_s
+    elif problem.objective == "makespan":
+        from placement.solvers.bounds import makespan
+
+        bound_s = makespan.bound_makespan(problem, limits)
+    else:
+        from placement.solvers.bounds import counting
+
+        bound = {"max_load": counting.bound_max_load, "subgraph": counting.bound_subgraph}
+        bound_s = bound[problem.objective](problem)
     if not any_order and bound_s < np.inf:
         bound_s = max(bound_s, lower_bound_in_order(problem, time_limit_s=limits.remaining_s()))
     return bound_s
@@ -44,6 +46,8 @@ def lower_bound_in_order(problem: Problem, *, time_limit_s: float = 10.0) -> flo
     """Computes the bound of `makespan` for the order of priority alone; -inf if there is none."""
     if problem.objective != "makespan" or infeasible(problem):
         return float("-inf")
+    from placement.solvers.diagrams import search as diagrams
+
     return diagrams.compute_bound(problem, SearchLimits(time_limit_s, BUDGET))
 
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from experiments.tables import __main__ as command
 from experiments.tables import audit, readers, stored
-from placement import suite
-from placement.methods import learned, pretrained
+from placement import methods, suite
+from placement.methods import pretrained
 from tests.docs import pages, test_references
 
 # Tables of numbers that no stored run has, by a cell of their header.
@@ -99,7 +99,7 @@ def test_counts_in_sentences_have_sources():
             f"MinCut is {min(slower[1]):.0%} to {max(slower[1]):.0%}",
         ],
     }
-    for method in filter(learned.is_learned, budgeted):  # of searches that the time limit ended
+    for method in filter(methods.is_learned, budgeted):  # of searches that the time limit ended
         late = [p.evaluations for p in budgeted[method] if p.seconds >= audit.LIMIT_S]
         if late and np.median(late) < audit.EVALUATIONS:
             texts["docs/REPRODUCTION.md"].append(f"`{method}` ({np.median(late):,.0f})")

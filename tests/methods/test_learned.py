@@ -18,7 +18,11 @@ from placement.solvers.limits import SearchLimits
 from placement.types import Status
 from tests import helpers
 
-NAMED = [(name, variant) for name in learned.RECIPES for variant in learned.RECIPES[name].variants]
+NAMED = [
+    (name, variant)
+    for name, method in methods.of_kind("learned").items()
+    for variant in method.load().variants
+]
 
 
 @pytest.mark.parametrize(("name", "variant"), NAMED)

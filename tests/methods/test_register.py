@@ -5,7 +5,6 @@ import pytest
 import placement
 from placement import methods
 from placement.errors import UserError
-from placement.methods import learned
 from tests import helpers
 
 _SMALL = "mine:hidden_size=2,rounds=1"
@@ -14,10 +13,9 @@ _SMALL = "mine:hidden_size=2,rounds=1"
 @pytest.fixture
 def registered():
     """Registers Placeto's recipe under another name for one test."""
-    placement.register("mine", learned.RECIPES["placeto"])
+    placement.register("mine", methods.entry("placeto").load())
     yield
-    for table in (learned.RECIPES, methods.METHODS):
-        del table["mine"]
+    del methods.METHODS["mine"]
 
 
 def test_registered_policy_solves(registered):
@@ -34,7 +32,7 @@ def test_registered_policy_solves(registered):
 )
 def test_invalid_names_are_refused(name, words):
     with pytest.raises(UserError, match=words):
-        placement.register(name, learned.RECIPES["placeto"])
+        placement.register(name, methods.entry("placeto").load())
 
 
 def test_package_exports_types():

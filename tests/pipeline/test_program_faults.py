@@ -27,20 +27,20 @@ def solver() -> None:
     def find(*_: Any) -> Any:
         return np.bincount([-1])  # a ValueError of NumPy's
 
-    methods.METHODS["genetic"] = methods.METHODS["genetic"]._replace(find=find)
+    methods.METHODS["genetic"] = methods.METHODS["genetic"]._replace(source=find)
 
 
 def solver_of_one_seed() -> None:
     from placement import methods
 
-    sound = methods.METHODS["genetic"].find
+    sound = methods.METHODS["genetic"].load()
 
     def find(problem: Any, seed: int, limits: Any) -> Any:
         if seed == 0:
             raise KeyError(seed)
         return sound(problem, seed, limits)
 
-    methods.METHODS["genetic"] = methods.METHODS["genetic"]._replace(find=find)
+    methods.METHODS["genetic"] = methods.METHODS["genetic"]._replace(source=find)
 
 
 def figure() -> None:

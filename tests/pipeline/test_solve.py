@@ -95,7 +95,7 @@ def test_best_of_an_interrupted_comparison(tmp_path, monkeypatch):
             return answer
         raise KeyboardInterrupt
 
-    genetic = METHODS["genetic"]._replace(find=once)
+    genetic = METHODS["genetic"]._replace(source=once)
     monkeypatch.setitem(METHODS, "genetic", genetic)
     wanted = config(tmp_path, methods="topological,genetic,ideals_dp")
     other = tmp_path / "other.json"

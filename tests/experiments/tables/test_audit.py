@@ -69,7 +69,7 @@ def test_scores_are_over_best_known(store):
 def test_curves_keep_improvements_and_end():
     problem = suite.load(_PROBLEM)
     points, _ = audit_runs.run_curve(
-        "lns", methods.get("lns", "makespan").find, problem, 0, 10.0, budget=300, stop_after=200
+        "lns", methods.find("lns", "makespan"), problem, 0, 10.0, budget=300, stop_after=200
     )
     values_s = [point.best_s for point in points[:-1]]
     assert values_s == sorted({*values_s}, reverse=True)

@@ -104,7 +104,7 @@ def test_schedules_equal_plain_ones(size):
         )
         for method in ("heft", "peft", "m_etf"):
             expected = getattr(plain_schedules, method)(problem)
-            placement = methods.METHODS[method].find(problem, 0, SearchLimits(10, 1)).placement
+            placement = methods.METHODS[method].load()(problem, 0, SearchLimits(10, 1)).placement
             assert (placement if placement is None else placement.tolist()) == expected, method
             num_placements += expected is not None
     assert num_placements >= 15
@@ -112,7 +112,7 @@ def test_schedules_equal_plain_ones(size):
 
 def test_heft_replaces_late_schedules():
     problem = heft_example()
-    heft = methods.METHODS["heft"].find(problem, 0, SearchLimits(10, 1)).placement
+    heft = methods.METHODS["heft"].load()(problem, 0, SearchLimits(10, 1)).placement
     for method in (baechi.m_etf, baechi.m_sct):
         early = method(problem, 0, SearchLimits(10, 1)).placement
         late = method(problem, 0, SearchLimits(0, 1)).placement
