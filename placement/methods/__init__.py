@@ -3,7 +3,7 @@
     methods.solve(problem, "lns", time_limit_s=10)
     methods.solve(problem, "hsdag:num_samples=16", budget=4_000)
 
-OpenVINO's own choice needs devices and is not a method here; the task `place` has it.
+OpenVINO's own choices need its devices: the tasks `place` and `compare` have them, `solve` has not.
 """
 
 import functools
@@ -39,7 +39,8 @@ _PROVEN_INFEASIBLE = {
 class Method(NamedTuple):
     """One way to place a problem; its module is imported when it is used or described."""
 
-    kind: str  # 'learned', 'pretrained', 'search', 'baseline', 'partitioner' or 'solver'
+    # 'learned', 'pretrained', 'openvino', 'search', 'baseline', 'partitioner' or 'solver'
+    kind: str
     # Its `base.Find`, or the `Recipe` of a learned method; or where that is, 'module:name'.
     source: "str | base.Find | Recipe"
     objectives: tuple[str, ...] = ALL_OBJECTIVES  # the objectives that it minimises
@@ -113,6 +114,10 @@ def solve(
     """
     arguments.check_choice("starts", starts, START_KINDS)
     search = find(method, problem.objective)
+    if entry(method).kind == "openvino":
+        raise UserError(
+            f"method {method!r} asks OpenVINO's devices; only place and compare have it"
+        )
     if problem.order is not None:
         dag.check_order(problem.graph, problem.order)
         if entry(method).kind in ("learned", "pretrained"):
@@ -273,6 +278,8 @@ METHODS: dict[str, Method] = {
     "scheduler": Method("learned", "policies.scheduler:RECIPE"),
     "search": Method("search", "search.multistart:search", options={"improve_order": True}),
     "single": Method("baseline", "methods:single", seeded=False),
+    "hetero": Method("openvino", "methods.openvino:hetero", seeded=False),
+    "hetero_pipeline": Method("openvino", "methods.openvino:hetero_pipeline", seeded=False),
     "human_expert": Method(
         "baseline", "solvers.heuristics.human_expert:human_expert", seeded=False
     ),

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from placement import files
-from placement.methods import checkpoints
 from placement.pipeline.console import progress
 from placement.reporting import runs
 
@@ -28,10 +27,14 @@ def restore(path: Path, make: Callable[[Any], T], display: progress.Display) -> 
     """Reads a file that `save` wrote, as `readable` does; None where the file does not exist."""
     if not path.exists():
         return None
+    from placement.methods import checkpoints
+
     return readable(path, lambda file: checkpoints.read(file, make, remedy="remove it"), display)
 
 
 def save(path: Path, content: Any) -> None:
     """Writes a pytree; makes the file's directory."""
+    from placement.methods import checkpoints
+
     runs.make_folder(path.parent)
     files.write_bytes(path, checkpoints.to_bytes(content))

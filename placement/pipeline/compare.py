@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from placement import arguments, files
+from placement import methods as methods_lib
 from placement.pipeline import (
     checkpoints,
     graph_labels,
@@ -123,10 +124,11 @@ def _methods(
     A method that is not installed is left out, so that a cell runs again once it is.
     """
     methods = arguments.split_list(settings.methods)
-    extra = method_runs.names() if "all" in methods else ("single",)
+    is_all = "all" in methods
     methods = tuple(method for method in methods if method not in ("all", "single"))
     for method in methods:
-        method_runs.check(method, settings.objective)
+        methods_lib.check(method, settings.objective)
+    extra = tuple(name for name in methods_lib.METHODS if is_all and name not in methods)
     return method_runs.installed(methods, display), method_runs.installed(extra, display)
 
 
@@ -140,8 +142,7 @@ def _cells(
 
     def repeats(method: str) -> bool:
         """Whether a method runs with every seed, not with the first alone."""
-        is_simulated = settings.evaluate == "simulate"
-        return method == "single" or not is_simulated or method_runs.is_seeded(method)
+        return settings.evaluate != "simulate" or methods_lib.entry(method).seeded
 
     cells = []
     for (graph, label), index in itertools.product(labelled, range(settings.seeds)):

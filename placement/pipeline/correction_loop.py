@@ -15,12 +15,10 @@ import numpy as np
 from placement import methods
 from placement.costs import correction
 from placement.errors import UserError
-from placement.learning import trainer
 from placement.pipeline import loading, saved_costs
 from placement.pipeline.context import Context
 from placement.problem import Problem
 from placement.reporting import runs
-from placement.search import multistart
 from placement.solvers.limits import SearchLimits
 from placement.types import CostModel, Evaluate, Solution, Status
 
@@ -74,6 +72,8 @@ def correct(
       thorough: False ends when predictions are accurate, and measures nothing if no placement is
         predicted to be faster than every single device.
     """
+    from placement.search import multistart
+
     num_decisions, num_devices = problem.graph.num_ops, len(problem.devices)
     singles = [p for p in methods.single_device_placements(problem) if problem.value_s(p) < np.inf]
     if not singles:  # no device holds the whole model
@@ -172,6 +172,8 @@ def correct_costs(context: Context) -> Context:
 
 def search(context: Context, limits: SearchLimits) -> Solution:
     """Searches in rounds of measurements; the result is the fastest measured placement."""
+    from placement.learning import trainer
+
     target, seed = context.target, context.settings.seed
     assert target.costs is not None
     assert context.measured is not None

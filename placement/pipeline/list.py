@@ -13,7 +13,7 @@ from placement import arguments, methods, simulators, zoo
 from placement.costs import roofline
 from placement.errors import UserError
 from placement.methods import learned
-from placement.pipeline import loading, method_runs
+from placement.pipeline import loading
 from placement.pipeline.console import progress
 from placement.pipeline.settings import Settings
 from placement.runtime import devices
@@ -61,11 +61,8 @@ def method_sections() -> dict[str, dict[str, str]]:
             name: _line(method) for name, method in methods.of_kind("partitioner").items()
         },
         "without a search": {
-            **method_runs.OPENVINO,
-            **{
-                name: _line(method)
-                for name, method in methods.of_kind("baseline", "pretrained").items()
-            },
+            name: _line(method)
+            for name, method in methods.of_kind("baseline", "openvino", "pretrained").items()
         },
     }
 
@@ -77,7 +74,7 @@ def hyper_parameter_section(method: str) -> dict[str, dict[str, str]]:
       UserError: the method does not exist or has no hyper-parameters.
     """
     name = method.partition(":")[0]
-    arguments.check_choice("method", name, method_runs.names())
+    arguments.check_choice("method", name, methods.METHODS)
     if not methods.is_learned(name):
         learners = ", ".join(methods.of_kind("learned"))
         raise UserError(f"{name} has no hyper-parameters; the methods that have: {learners}")

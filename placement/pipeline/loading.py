@@ -11,7 +11,7 @@ from placement import arguments, files, methods, simulators, zoo
 from placement.analysis import segments
 from placement.costs import tables, workloads
 from placement.errors import UserError
-from placement.graphs import coarsen, dag, training
+from placement.graphs import coarsen, dag
 from placement.graphs import constants as constants_lib
 from placement.pipeline import graph_labels
 from placement.pipeline.settings import Settings
@@ -191,6 +191,8 @@ def load_network(settings: Settings) -> Network:
     if step is None:
         graph = constants_lib.copy_to_readers(extraction.graph)
         return Network(model, graph, coarsen.coarsen(graph), extraction.estimated)
+    from placement.graphs import training
+
     # The step is coarsened like the network whose weights cross.
     assignment = coarsen.coarsen(extraction.graph).assignment
     trained = training.make_training_graph(

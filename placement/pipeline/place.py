@@ -20,8 +20,8 @@ from placement.pipeline.settings import Settings
 from placement.reporting import runs, verdict
 from placement.runtime import devices
 
-_TRIVIAL = ("single", "hetero", "random")  # every table has them, and they search nothing
-_BASELINES = frozenset((*_TRIVIAL, *method_runs.MEMORY_BASELINES))
+_TRIVIAL = ("hetero", "random")  # every table of `place` has them, and they search nothing
+_BASELINES = frozenset(("single", *_TRIVIAL, *method_runs.MEMORY_BASELINES))
 
 
 def run(
@@ -113,13 +113,14 @@ def run_methods(
         if advise:
             with fault_log.during("estimating the possible gain"):
                 order = advice.select(context, order, _BASELINES)
-        is_search, rows = not _BASELINES.issuperset(order), list[rows_lib.Row]()
+        is_search = not _BASELINES.issuperset(order)
         with progress.stop_on_interrupt(display, stop):
             if measurer is not None and settings.evaluate == "simulate+verify" and is_search:
                 with fault_log.during("correcting the costs"):
                     context = correction_loop.correct_costs(context)
+            rows = rows_lib.single_devices(context)
             for number, method in enumerate(order, 1):
-                rows += method_runs.run(method, context, is_only_method=methods == (method,))
+                rows.append(method_runs.run(method, context, is_only_method=methods == (method,)))
                 if stop.is_set():
                     rest = ", ".join(order[number:]) or "no method"
                     display.warn(f"interrupted in {method}; left out: {rest}")

@@ -20,9 +20,9 @@ def run(
     settings = dataclasses.replace(settings, evaluate="simulate")
     solvers = tuple(methods.of_kind("search", "solver"))
     requested: tuple[str, ...] = ()
-    extra: tuple[str, ...] = ("single", *solvers)
+    extra: tuple[str, ...] = solvers
     if settings.methods.strip() != "all":
-        requested, extra = arguments.split_list(settings.methods), ("single",)
+        requested, extra = arguments.split_list(settings.methods), ()
     for method in requested:
         arguments.check_choice("solver", method, solvers)
         methods.check(method, settings.objective)

@@ -6,6 +6,7 @@ sizes: 'nmt:layers=4,steps=30'. `placement.zoo.families` draws networks of rando
 """
 
 import contextlib
+import importlib
 import inspect
 from collections.abc import Callable
 
@@ -13,35 +14,30 @@ import openvino as ov
 
 from placement import arguments
 from placement.errors import UserError
-from placement.zoo import layers
-from placement.zoo.bert import bert, bert_base
-from placement.zoo.decoder import decoder
-from placement.zoo.inception_v3 import inception_v3
-from placement.zoo.recurrent import nmt, rnnlm
-from placement.zoo.resnet import resnet, resnet50, two_stream
 
-# The keywords of a builder are the arguments of its network: whole numbers from 1.
-_BUILDERS: dict[str, Callable[..., ov.Model]] = {
-    "bert": bert,
-    "bert_base": bert_base,
-    "decoder": decoder,
-    "inception_v3": inception_v3,
-    "nmt": nmt,
-    "resnet": resnet,
-    "resnet50": resnet50,
-    "rnnlm": rnnlm,
-    "two_stream": two_stream,
+# The module of each network's builder, a function of the network's name, imported when it is used.
+# The builder's keywords are the arguments of the network: whole numbers from 1.
+_MODULES = {
+    "bert": "bert",
+    "bert_base": "bert",
+    "decoder": "decoder",
+    "inception_v3": "inception_v3",
+    "nmt": "recurrent",
+    "resnet": "resnet",
+    "resnet50": "resnet",
+    "rnnlm": "recurrent",
+    "two_stream": "resnet",
 }
 
 
 def names() -> tuple[str, ...]:
     """Returns the names that `build` takes."""
-    return tuple(_BUILDERS)
+    return tuple(_MODULES)
 
 
 def summaries() -> dict[str, str]:
     """Describes each network in one line."""
-    return {name: (f.__doc__ or "").partition("\n")[0] for name, f in _BUILDERS.items()}
+    return {name: (_builder(name).__doc__ or "").partition("\n")[0] for name in _MODULES}
 
 
 def build(text: str, *, weights: bool = True) -> ov.Model:
@@ -58,7 +54,9 @@ def build(text: str, *, weights: bool = True) -> ov.Model:
     """
     name, sizes = arguments.split_arguments(text)
     arguments.check_choice("network", name, names())
-    builder = _BUILDERS[name]
+    from placement.zoo import layers
+
+    builder = _builder(name)
     parameters = inspect.signature(builder).parameters.values()
     defaults = {parameter.name: parameter.default for parameter in parameters}
     values = arguments.convert_arguments(text, sizes, defaults)
@@ -68,3 +66,9 @@ def build(text: str, *, weights: bool = True) -> ov.Model:
     except (UserError, MemoryError) as error:
         reason = error if isinstance(error, UserError) else "it does not fit in memory"
         raise UserError(f"graph {text!r}: {reason}") from error
+
+
+def _builder(name: str) -> Callable[..., ov.Model]:
+    module = importlib.import_module(f"placement.zoo.{_MODULES[name]}")
+    builder: Callable[..., ov.Model] = getattr(module, name)
+    return builder

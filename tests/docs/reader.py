@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from placement import arguments
-from placement.pipeline import method_runs
+from placement import methods as registry
 from placement.pipeline.settings import Settings
 from placement.runtime import devices
 from tests.docs import pages, test_references
@@ -120,7 +120,7 @@ def check_flags(flags: list[str]) -> None:
     is_single = given.get("--task", "place") in ("place", "pretrain")
     methods = settings.method if is_single else settings.methods
     for method in [] if methods == "all" else arguments.split_list(methods):
-        method_runs.check(method, settings.objective)
+        registry.check(method, settings.objective)
 
 
 def _redirected(

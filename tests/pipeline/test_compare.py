@@ -62,11 +62,10 @@ def test_statistics_cover_all_runs(tmp_path: Path) -> None:
 
 def test_measured_methods_repeat(tmp_path):
     settings = Settings(evaluate="simulate", methods="heft,random", seeds=2, graphs=_GRAPHS[0])
-    simulated = compare._cells(settings, tmp_path, ("heft", "random"), ("single",))
+    simulated = compare._cells(settings, tmp_path, ("heft", "random"), ())
     assert [cell.methods for cell in simulated] == [("heft", "random"), ("random",)]
-    assert {cell.extra for cell in simulated} == {("single",)}
     settings = dataclasses.replace(settings, evaluate="simulate+verify")
-    measured = compare._cells(settings, tmp_path, ("heft", "random"), ("single",))
+    measured = compare._cells(settings, tmp_path, ("heft", "random"), ())
     assert {cell.methods for cell in measured} == {("heft", "random")}
 
 

@@ -2,9 +2,9 @@
 
 import importlib.util
 
-from placement import simulators, zoo
+from placement import methods, simulators, zoo
 from placement.costs import roofline
-from placement.pipeline import list, loading, method_runs
+from placement.pipeline import list, loading
 from placement.runtime import scotch
 from placement.zoo import synthetic
 
@@ -14,7 +14,7 @@ def test_everything_is_described():
     expected = {
         *zoo.names(),
         *(f"synthetic:family={name}" for name in synthetic.summaries()),
-        *method_runs.names(),
+        *methods.METHODS,
         *simulators.OBJECTIVES,
         *loading.BACKENDS,
         *roofline.SPECS,

@@ -2,11 +2,10 @@
 
 import dataclasses
 import os
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import flax
-import jax
 import numpy as np
 
 import placement
@@ -34,8 +33,8 @@ _OF_A_RUN = (
 
 def environment(choice: cluster.Choice | None = None) -> dict[str, Any]:
     """Returns versions, devices, processor and load, and the hosts that measure, if any."""
-    versions = {"placement": placement.__version__, "jax": jax.__version__}
-    versions |= {"flax": flax.__version__, "numpy": np.__version__}
+    versions = {"placement": placement.__version__}
+    versions |= {name: metadata.version(name) for name in ("jax", "flax", "numpy")}
     machine = devices_lib.describe_machine() | {"versions": versions}
     if choice is None:
         return machine

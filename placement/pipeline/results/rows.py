@@ -1,17 +1,24 @@
 """Rows of the results table: the one place that turns a method's solution into one."""
 
+import itertools
 import math
+import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from placement import methods
+from placement.pipeline import loading
+from placement.pipeline.context import Context
 from placement.reporting import units
 from placement.runtime import devices as devices_lib
+from placement.runtime.execution import mixed_precision
 from placement.runtime.measurement.request import Candidate, Failure, Measurement
 from placement.solvers import base
 from placement.types import OUT_OF_MEMORY, Solution, Status
 
+_MOVED = "operations moved to keep variables together"
 Outcome = Measurement | Failure | None  # None: not measured
 
 
@@ -102,6 +109,15 @@ def to_json(rows: Sequence[Row], *, with_errors: bool = False) -> list[dict[str,
     return records
 
 
+def single_devices(context: Context) -> list[Row]:
+    """Returns the rows that every table begins with: everything on each device."""
+    placements = methods.single_device_placements(context.problem)
+    return [
+        make(context, f"single:{name}", Solution(placement, evaluations=1))
+        for name, placement in zip(context.target.names, placements, strict=True)
+    ]
+
+
 def references(devices: tuple[devices_lib.Device, ...]) -> list[Row]:
     """Returns rows of devices that placements cannot use but must beat, such as the whole CPU."""
     nowhere = np.empty((1, 0), np.int32)
@@ -113,3 +129,60 @@ def references(devices: tuple[devices_lib.Device, ...]) -> list[Row]:
         name = f"reference:{device.label}"
         rows.append(Row(name, solution, (candidate,), (math.nan,), is_reference=True))
     return rows
+
+
+def make(context: Context, method: str, solution: Solution) -> Row:
+    """Makes the row of a solution: each placement with its value in the simulator, ready to run.
+
+    Uses the solution's elite, or its placement alone. The last placements are left out where
+    preparing the others takes longer than a search may.
+    """
+    assert solution.placement is not None
+    net, problem = context.target.net, context.problem.with_order(solution.order)
+    placements = solution.placement[None] if solution.elite is None else solution.elite
+    placements = np.asarray(placements, np.int32)
+    present, backend = context.target.present, context.settings.backend
+    needs_acyclic_variables = (
+        backend == "hetero"
+        and len(present) > 1
+        and mixed_precision.find_coarse_device(present) is None
+        and not math.isinf(solution.value_s)
+    )
+    if needs_acyclic_variables:
+        first = placements[0]
+        placements = loading.remove_variable_cycles(net, problem, placements)
+        if not np.array_equal(placements[0], first):
+            # A proof of the search was about another placement.
+            is_proof = solution.status == Status.OPTIMAL
+            status = Status.FINISHED if is_proof else solution.status
+            solution = solution._replace(status=status, reason=solution.reason or _MOVED)
+    candidates: list[Candidate] = []
+    deadline_s = time.monotonic() + context.settings.time_limit_s
+    for placement in placements:
+        if candidates and time.monotonic() > deadline_s:
+            break
+        candidates.append(loading.make_candidate(net, problem, placement, present, backend))
+    placements = placements[: len(candidates)]
+    predicted_s = tuple(float(value) for value in problem.evaluate(placements))
+    if math.isinf(solution.value_s):  # the method found none; the placement is only for show
+        predicted_s = (math.inf,) * len(placements)
+    elif not all(map(math.isfinite, predicted_s)):
+        fits = [not problem.exceeds_memory(placement) for placement in placements]
+        if any(fits):
+            placements = placements[fits]
+            candidates = list(itertools.compress(candidates, fits))
+            predicted_s = tuple(itertools.compress(predicted_s, fits))
+        else:
+            solution = solution._replace(status=Status.FAILED, reason=OUT_OF_MEMORY)
+    if solution.reason == OUT_OF_MEMORY:
+        capacity_bytes = np.asarray(problem.costs.capacity_bytes, np.float64)
+        excess = ", ".join(
+            f"{name} needs {units.size(used)} of {units.size(capacity)}"
+            for name, used, capacity in zip(
+                problem.devices, problem.peak_bytes(placements[0]), capacity_bytes, strict=True
+            )
+            if used > capacity * (1 - base.ROUNDING)
+        )
+        solution = solution._replace(reason=f"{OUT_OF_MEMORY}: {excess}")
+    solution = solution._replace(placement=placements[0], value_s=predicted_s[0], elite=placements)
+    return Row(method, solution, tuple(candidates), predicted_s)
