@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -236,3 +238,15 @@ def test_programs_start_at_their_end():
         statements = ast.parse(path.read_text("utf-8")).body
         starts = [s for s in statements if isinstance(s, ast.If) and "__name__" in ast.dump(s.test)]
         assert not starts or starts == statements[-1:], path
+
+
+def test_runs_import_what_they_use():
+    """Solvers, policies, networks and figures are imported when a run uses them."""
+    code = "import sys, placement.pipeline.place; print(*sys.modules)"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    loaded = [name for name in printed.stdout.split() if name.startswith("placement")]
+    assert "placement.problem" in loaded
+    assert len(loaded) <= 120
+    unused = ("learning", "policies", "search", "solvers.heuristics", "zoo.bert", "reporting.page")
+    assert not [n for n in loaded if n.startswith(tuple(f"placement.{part}" for part in unused))]
+    assert not {"flax", "optax", "scipy"} & set(printed.stdout.split())

@@ -39,9 +39,11 @@ _PROVEN_INFEASIBLE = {
 class Method(NamedTuple):
     """One way to place a problem; its module is imported when it is used or described."""
 
+    name: str
     # 'learned', 'pretrained', 'openvino', 'search', 'baseline', 'partitioner' or 'solver'
     kind: str
-    # Its `base.Find`, or the `Recipe` of a learned method; or where that is, 'module:name'.
+    # The module of its `base.Find`, a function of the method's name; of a learned method, that of
+    # its `RECIPE`. Or one of these themselves.
     source: "str | base.Find | Recipe"
     objectives: tuple[str, ...] = ALL_OBJECTIVES  # the objectives that it minimises
     needs: str = ""  # the optional package or program that it needs
@@ -53,8 +55,8 @@ class Method(NamedTuple):
         """Returns its function, or the recipe of a learned method."""
         if not isinstance(self.source, str):
             return self.source
-        module, _, name = self.source.partition(":")
-        return getattr(importlib.import_module(f"placement.{module}"), name)
+        module = importlib.import_module(f"placement.{self.source}")
+        return getattr(module, "RECIPE" if self.kind == "learned" else self.name)
 
     @property
     def summary(self) -> str:
@@ -191,7 +193,7 @@ def register(name: str, recipe: "Recipe") -> None:
     """
     if not name.isidentifier():
         raise UserError(f"{name!r} cannot name a method; use an identifier")
-    row = Method("learned", recipe)
+    row = Method(name, "learned", recipe)
     if METHODS.setdefault(name, row) != row:
         raise UserError(f"there is a method {name!r} already; use another name")
 
@@ -267,90 +269,68 @@ def single(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     return Solution(placements[np.argmin(latency_s)], evaluations=len(placements))
 
 
-METHODS: dict[str, Method] = {
-    "hsdag": Method("learned", "policies.hsdag:RECIPE"),
-    "hierarchical": Method("learned", "policies.hierarchical:RECIPE"),
-    "colocrl": Method("learned", "policies.colocrl:RECIPE"),
-    "placeto": Method("learned", "policies.placeto:RECIPE"),
-    "giph": Method("learned", "policies.giph:RECIPE"),
-    "doppler": Method("learned", "policies.doppler:RECIPE"),
-    "group_moves": Method("learned", "policies.group_moves:RECIPE"),
-    "scheduler": Method("learned", "policies.scheduler:RECIPE"),
-    "search": Method("search", "search.multistart:search", options={"improve_order": True}),
-    "single": Method("baseline", "methods:single", seeded=False),
-    "hetero": Method("openvino", "methods.openvino:hetero", seeded=False),
-    "hetero_pipeline": Method("openvino", "methods.openvino:hetero_pipeline", seeded=False),
-    "human_expert": Method(
-        "baseline", "solvers.heuristics.human_expert:human_expert", seeded=False
-    ),
-    "fill_in_order": Method("baseline", "solvers.heuristics.trivial:fill_in_order", seeded=False),
-    "split_by_memory": Method(
-        "baseline", "solvers.heuristics.trivial:split_by_memory", seeded=False
-    ),
-    "zero_shot": Method("pretrained", "methods.pretrained:find"),
-    "metis": Method("partitioner", "solvers.heuristics.partition:metis", needs="pymetis"),
-    "kahip": Method("partitioner", "solvers.heuristics.partition:kahip", needs="kahip"),
-    "scotch": Method(
+_PROGRAMS = "solvers.programs.program_search"
+_ROWS = (
+    Method("hsdag", "learned", "policies.hsdag"),
+    Method("hierarchical", "learned", "policies.hierarchical"),
+    Method("colocrl", "learned", "policies.colocrl"),
+    Method("placeto", "learned", "policies.placeto"),
+    Method("giph", "learned", "policies.giph"),
+    Method("doppler", "learned", "policies.doppler"),
+    Method("group_moves", "learned", "policies.group_moves"),
+    Method("scheduler", "learned", "policies.scheduler"),
+    Method("search", "search", "search.multistart", options={"improve_order": True}),
+    Method("single", "baseline", "methods", seeded=False),
+    Method("hetero", "openvino", "methods.openvino", seeded=False),
+    Method("hetero_pipeline", "openvino", "methods.openvino", seeded=False),
+    Method("human_expert", "baseline", "solvers.heuristics.human_expert", seeded=False),
+    Method("fill_in_order", "baseline", "solvers.heuristics.trivial", seeded=False),
+    Method("split_by_memory", "baseline", "solvers.heuristics.trivial", seeded=False),
+    Method("zero_shot", "pretrained", "methods.pretrained"),
+    Method("metis", "partitioner", "solvers.heuristics.partition", needs="pymetis"),
+    Method("kahip", "partitioner", "solvers.heuristics.partition", needs="kahip"),
+    Method(
+        "scotch",
         "partitioner",
-        "solvers.heuristics.partition:scotch",
+        "solvers.heuristics.partition",
         options={"gmap": scotch.run_gmap},
         needs="scotch",
     ),
-    "min_cut": Method("partitioner", "solvers.heuristics.partition:min_cut", needs="pymetis"),
-    "random": Method("solver", "solvers.heuristics.trivial:random"),
-    "round_robin": Method("solver", "solvers.heuristics.trivial:round_robin", seeded=False),
-    "topological": Method("solver", "solvers.heuristics.trivial:topological", seeded=False),
-    "local_search": Method("solver", "solvers.heuristics.local_search:local_search"),
-    "annealing": Method("solver", "solvers.heuristics.local_search:annealing"),
-    "genetic": Method("solver", "solvers.heuristics.local_search:genetic"),
-    "brute_force": Method(
-        "solver", "solvers.heuristics.trivial:brute_force", proves=True, seeded=False
+    Method("min_cut", "partitioner", "solvers.heuristics.partition", needs="pymetis"),
+    Method("random", "solver", "solvers.heuristics.trivial"),
+    Method("round_robin", "solver", "solvers.heuristics.trivial", seeded=False),
+    Method("topological", "solver", "solvers.heuristics.trivial", seeded=False),
+    Method("local_search", "solver", "solvers.heuristics.local_search"),
+    Method("annealing", "solver", "solvers.heuristics.local_search"),
+    Method("genetic", "solver", "solvers.heuristics.local_search"),
+    Method("brute_force", "solver", "solvers.heuristics.trivial", proves=True, seeded=False),
+    Method("graph_cut", "solver", "solvers.graph_cut", ("serial",), proves=True, seeded=False),
+    Method(
+        "ideals_dp", "solver", "solvers.splits.ideals_dp", ("max_load",), proves=True, seeded=False
     ),
-    "graph_cut": Method(
-        "solver", "solvers.graph_cut:graph_cut", ("serial",), proves=True, seeded=False
-    ),
-    "ideals_dp": Method(
-        "solver", "solvers.splits.ideals_dp:ideals_dp", ("max_load",), proves=True, seeded=False
-    ),
-    "dp_split": Method("solver", "solvers.splits.ideals_dp:dp_split", ("subgraph",), seeded=False),
-    "linearised_dp": Method(
-        "solver", "solvers.splits.ideals_dp:linearised_dp", ("max_load",), seeded=False
-    ),
-    "pipedream": Method(
-        "solver", "solvers.splits.pipedream:pipedream", ("max_load",), seeded=False
-    ),
-    "milp": Method(
-        "solver", "solvers.programs.program_search:milp", ("max_load", "subgraph"), proves=True
-    ),
-    "milp_noncontiguous": Method(
-        "solver", "solvers.programs.program_search:milp_noncontiguous", ("max_load",), proves=True
-    ),
-    "cpsat": Method(
+    Method("dp_split", "solver", "solvers.splits.ideals_dp", ("subgraph",), seeded=False),
+    Method("linearised_dp", "solver", "solvers.splits.ideals_dp", ("max_load",), seeded=False),
+    Method("pipedream", "solver", "solvers.splits.pipedream", ("max_load",), seeded=False),
+    Method("milp", "solver", _PROGRAMS, ("max_load", "subgraph"), proves=True),
+    Method("milp_noncontiguous", "solver", _PROGRAMS, ("max_load",), proves=True),
+    Method(
+        "cpsat",
         "solver",
-        "solvers.programs.program_search:cpsat",
+        _PROGRAMS,
         ("makespan", "max_load", "subgraph"),
         needs="ortools",
         proves=True,
     ),
-    "cpsat_free": Method(
-        "solver",
-        "solvers.programs.program_search:cpsat_free",
-        ("makespan",),
-        needs="ortools",
-        proves=True,
+    Method("cpsat_free", "solver", _PROGRAMS, ("makespan",), needs="ortools", proves=True),
+    Method("greedy", "solver", "solvers.heuristics.trivial", ("subgraph",), seeded=False),
+    Method("heft", "solver", "solvers.heuristics.list_scheduling", ("makespan",), seeded=False),
+    Method("peft", "solver", "solvers.heuristics.list_scheduling", ("makespan",), seeded=False),
+    Method("m_topo", "solver", "solvers.heuristics.baechi", ("makespan",), seeded=False),
+    Method("m_etf", "solver", "solvers.heuristics.baechi", ("makespan",), seeded=False),
+    Method("m_sct", "solver", "solvers.heuristics.baechi", ("makespan",), seeded=False),
+    Method("lns", "solver", "search.multistart", ("makespan",)),
+    Method(
+        "diagram", "solver", "solvers.diagrams.search", ("makespan",), proves=True, seeded=False
     ),
-    "greedy": Method("solver", "solvers.heuristics.trivial:greedy", ("subgraph",), seeded=False),
-    "heft": Method(
-        "solver", "solvers.heuristics.list_scheduling:heft", ("makespan",), seeded=False
-    ),
-    "peft": Method(
-        "solver", "solvers.heuristics.list_scheduling:peft", ("makespan",), seeded=False
-    ),
-    "m_topo": Method("solver", "solvers.heuristics.baechi:m_topo", ("makespan",), seeded=False),
-    "m_etf": Method("solver", "solvers.heuristics.baechi:m_etf", ("makespan",), seeded=False),
-    "m_sct": Method("solver", "solvers.heuristics.baechi:m_sct", ("makespan",), seeded=False),
-    "lns": Method("solver", "search.multistart:lns", ("makespan",)),
-    "diagram": Method(
-        "solver", "solvers.diagrams.search:solve_diagram", ("makespan",), proves=True, seeded=False
-    ),
-}
+)
+METHODS: dict[str, Method] = {row.name: row for row in _ROWS}

@@ -134,7 +134,9 @@ def _place(
     return result
 
 
-def find(problem: Problem, seed: int, limits: SearchLimits, *, path: Path = SHIPPED) -> Solution:
+def zero_shot(
+    problem: Problem, seed: int, limits: SearchLimits, *, path: Path = SHIPPED
+) -> Solution:
     """Places with a policy that has learned on other graphs, without learning on this one.
 
     Args:

@@ -144,11 +144,13 @@ def correct(
 def correct_costs(context: Context) -> Context:
     """Returns the context with costs that a few measured placements have corrected.
 
-    The correction is kept in profile.json; costs that are corrected already stay.
+    The correction is kept in profile.json; costs that are corrected already stay, and so do those
+    of a run that measures nothing, or everything.
     """
     settings, target, problem = context.settings, context.target, context.problem
+    if context.measurer is None or settings.evaluate != "simulate+verify":
+        return context
     assert target.costs is not None
-    assert context.measurer is not None
     path = Path(settings.costs) if settings.costs else context.workdir / saved_costs.FILE
     saved = saved_costs.read(path)
     evaluate = loading.make_measured_evaluate(

@@ -346,6 +346,24 @@ def make_candidate(
     return Candidate(affinity, devices, submodels, num_requests)
 
 
+def require_measured_evaluate(
+    settings: Settings, net: Network, problem: Problem, measurer: Measurer, workdir: Path
+) -> MeasuredEvaluate:
+    """Returns the function of `make_measured_evaluate`.
+
+    Raises:
+      UserError: no baseline fits.
+    """
+    measured = make_measured_evaluate(settings, net, problem, measurer, workdir)
+    if measured is None:
+        raise UserError(
+            "evaluate='measure' compares placements with everything on the first device, "
+            "or with fill_in_order where that needs too much memory, and neither fits; "
+            "give the devices more memory, or set evaluate='simulate+verify'"
+        )
+    return measured
+
+
 def make_measured_evaluate(
     settings: Settings, net: Network, problem: Problem, measurer: Measurer, workdir: Path
 ) -> MeasuredEvaluate | None:

@@ -10,15 +10,14 @@ from typing import Any, NamedTuple
 
 from placement import arguments
 from placement.errors import UserError
-from placement.pipeline import correction_loop, loading, method_runs, report, workdirs
+from placement.pipeline import correction_loop, loading, method_runs, workdirs
 from placement.pipeline import target as target_lib
 from placement.pipeline.console import faults, progress
 from placement.pipeline.context import Context, Incumbent
 from placement.pipeline.results import advice, bounds, explain, outputs, verify
 from placement.pipeline.results import rows as rows_lib
 from placement.pipeline.settings import Settings
-from placement.reporting import runs, verdict
-from placement.runtime import devices
+from placement.reporting import runs
 
 _TRIVIAL = ("hetero", "random")  # every table of `place` has them, and they search nothing
 _BASELINES = frozenset(("single", *_TRIVIAL, *method_runs.MEMORY_BASELINES))
@@ -31,6 +30,8 @@ def run(
 
     A run that was interrupted in the same directory continues.
     """
+    from placement.pipeline import report  # draws, which the search does not need
+
     methods = arguments.split_list(settings.method)
     if len(methods) != 1:
         raise UserError(
@@ -74,12 +75,11 @@ def run_methods(
 
     Args:
       settings, workdir, display: as of `run`.
-      methods: the methods that the user asked for.
+      methods: those that the user asked for.
       fault_log: keeps faults and failures, for the task to raise at its end.
       extra: methods that run before them, if they can run on this machine.
       bounds_file: keeps the lower bounds; by default a file in the run directory.
-      advise: whether to bound the possible gain before any search. Searches are left out where
-        there is none, unless `search_anyway` is set.
+      advise: whether to leave out searches that can gain nothing (`advice.select`).
     """
     started_s, cpu_started_s = time.monotonic(), outputs.cpu_s()
     stop, num_faults = threading.Event(), len(fault_log)
@@ -95,27 +95,20 @@ def run_methods(
         target, measurer, conditions = opened
         problem, measured = target.problem(settings.objective), None
         if measurer is not None and settings.evaluate == "measure":
-            measured = loading.make_measured_evaluate(
+            measured = loading.require_measured_evaluate(
                 settings, target.net, problem, measurer, workdir
             )
-            if measured is None:
-                raise UserError(
-                    "evaluate='measure' compares placements with everything on the first device, "
-                    "or with fill_in_order where that needs too much memory, and neither fits; "
-                    "give the devices more memory, or set evaluate='simulate+verify'"
-                )
         context = Context(
             settings, workdir, target, problem, measurer, measured, display, stop, fault_log,
             Incumbent(),
         )  # fmt: skip
-
-        # Search.
         if advise:
             with fault_log.during("estimating the possible gain"):
                 order = advice.select(context, order, _BASELINES)
-        is_search = not _BASELINES.issuperset(order)
+
+        # Solve.
         with progress.stop_on_interrupt(display, stop):
-            if measurer is not None and settings.evaluate == "simulate+verify" and is_search:
+            if not _BASELINES.issuperset(order):
                 with fault_log.during("correcting the costs"):
                     context = correction_loop.correct_costs(context)
             rows = rows_lib.single_devices(context)
@@ -136,24 +129,17 @@ def run_methods(
         with display.phase("bounding"), fault_log.during("bounding"):
             path = bounds_file or workdir / bounds.FILE
             rows = bounds.add_bounds(rows, context.problem, path, target.net.optimum)
-        is_divided = bool(target.divisions) or settings.devices.strip() == devices.PRECISIONS
-        table = rows_lib.to_json(rows, with_errors=is_divided)
-        decided, best = verdict.decide(table), None
-        if decided.placement is not None:
-            (best,) = (rows[i] for i, row in enumerate(table) if row is decided.placement.row)
-        # Whether every method ended by itself, and everything that was to be measured was.
-        is_complete = not stop.is_set() and len(fault_log) == num_faults
+
+        # Summarise. A run is complete if every method ended by itself and all was measured.
+        summary, best = outputs.summarise(context, rows)
+        summary["complete"] = not stop.is_set() and len(fault_log) == num_faults
         explained = None
         with fault_log.during("explaining the best placement"):
             explained = explain.best(best, context)
 
-    # Summarise, and write the results.
-    summary = outputs.summarise(context, table, best) | {
-        "best": decided.winner and decided.winner.method,
-        "complete": is_complete,
-        "compute_s": outputs.cpu_s() - cpu_started_s,
-        "wall_s": time.monotonic() - started_s,
-    }
+    # Write the results.
+    summary["compute_s"] = outputs.cpu_s() - cpu_started_s
+    summary["wall_s"] = time.monotonic() - started_s
     directory = outputs.directory(workdir, summary, display)
     outputs.write_provenance(directory, settings, target, conditions)
     runs.write_json(directory / runs.SUMMARY, summary)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,10 @@ from placement.errors import UserError
 from placement.pipeline import target as target_lib
 from placement.pipeline.console import progress
 from placement.pipeline.context import Context
-from placement.pipeline.results.rows import Row
+from placement.pipeline.results.rows import Row, to_json
 from placement.pipeline.settings import Settings
 from placement.problem import Problem
-from placement.reporting import runs, units
+from placement.reporting import runs, units, verdict
 from placement.runtime import cluster
 from placement.runtime import devices as devices_lib
 from placement.runtime.models import fingerprint
@@ -82,9 +83,14 @@ def cpu_s() -> float:
     return sum(os.times()[:4])
 
 
-def summarise(context: Context, table: list[dict[str, Any]], best: Row | None) -> dict[str, Any]:
-    """Returns what summary.json says of the problem, of the rows and of the best placement."""
+def summarise(context: Context, rows: Sequence[Row]) -> tuple[dict[str, Any], Row | None]:
+    """Returns what summary.json says of the problem and the rows, and the row of the best one."""
     target, problem, settings = context.target, context.problem, context.settings
+    is_divided = bool(target.divisions) or settings.devices.strip() == devices_lib.PRECISIONS
+    table = to_json(rows, with_errors=is_divided)
+    decided, best = verdict.decide(table), None
+    if decided.placement is not None:
+        (best,) = (rows[i] for i, row in enumerate(table) if row is decided.placement.row)
     graph, optimum = target.net.graph, target.net.optimum
     described = {"name": graph.name, "num_ops": graph.num_ops, "num_edges": graph.num_edges}
     summary: dict[str, Any] = {
@@ -94,6 +100,7 @@ def summarise(context: Context, table: list[dict[str, Any]], best: Row | None) -
         "starts": settings.starts,
         "seed": settings.seed,
         "rows": table,
+        "best": decided.winner and decided.winner.method,
     }
     if target.unsupported:
         summary["unsupported"] = list(target.unsupported)
@@ -102,7 +109,7 @@ def summarise(context: Context, table: list[dict[str, Any]], best: Row | None) -
     if best is not None and target.divisions:
         affinity = target.net.affinity(target.names, best.placements[0])
         summary["divisions"] = [division.to_json(affinity) for division in target.divisions]
-    return summary
+    return summary, best
 
 
 def describe_memory(problem: Problem, placement: np.ndarray) -> dict[str, dict[str, float | None]]:

@@ -31,7 +31,7 @@ _MAX_BOUND_WIDTH = 4096  # of diagrams that only compute a bound
 _MAX_HALVINGS = 4  # attempts of one width to halve the gap between the bound and the best latency
 
 
-def solve_diagram(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
+def diagram(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     """Widens diagrams until the placement is proven to be optimal.
 
     If the time limit ends the search, its result may not repeat. Evaluations are the number of
