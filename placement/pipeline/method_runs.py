@@ -2,8 +2,8 @@
 
 import functools
 import math
-from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -82,15 +82,9 @@ def _search(method: str, context: Context) -> Solution:
     ):
         search_metrics = metrics.SolverMetrics(log, phase)
 
-        def observe(
-            evaluations: int,
-            best_s: float,
-            placement: np.ndarray | None,
-            numbers: Mapping[str, float],
-        ) -> None:
-            # First, since showing and logging may fail.
-            context.incumbent.observe(evaluations, best_s, placement, numbers)
-            search_metrics.observe(evaluations, best_s, placement, numbers)
+        def observe(*step: Any) -> None:
+            context.incumbent.observe(*step)  # first, since showing and logging may fail
+            search_metrics.observe(*step)
 
         limits = SearchLimits(
             settings.time_limit_s,
