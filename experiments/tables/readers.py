@@ -9,7 +9,7 @@ from typing import Any
 from experiments.benchmarks import scale, unseen
 from experiments.tables import audit, papers, stored
 from experiments.tables.audit import Grid
-from placement.methods import learned
+from placement import methods
 from placement.pipeline.results import advice
 from placement.reporting import summaries, units
 from placement.reporting.statistics import Interval
@@ -33,7 +33,7 @@ def read_report(run: str, column: str, dropped: Sequence[str] = ()) -> Grid:
 def read_comparison(names: Sequence[str], dropped: Sequence[str] = ()) -> Grid:
     """Reads the comparisons of several runs as one, and leaves some columns out."""
     rows = stored.read_rows(names)
-    learners = set(filter(learned.is_learned, (row["method"] for row in rows)))
+    learners = set(filter(methods.is_learned, (row["method"] for row in rows)))
     compared = comparison.compare(rows, learners)
     return _drop_columns(comparison.grid(compared).markdown().splitlines(), dropped)
 
