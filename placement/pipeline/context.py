@@ -15,6 +15,7 @@ from placement.pipeline.target import Target
 from placement.problem import Problem
 from placement.runtime.measurement.evaluate import MeasuredEvaluate
 from placement.runtime.measurement.measurer import Measurer
+from placement.solvers.limits import Observe, SearchLimits
 
 
 class Incumbent:
@@ -57,3 +58,14 @@ class Context(NamedTuple):
     def elapsed_s(self) -> float:
         """Seconds since the method began."""
         return time.monotonic() - self.incumbent.began_s
+
+    def begin_limits(self, observe: Observe) -> SearchLimits:
+        """Returns the limits of a search that begins now."""
+        settings = self.settings
+        return SearchLimits(
+            settings.time_limit_s,
+            settings.budget,
+            observe,
+            self.stop.is_set,
+            starts=settings.starts,
+        )

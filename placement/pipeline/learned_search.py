@@ -16,7 +16,7 @@ from placement.methods.checkpoints import restored
 from placement.pipeline import checkpoints
 from placement.pipeline.console import metrics, progress
 from placement.pipeline.context import Context
-from placement.solvers.limits import NO_METRICS, SearchLimits
+from placement.solvers.limits import NO_METRICS
 from placement.types import Solution, Status
 
 # The settings that may differ between an interrupted run and the one that continues it.
@@ -43,13 +43,7 @@ def train(method: str, context: Context) -> Solution:
     """
     settings, problem, workdir = context.settings, context.problem, context.workdir
     display, observe = context.display, context.incumbent.observe
-    limits = SearchLimits(
-        settings.time_limit_s,
-        settings.budget,
-        observe,
-        context.stop.is_set,
-        starts=settings.starts,
-    )
+    limits = context.begin_limits(observe)
     with display.phase(f"searching {method}") as phase:
         search = learned.Search.prepare(method, problem, context.measured)
         graph = search.policy_input.graph

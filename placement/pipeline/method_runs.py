@@ -18,7 +18,6 @@ from placement.pipeline.results import rows
 from placement.pipeline.results.rows import Row
 from placement.pipeline.settings import Settings
 from placement.runtime.measurement.request import Candidate
-from placement.solvers.limits import SearchLimits
 from placement.types import Solution, Status
 
 # Every table of devices with limits of memory has the usual ways to split a model, too.
@@ -86,13 +85,7 @@ def _search(method: str, context: Context) -> Solution:
             context.incumbent.observe(*step)  # first, since showing and logging may fail
             search_metrics.observe(*step)
 
-        limits = SearchLimits(
-            settings.time_limit_s,
-            settings.budget,
-            observe,
-            context.stop.is_set,
-            starts=settings.starts,
-        )
+        limits = context.begin_limits(observe)
         if is_on_devices:
             solution = correction_loop.search(context, limits)
         else:
