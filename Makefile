@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # What computes: arrays in, arrays out, and quick to test.
 CORE := graphs costs simulators solvers policies learning
 
-.PHONY: run test check nightly clean
+.PHONY: run test types parallel check nightly clean
 
 run: $(VENV)/.installed
 	$(BIN)/python -m experiments.main --config=configs/quickstart.py --workdir=runs/quickstart
@@ -14,9 +14,14 @@ run: $(VENV)/.installed
 test: $(VENV)/.installed-test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
-	$(BIN)/python -m pytest -m 'not alone and not nightly' --numprocesses=2 --dist=worksteal
+	$(MAKE) --no-print-directory --jobs=2 types parallel
 	$(BIN)/python -m pytest -m 'alone and not nightly'
+
+types:
+	$(BIN)/mypy
+
+parallel:
+	$(BIN)/python -m pytest -m 'not alone and not nightly' --numprocesses=2 --dist=worksteal
 
 # For the inner loop: of the tests those of the core that are quick.
 check: $(VENV)/.installed-test
@@ -26,7 +31,7 @@ check: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -m 'not alone and not slow and not nightly' --numprocesses=2 --dist=worksteal \
 		tests/test_imports.py tests/test_arguments.py $(CORE:%=tests/%)
 
-# Every case of the families of which `make test` runs a sample.
+# The other cases of the families of which `make test` runs a sample, and slow tests.
 nightly: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -m nightly --numprocesses=2 --dist=worksteal
 

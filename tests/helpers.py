@@ -2,13 +2,14 @@
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import jraph
 import numpy as np
+import pytest
 
 from placement.graphs import batching, dag, opgraph
 from placement.policies import distributions, placeto
@@ -380,6 +381,16 @@ def count_compilations() -> Iterator[list[str]]:
         yield compiled
     finally:
         jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def nightly_except(kept: Collection[Any], cases: Iterable[Any]) -> list[Any]:
+    """Returns the cases of a test, of which `make test` runs only those in `kept`."""
+    return [
+        case
+        if case in kept
+        else pytest.param(*case if isinstance(case, tuple) else (case,), marks=pytest.mark.nightly)
+        for case in cases
+    ]
 
 
 def build(

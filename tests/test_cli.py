@@ -22,7 +22,7 @@ ROOT = Path(placement.__file__).parents[1]
 QUICK = ("--devices=host", "--method=heft", "--measure-time=0.2", "--time-limit=2")
 
 
-def test_model_is_placed_and_deployed(tmp_path):
+def test_model_is_placed_and_deployed(tmp_path, monkeypatch):
     (tmp_path / "experiments").mkdir()  # a package of the user's
     (tmp_path / "experiments/__init__.py").write_text("raise ImportError('not this one')")
     ov.serialize(small.convolutions(length=2), tmp_path / "chain.xml")
@@ -37,7 +37,9 @@ def test_model_is_placed_and_deployed(tmp_path):
     run("place", "chain.xml", *QUICK)
     assert json.loads((tmp_path / "runs/chain/config.json").read_text())["method"] == "heft"
     assert str(Path("runs/chain/report.html")) in run("report", "runs/chain")
-    run("deploy", "runs/chain")
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(cli.main, ["deploy", "runs/chain"])
+    assert result.exit_code == 0, result.output
     assert (tmp_path / "runs/chain/deploy").is_dir()
 
 

@@ -122,7 +122,7 @@ def finished(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("change", [change_workload, change_model, change_flags, change_run])
 def test_changed_inputs_are_answered(change, finished, tmp_path):
-    for seed in range(3):
+    for seed in range(2):
         folder = tmp_path / str(seed)
         folder.mkdir()
         flags = change(random.Random(seed), folder, finished)

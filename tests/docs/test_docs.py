@@ -19,14 +19,14 @@ _SMALLER = ("--config.budget=64", "--config.time_limit_s=1", "--config.measure_s
 _TINY = "synthetic:family=layered,ops=12,seed=1"
 RUN = {
     "runs/mine": _SMALLER,
-    "runs/watched": _SMALLER,
     "runs/compare": (*_SMALLER, f"--config.graphs={_TINY}", "--config.seeds=1"),
 }
 
 # Smaller images, a smaller graph, quick methods and shorter measurements in the code of the pages.
 SMALLER_CODE = {
     **{"64, 64": "16, 16", "8,3,64,64": "8,3,16,16", "layered,ops=40,": "layered,ops=12,"},
-    **{'["hsdag", "heft", "random"]': '["heft", "random"]', "budget=1_600": "budget=16"},
+    **{'["hsdag", "heft", "random"]': '["heft", "random"]'},
+    **{'"hsdag", budget=1_600': '"scheduler:hidden_size=4,num_samples=4", budget=16'},
     **{"time_limit_s=5.0, measure_s=2.0": "time_limit_s=1.0, measure_s=0.2"},
 }
 

@@ -46,6 +46,7 @@ def test_updates_beat_single_devices():
     )
 
 
+@pytest.mark.nightly
 def test_notebook_runs(capsys):
     mpl.use("agg")
     notebook = json.loads(Path(ppo.__file__).with_name("environments.ipynb").read_text())

@@ -14,7 +14,7 @@ from placement.solvers.limits import SearchLimits
 from tests import helpers
 from tests.experiments.command import QUICK
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 METHOD = "scheduler:hidden_size=4,num_samples=16,episode_steps=1"
 
 

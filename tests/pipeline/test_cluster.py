@@ -22,8 +22,6 @@ from tests import clusters
 from tests.experiments import command
 from tests.runtime import small
 
-pytestmark = pytest.mark.alone  # one cluster is enough
-
 
 @pytest.fixture(scope="module")
 def running():

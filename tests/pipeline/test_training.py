@@ -35,7 +35,7 @@ def model(tmp_path: Path) -> str:
 def test_training_steps_are_placed(model, tmp_path):
     graphs = f"{NETWORK},training=1,{model}:training=1,optimiser=sgd"
     flags = [*FLAGS, "--task=compare", f"--config.graphs={graphs}"]
-    flags += ["--config.methods=human_expert,heft,search", "--config.budget=64"]
+    flags += ["--config.methods=human_expert,heft,local_search", "--config.budget=64"]
     code, _, err = run(tmp_path / "run", *flags)
     assert code == 0, err
     rows = check_summary(tmp_path / "run")["rows"]
@@ -44,7 +44,7 @@ def test_training_steps_are_placed(model, tmp_path):
     for name in names:
         seconds = {r["method"]: r["predicted_s"] for r in rows if r["graph"] == name}
         single_s = min(value for method, value in seconds.items() if method.startswith("single:"))
-        assert 0 < seconds["search"] <= single_s
+        assert 0 < seconds["local_search"] <= single_s
 
 
 def test_colocation_may_be_left_out():

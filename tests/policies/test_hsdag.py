@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 CASES = json.loads((Path(__file__).parent / "golden_hsdag.json").read_text())["cases"]
 HIDDEN, STEPS = 8, 3
-NODES, EDGES = 70, 80  # padded, so that levels of two sizes are compiled
+NODES, EDGES, FEATURES = 70, 80, 7  # padded, so that levels of two sizes are compiled
 LEVEL_NODES, LEVEL_EDGES = 20, 30  # padded, of a level alone
 LAYERS = {  # ours by theirs
     "gpn.input_trans.mlp.0": "input_layers_0",
@@ -73,11 +73,10 @@ def _to_flax(tensors: dict[str, Any]) -> Params:
 
 def _graph(case: dict[str, Any]) -> jraph.GraphsTuple:
     """The case's graph, padded, on two devices."""
-    ends = np.array(case["edges"]).T
+    ends, features = np.array(case["edges"]).T, np.array(case["features"])
+    features = np.pad(features, ((0, 0), (0, FEATURES - features.shape[1])))
     allowed = np.ones((case["num_nodes"], 2), bool)
-    return batching.to_graphs_tuple(
-        *ends, np.array(case["features"]), allowed, num_nodes=NODES, num_edges=EDGES
-    )
+    return batching.to_graphs_tuple(*ends, features, allowed, num_nodes=NODES, num_edges=EDGES)
 
 
 def _placements(case: dict[str, Any]) -> np.ndarray:
@@ -164,16 +163,22 @@ def test_gradients_match_authors_program(case):
     scalar = advantages.episode_returns(np.array([case["rewards"]], np.float32), case["discount"])
     np.testing.assert_allclose(scalar[0], case["scalar"], rtol=1e-6)
     weights = np.where(np.arange(STEPS) < num_steps, case["scalar"], 0.0)
-    (value, log_prob), gradients = _loss(
-        _to_flax(case["parameters"]), _graph(case), _placements(case), weights
+    # Padded features are zero, and so are their parameters and gradients: one compilation.
+    shapes = _to_flax(CASES[2]["parameters"])
+    params, expected_gradients = (
+        jax.tree.map(_pad_to, _to_flax(case[name]), shapes) for name in ("parameters", "gradients")
     )
+    (value, log_prob), gradients = _loss(params, _graph(case), _placements(case), weights)
     expected = [sum(step["log_prob"]) for step in case["steps"]]
     np.testing.assert_allclose(log_prob[0, :num_steps], expected, atol=1e-5)
     assert value == pytest.approx(case["loss"], abs=1e-5)
-    expected_gradients = _to_flax(case["gradients"])
     assert jax.tree.structure(gradients) == jax.tree.structure(expected_gradients)
     compare = functools.partial(np.testing.assert_allclose, atol=1e-5)
     jax.tree.map(compare, gradients, expected_gradients)
+
+
+def _pad_to(array: np.ndarray, other: np.ndarray) -> np.ndarray:
+    return np.pad(array, [(0, n - m) for m, n in zip(array.shape, other.shape, strict=True)])
 
 
 @jax.jit

@@ -30,8 +30,6 @@ NEW = {"processor": "new", "cores": [0, 1]}
 OLD = {"processor": "old", "cores": [0, 1]}
 KINDS = ("conv", "relu")
 
-pytestmark = pytest.mark.alone  # one cluster is enough
-
 
 @pytest.fixture(scope="module")
 def running():

@@ -91,10 +91,7 @@ def unproven(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "objective",
-    [
-        *("serial", "makespan"),
-        *(pytest.param(name, marks=pytest.mark.nightly) for name in ("max_load", "subgraph")),
-    ],
+    helpers.nightly_except(["makespan"], ("serial", "makespan", "max_load", "subgraph")),
 )
 def test_small_problems_end_near_optimum(objective, monkeypatch):
     """The search starts from single devices alone, because other methods often find the optimum.

@@ -32,7 +32,14 @@ def simulate(objective, tables, placements):
 
 @pytest.mark.slow
 @every_objective
-@pytest.mark.parametrize("size", reference.SIZES[1::3], ids=str)
+@pytest.mark.parametrize(
+    "size",
+    [
+        reference.SIZES[4],
+        *(pytest.param(reference.SIZES[i], marks=pytest.mark.nightly) for i in (1, 7)),
+    ],
+    ids=str,
+)
 def test_outcomes_equal_reference(objective, size):
     for problem, placements in reference.random_problems(objective, size, shared=True, **LIMITS):
         latency_s, overflow, feasible = map(np.array, reference.outcomes(problem, placements))
@@ -42,9 +49,6 @@ def test_outcomes_equal_reference(objective, size):
         np.testing.assert_array_equal(found.feasible, feasible)
         penalised_s = latency_s.astype(np.float32) * (1 + overflow).astype(np.float32)
         np.testing.assert_array_equal(found.penalised_s(), penalised_s)
-        np.testing.assert_array_equal(
-            problem.evaluate(placements), np.where(feasible, latency_s, np.inf)
-        )
 
 
 @every_objective

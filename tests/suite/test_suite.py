@@ -12,6 +12,7 @@ from placement.errors import UserError
 from placement.problem import Problem
 from placement.suite import archive, problem_file
 from placement.types import SegmentCosts, TensorBytes
+from tests import helpers
 from tests.helpers import diamond, random_costs
 
 NAMES = [entry.name for entry in suite.list_entries()]
@@ -40,10 +41,7 @@ def test_problems_match_the_index():
         assert sizes == (entry.num_ops, entry.num_devices, entry.objective, None), entry.name
 
 
-@pytest.mark.parametrize(
-    "name",
-    [name if name in SAMPLE else pytest.param(name, marks=pytest.mark.nightly) for name in NAMES],
-)
+@pytest.mark.parametrize("name", helpers.nightly_except(SAMPLE, NAMES))
 def test_best_known_values(name):
     problem, best = suite.load(name), suite.best_known(name)
     if best.order is not None:

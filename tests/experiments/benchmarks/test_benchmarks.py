@@ -6,6 +6,7 @@ from experiments.benchmarks import __main__ as program
 from experiments.benchmarks import scale, search
 
 
+@pytest.mark.nightly
 def test_search_improves_with_time():
     ratios = search.measure_ratios("search", "known_optimum_100_4-makespan", (0.1, 2.0))
     cold_first, cold_last, first, last = ratios
