@@ -249,4 +249,4 @@ def test_runs_import_what_they_use():
     assert len(loaded) <= 120
     unused = ("learning", "policies", "search", "solvers.heuristics", "zoo.bert", "reporting.page")
     assert not [n for n in loaded if n.startswith(tuple(f"placement.{part}" for part in unused))]
-    assert not {"flax", "optax"} & set(printed.stdout.split())
+    assert not {"flax", "optax", "scipy.optimize"} & set(printed.stdout.split())

@@ -49,7 +49,7 @@ def run(*methods: str) -> None:
       UserError: as `placement.methods.learned.make`.
     """
     for method in methods:
-        learned.make(method, 3, False)
+        learned.make(method, 3)
 
     def measure(method: str, graphs: tuple[str, ...], objective: str) -> list[list[str]]:
         request = json.dumps([method, graphs, objective])

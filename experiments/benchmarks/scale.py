@@ -115,7 +115,7 @@ def measure(size: int, workdir: Path) -> list[Phase]:
     run_phase(f"simulating {_BATCH} placements", lambda: problem.evaluate(placements))
     run_phase("heft", lambda: methods.solve(problem, "heft").value_s)
     for name in _LEARNED:
-        method = learned.make(name, len(problem.devices), False)
+        method = learned.make(name, len(problem.devices))
         reading = run_phase(f"{name}: features", functools.partial(method.read, problem))
         search = learned.Search(method, reading, problem, evaluate=None)
         start = run_phase(f"{name}: start, compiled first", functools.partial(search.start, 0))

@@ -2,8 +2,14 @@
 
 A search is a generator. It yields reports, from which the caller shows progress, saves checkpoints
 and decides when to stop. It writes no file, and reads only the clock that it is given. In the
-simulator, a chunk of steps is one compiled `scan` of the three functions. On devices, `evaluate`
-runs on the host between the compiled `sample` and the compiled `update`.
+simulator, a chunk of steps is one compiled `scan` of the three functions.
+
+On devices, `evaluate` runs on the host between the compiled `sample` and the compiled `update`. It
+takes about a second for each placement, so a step evaluates only the `PROMISING` samples that the
+simulator predicts to be fastest and that were not evaluated before. The others count with their
+prediction, times the median error of the step's predictions, but are never faster than the slowest
+evaluated one: the policy learns from the simulator where it is clear, and from the devices which
+promising placements are fast.
 """
 
 import functools
@@ -26,6 +32,7 @@ from placement.types import Array, Evaluate, Sample, Solution
 
 ELITE = 4  # number of fastest distinct placements that a search remembers, to verify them
 CHUNK = 16  # steps between two reports at most
+PROMISING = 8  # samples of a step that are evaluated on devices at most
 REPORT_INTERVAL_S = 1.0
 RELEASED_SINGLE_DEVICE_S = np.float32(1e10)
 
@@ -145,16 +152,19 @@ def search(
       problem: the problem to place.
       progress: where the search continues, from `start` or a checkpoint.
       budget: largest number of evaluations in all, the starts included. Samples of the last step
-        beyond the budget are not evaluated, and the step is then not learned from.
-      evaluate: computes latencies of placements int32 [b, N], without padding, on the host; a
-        report comes after each step. None: the simulator does, compiled with the steps.
+        beyond the budget are not evaluated, and in the simulator the step is then not learned from.
+        On devices a step counts as one evaluation at least.
+      evaluate: measures latencies of distinct placements int32 [b, N], without padding, on the
+        host; a report comes after each step. It is asked for the elite again in every step, because
+        repeated measurements may change its latencies. None: the simulator evaluates, compiled with
+        the steps.
       fail_single_devices: whether a single-device placement takes 1e10 seconds, as in HSDAG's
         released code.
       clock_s: returns seconds since any fixed time. Reports come about every second of it, and
         after `CHUNK` steps at the latest. The steps do not depend on it.
     """
     objective, num_ops = simulators.get_objective(problem.objective), problem.graph.num_ops
-    sample, update, run_chunk = _make_steps(
+    sample, predict, update, run_chunk = _make_steps(
         learner, objective.simulate, problem.num_padded_ops, fail_single_devices
     )
     inputs = _Inputs(
@@ -165,20 +175,53 @@ def search(
         jnp.int32(num_ops),
     )
     remaining, chunk = np.int32(0), 0  # the first turn evaluates nothing, but compiles
+    # The placements that were evaluated on devices; of those before a checkpoint only the elite.
+    known = {elite.tobytes() for elite in progress.elite[np.isfinite(progress.elite_s)]}
     while True:
         began_s = clock_s()
         if evaluate is None:
             state, results = run_chunk(inputs, progress.state, remaining, np.int32(chunk))
         else:
             drawn_state, samples, placements = sample(inputs, progress.state)
-            latency_s = np.full(len(placements), np.inf, np.float32)
-            if remaining:
-                evaluated_s = evaluate(np.asarray(placements)[:remaining, :num_ops])
-                latency_s[: len(evaluated_s)] = evaluated_s
-            no_overflow = np.zeros_like(latency_s)
-            outcome = simulators.Outcome(latency_s, no_overflow, np.isfinite(latency_s))
+            outcome = jax.device_get(predict(inputs, placements))
+            rows = np.ascontiguousarray(np.asarray(placements)[:, :num_ops])
+            keys = [row.tobytes() for row in rows]
+            # The elite, the samples evaluated before, and the most promising new ones.
+            asked = {e.tobytes(): e for e in progress.elite[np.isfinite(progress.elite_s)]}
+            num_new, latencies = 0, dict[bytes, float]()
+            for i in np.argsort(outcome.latency_s, kind="stable"):
+                is_new = keys[i] not in known
+                if not outcome.feasible[i] or (is_new and num_new == min(PROMISING, remaining)):
+                    continue
+                num_new += is_new
+                known.add(keys[i])
+                asked[keys[i]] = rows[i]
+            if remaining and asked:
+                evaluated = np.array(list(asked.values()))
+                evaluated_s = np.asarray(evaluate(evaluated), np.float32)
+                latencies = dict(zip(asked, evaluated_s.tolist(), strict=True))
+                if fail_single_devices:
+                    is_single = (evaluated == evaluated[:, :1]).all(axis=1)
+                    evaluated_s = np.where(is_single, RELEASED_SINGLE_DEVICE_S, evaluated_s)
+                progress = progress._replace(elite_s=np.full(ELITE, np.inf, np.float32))
+                for placement, placement_s in zip(evaluated, evaluated_s, strict=True):
+                    progress = progress.remember(placement, float(placement_s))
+            measured_s = np.array([latencies.get(key, np.nan) for key in keys], np.float32)
+            ran, is_measured = np.isfinite(measured_s), ~np.isnan(measured_s)
+            predicted_s = outcome.latency_s
+            if ran.any():
+                error = np.median(measured_s[ran] / predicted_s[ran])
+                predicted_s = np.maximum(error * predicted_s, measured_s[ran].max())
+            latency_s = np.where(is_measured, measured_s, predicted_s).astype(np.float32)
+            feasible = outcome.feasible & np.isfinite(latency_s)
+            outcome = simulators.Outcome(latency_s, outcome.overflow, feasible)
             states = progress.state, drawn_state
-            state, results = update(inputs, states, samples, placements, outcome, remaining)
+            num_learned = np.int32(len(rows) if remaining else 0)
+            state, results = update(inputs, states, samples, placements, outcome, num_learned)
+            results = results._replace(
+                num_evaluated=np.int32(max(1, num_new) if remaining else 0),
+                latency_s=np.where(ran, latency_s, np.inf).reshape(samples.log_prob.shape),
+            )
             results = jax.tree.map(lambda leaf: np.asarray(leaf)[None], results)
         records, latencies_s, results = [], [], jax.device_get(results)
         # Steps that were not taken come last and evaluated nothing.
@@ -186,13 +229,14 @@ def search(
             result: _StepResult = jax.tree.map(lambda leaf, i=i: leaf[i], results)
             latency_s = np.asarray(result.latency_s)
             step_best_s = float(latency_s.min())
-            progress = progress.remember(result.best[:num_ops], step_best_s)
+            if evaluate is None:
+                progress = progress.remember(result.best[:num_ops], step_best_s)
             progress = progress._replace(
                 own_best_s=min(progress.own_best_s, step_best_s),
                 step=progress.step + 1,
                 evaluations=progress.evaluations + int(result.num_evaluated),
             )
-            last_s = latency_s[:, -1]
+            last_s = latency_s[:, -1] if evaluate is None else latency_s
             last_s = last_s[np.isfinite(last_s)]
             record = {
                 "step": progress.step,
@@ -201,7 +245,8 @@ def search(
                 "mean_s": float(last_s.mean()) if len(last_s) else np.inf,
                 "step_best_s": step_best_s,
             }
-            if result.num_evaluated == latency_s.size:  # otherwise it was not learned from
+            # Otherwise it was not learned from.
+            if evaluate is not None or result.num_evaluated == latency_s.size:
                 record |= {name: float(value) for name, value in result.metrics.items()}
             records.append(record)
             latencies_s.append(latency_s[np.isfinite(latency_s)])
@@ -240,14 +285,21 @@ def _make_steps(
     simulate: Callable[[Any, Array], simulators.Outcome],
     num_ops: int,
     fail_single_devices: bool,
-) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
-    """Returns `sample`, `update` and `run_chunk`, compiled; `num_ops` is N with padding."""
+) -> tuple[Callable[..., Any], ...]:
+    """Returns `sample`, `predict`, `update` and `run_chunk`, compiled.
+
+    `num_ops` is N with padding.
+    """
 
     def sample(inputs: _Inputs, state: State) -> tuple[State, Sample, Array]:
         """Draws samples; returns them with the placements of all operations, int32 [B T, N]."""
         state, samples = learner.sample(state, inputs.graph)
         placements = samples.placement.reshape(-1, samples.placement.shape[-1])
         return state, samples, lift_to_ops(placements, inputs.assignment, num_ops)
+
+    def predict(inputs: _Inputs, placements: Array) -> simulators.Outcome:
+        outcome: simulators.Outcome = mesh.shard_map(simulate, inputs.tables, placements)
+        return outcome
 
     def update(
         inputs: _Inputs,
@@ -295,7 +347,7 @@ def _make_steps(
 
         def take_step(state: State, remaining: Array) -> tuple[State, _StepResult]:
             drawn_state, samples, placements = sample(inputs, state)
-            outcome = mesh.shard_map(simulate, inputs.tables, placements)
+            outcome = predict(inputs, placements)
             return update(inputs, (state, drawn_state), samples, placements, outcome, remaining)
 
         def step(carry: tuple[State, Array], index: Array) -> tuple[Any, _StepResult]:
@@ -310,7 +362,7 @@ def _make_steps(
         (state, _), results = jax.lax.scan(step, (state, remaining), jnp.arange(CHUNK))
         return state, results
 
-    return jax.jit(sample), jax.jit(update), jax.jit(run_chunk)
+    return jax.jit(sample), jax.jit(predict), jax.jit(update), jax.jit(run_chunk)
 
 
 def pad_assignment(assignment: Array | None, problem: Problem) -> Array | None:

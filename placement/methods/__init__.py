@@ -140,7 +140,7 @@ def check(method: str, objective: str) -> None:
     if is_learned(method):
         from placement.methods import learned  # which reads this table
 
-        learned.make(method, 2, False)
+        learned.make(method, 2)
         return
     arguments.check_choice("method", method, METHODS)
     if objective not in METHODS[method].objectives:

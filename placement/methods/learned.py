@@ -29,7 +29,6 @@ from placement.solvers import starts
 from placement.solvers.limits import SearchLimits
 from placement.types import Array, Evaluate, Params, Policy, Solution, Status
 
-_MEASURED_SAMPLES = 8  # samples of a step where evaluating each of them takes seconds
 _INSTALLED = Path(__file__).parent / "pretrained"
 _WALK = "walk"
 _ALGORITHMS: dict[str, Callable[..., base.Learner]] = {
@@ -55,7 +54,6 @@ class Method(NamedTuple):
 def make(
     method: str,
     num_devices: int,
-    measured: bool,
     wrap_policy: Callable[[Policy], Policy] | None = None,
 ) -> Method:
     """Makes the method that a name with arguments describes.
@@ -63,8 +61,6 @@ def make(
     Args:
       method: such as 'hsdag' or 'hierarchical:num_groups=32,variant=tuned'.
       num_devices: D.
-      measured: whether placements are evaluated on devices, which takes seconds each. A step then
-        has few samples by default.
       wrap_policy: wraps the policy before the learner is made of it; None: no wrapper.
 
     Raises:
@@ -98,8 +94,6 @@ def make(
         **algorithm_values,
         **{key: value for key, value in variant.learner.items() if key != "algorithm"},
     }
-    if measured:
-        learner_values["num_samples"] = min(_MEASURED_SAMPLES, learner_values["num_samples"])
     values = arguments.convert_arguments(
         method, options, policy_values | learner_values, minimums=_MINIMA, kind="method"
     )
@@ -143,7 +137,7 @@ def make(
 
 def hyper_parameters(method: str) -> dict[str, arguments.Value]:
     """Returns the values of a method's hyper-parameters, those of its policy first."""
-    return make(method, 2, False).hyper_parameters
+    return make(method, 2).hyper_parameters
 
 
 def _defaults(function: Callable[..., Any]) -> dict[str, Any]:
@@ -163,7 +157,7 @@ class Search(NamedTuple):
     @classmethod
     def prepare(cls, name: str, problem: Problem, evaluate: Evaluate | None = None) -> "Search":
         """Makes the method and reads the problem as its policy does; raises as `make`."""
-        method = make(name, len(problem.devices), evaluate is not None)
+        method = make(name, len(problem.devices))
         return cls(method, method.read(problem), problem, evaluate)
 
     def start(self, seed: int, limits: SearchLimits) -> trainer.Progress:

@@ -60,7 +60,7 @@ def load(path: Path, method: str, params: Params) -> Params:
 
 def check_zero_shot(method: str) -> None:
     """Raises a `UserError` where the policy does not place all operations in one step."""
-    learned.make(method, 2, False)  # refuses what does not exist
+    learned.make(method, 2)  # refuses what does not exist
     if not methods.entry(method).load().zero_shot:
         raise UserError(
             f"zero_shot cannot place with a policy of {method!r}, which does not place all "

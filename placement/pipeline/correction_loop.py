@@ -115,15 +115,17 @@ def correct(
         new = new[: max(0, limits.budget - len(placements))]
         if not new or (number > 0 and limits.is_over()):
             break
-        seconds = np.asarray(evaluate(np.array(new)), np.float64)
-        ran = np.isfinite(seconds)
-        placements = np.concatenate([placements, np.array(new)[ran]])
-        latency_s = np.concatenate([latency_s, seconds[ran]])
+        num_known = len(placements)
+        placements = np.concatenate([placements, np.array(new)])
+        # The new measurements may change the latencies of earlier ones.
+        latency_s = np.asarray(evaluate(placements), np.float64)
+        ran = np.isfinite(latency_s)
+        placements, latency_s = placements[ran], latency_s[ran]
         if len(placements):
             limits.report(len(placements), float(latency_s.min()), placements[latency_s.argmin()])
         if len(placements) < 2:
             break
-        errors = np.abs(predict(factors) / latency_s - 1)[len(latency_s) - ran.sum() :]
+        errors = np.abs(predict(factors) / latency_s - 1)[num_known:]
         fit = correction.fit(predict, latency_s, num_devices)
         if not thorough and errors.mean() < _ACCURATE:
             break

@@ -72,9 +72,7 @@ def run(
     arguments.check_choice(f"objective to pretrain {name} for", objective, training.objectives)
     device_texts = tuple(filter(None, settings.devices.split(";")))
     device_sets = [roofline.parse_devices(devices) for devices in device_texts]
-    method = learned.make(
-        settings.method, len(device_sets[0]), False, wrap_policy=training.batch_policy
-    )
+    method = learned.make(settings.method, len(device_sets[0]), wrap_policy=training.batch_policy)
     family_names = arguments.split_list(settings.families)
     for family in family_names:
         arguments.check_choice("family", family, families.names())

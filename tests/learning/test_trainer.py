@@ -82,27 +82,57 @@ def _assert_equal(actual: Progress, expected: Progress) -> None:
         np.testing.assert_array_equal(plain(a), plain(e))
 
 
-@MODES
-def test_budget_is_spent_exactly(on_host):
+def test_budget_is_spent_exactly():
     problem = _problem()
     for budget in (3, 2 + BATCH, 2 + 3 * BATCH + 5):
-        evaluate, batches = _record_batches(problem.evaluate)
-        reports = _run(problem, budget, evaluate=evaluate if on_host else None)
+        reports = _run(problem, budget)
         records = _records(reports)
         assert [record["step"] for record in records] == [*range(1, 1 - (2 - budget) // BATCH)]
         assert reports[-1].progress.evaluations == records[-1]["evaluations"] == budget
         # A step that is cut short is not learned from.
         assert ("loss" in records[-1]) == ((budget - 2) % BATCH == 0)
-        assert not on_host or sum(map(len, batches)) == budget - 2
 
 
-@MODES
-def test_resumed_search_equals_uninterrupted(on_host):
+def test_devices_evaluate_promising_samples():
+    problem, other = _problem(FORK_JOIN, 11), _problem(FORK_JOIN, 12)
+    call_s, measured = [0.0], {single.tobytes() for single in problem.single_devices}
+
+    def evaluate(placements: np.ndarray) -> np.ndarray:
+        """Another problem's latencies, which grow with every call; at most eight are new."""
+        new = [p for p in placements if p.tobytes() not in measured]
+        counts.append(len(new))
+        if len(counts) == 2:
+            first_new.update(p.tobytes() for p in new)
+        measured.update(p.tobytes() for p in new)
+        call_s[0] += 1.0
+        return np.asarray(other.evaluate(placements)) + np.float32(call_s[0])
+
+    counts, first_new = list[int](), set[bytes]()
+    start = _start(problem, evaluate=evaluate)
+    reports = _run(problem, 60, start, evaluate=evaluate)
+    assert counts[0] == 0
+    assert counts[1] == trainer.PROMISING == max(counts)
+    records, last = _records(reports), reports[-1].progress
+    steps = np.maximum(counts[1:], 1)
+    assert [record["evaluations"] for record in records] == (2 + np.cumsum(steps)).tolist()
+    assert last.evaluations == 60
+    assert all("loss" in record for record in records)
+    rows = np.array([np.frombuffer(key, np.int32) for key in measured])
+    best_s = np.asarray(other.evaluate(rows)).min() + call_s[0]
+    assert last.best_s == pytest.approx(best_s)
+    # The first step's are those that are predicted to be fastest.
+    _, samples = _learner().sample(start.state, helpers.batched(FORK_JOIN))
+    drawn = np.unique(np.asarray(samples.placement)[:, 0, : FORK_JOIN.num_ops], axis=0)
+    new = np.array([p for p in drawn if len(np.unique(p)) == 2])
+    fastest = new[np.argsort(problem.evaluate(new), kind="stable")[: trainer.PROMISING]]
+    assert {p.tobytes() for p in fastest} == first_new
+
+
+def test_resumed_search_equals_uninterrupted():
     problem = _problem()
-    evaluate = problem.evaluate if on_host else None
-    uninterrupted = _run(problem, 2 + 9 * BATCH, evaluate=evaluate)
-    *_, last = _run(problem, 2 + 4 * BATCH, evaluate=evaluate)
-    resumed = _run(problem, 2 + 9 * BATCH, last.progress, evaluate=evaluate)
+    uninterrupted = _run(problem, 2 + 9 * BATCH)
+    *_, last = _run(problem, 2 + 4 * BATCH)
+    resumed = _run(problem, 2 + 9 * BATCH, last.progress)
     _assert_equal(resumed[-1].progress, uninterrupted[-1].progress)
     assert _records(resumed) == _records(uninterrupted)[4:]
 
@@ -159,7 +189,7 @@ def test_search_survives_failures(runs):
     assert np.isfinite(last.progress.best_s) == (runs == "some")
     for report, placements in zip(reports, batches, strict=True):
         values_s = np.asarray(evaluate(placements), np.float32)
-        assert report.latencies_s[0].tolist() == values_s[np.isfinite(values_s)].tolist()
+        assert set(report.latencies_s[0].tolist()) <= set(values_s[np.isfinite(values_s)].tolist())
 
 
 def test_search_learns_from_excess_memory():
@@ -182,11 +212,11 @@ def test_mean_is_of_last_placements():
         helpers.episodic_policy(3), Settings(num_samples=4, reward="inverse")
     )
     problem = _problem()
-    evaluate, batches = _record_batches(problem.evaluate)
-    reports = _run(problem, 2 + 12 + 7, learner=learner, evaluate=evaluate)
-    means_s = [record["mean_s"] for record in _records(reports)]
-    expected = [float(np.mean(problem.evaluate(p[2::3]))) for p in batches]
-    assert means_s == pytest.approx(expected, rel=1e-5)
+    start = _start(problem, learner)
+    (record,) = _records(_run(problem, 2 + 12, start, learner=learner))
+    _, samples = learner.sample(start.state, helpers.batched(problem.graph))
+    last = np.asarray(samples.placement)[:, -1, : problem.graph.num_ops]
+    assert record["mean_s"] == pytest.approx(float(np.mean(problem.evaluate(last))), rel=1e-5)
 
 
 def test_reports_come_every_second():

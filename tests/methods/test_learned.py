@@ -29,7 +29,7 @@ NAMED = [
 def test_variants_place_every_operation(name, variant):
     """Abstractly: nothing is compiled."""
     problem = helpers.random_problem()
-    method = learned.make(f"{name}:variant={variant}", 3, False)
+    method = learned.make(f"{name}:variant={variant}", 3)
     graph, assignment = method.read(problem)
 
     def drawn():
@@ -108,18 +108,18 @@ def test_pretraining_improves_group_moves():
 
 
 def test_other_sizes_need_untrained_variant():
-    made, graph = learned.make("group_moves:hidden_size=8", 3, False), helpers.random_problem()
+    made, graph = learned.make("group_moves:hidden_size=8", 3), helpers.random_problem()
     with pytest.raises(UserError, match="set group_moves:variant=untrained with them") as error:
         made.learner.init(jax.random.key(0), made.read(graph).graph)
     assert "\n" not in str(error.value)
-    given = learned.make("group_moves:variant=untrained,hidden_size=8", 3, False)
+    given = learned.make("group_moves:variant=untrained,hidden_size=8", 3)
     given.learner.init(jax.random.key(0), given.read(graph).graph)
 
 
 def test_features_are_selected_by_name():
     problem = helpers.random_problem()
     all_features, two = (
-        learned.make(name, 3, False).read(problem).graph.nodes["features"]
+        learned.make(name, 3).read(problem).graph.nodes["features"]
         for name in ("hsdag", "hsdag:features=degrees+fractal")
     )
     assert two.shape[1] == 3 < all_features.shape[1]
@@ -147,7 +147,7 @@ def test_features_are_selected_by_name():
 )
 def test_mistakes_are_one_line(text, said):
     with pytest.raises(UserError, match=said) as error:
-        learned.make(text, 3, False)
+        learned.make(text, 3)
     assert "\n" not in str(error.value)
 
 

@@ -56,7 +56,7 @@ def test_groups_share_a_device():
 
 @pytest.mark.parametrize(("num_devices", "expected"), [(2, 40), (13, 256)])
 def test_paper_number_of_groups(num_devices, expected):
-    method = learned.make("hierarchical", num_devices, False)
+    method = learned.make("hierarchical", num_devices)
     graph = helpers.batched(helpers.chain(300), num_devices)
     params = jax.eval_shape(method.policy.init, jax.random.key(0), graph)
     assert params["grouper"]["params"]["Dense_0"]["bias"].shape == (expected,)

@@ -275,7 +275,8 @@ class LocalMeasurer(contextlib.AbstractContextManager["LocalMeasurer"]):
         for chunk in chunks:
             candidates = {i: request.candidates[i] for i in (*baselines, *chunk)}
             outcomes: dict[int, Measurement | Failure] = {}
-            latencies_s: dict[int, np.ndarray] = {}  # float64 [rounds] of those that ran
+            # Of those that ran, float64 [rounds]; in a race the first rounds alone.
+            latencies_s: dict[int, np.ndarray] = {}
             num_deaths = 0
             # After the death of a worker all begin again, without the candidate that ended it.
             while not latencies_s and candidates.keys() - outcomes.keys():
@@ -285,6 +286,7 @@ class LocalMeasurer(contextlib.AbstractContextManager["LocalMeasurer"]):
                     request.min_rounds,
                     request.time_limit_s / len(chunks),
                     request.compile_s / len(chunks),
+                    request.race,
                 )
                 try:
                     for kind, *content in self._exchange(rounds):
@@ -308,7 +310,7 @@ class LocalMeasurer(contextlib.AbstractContextManager["LocalMeasurer"]):
             for i, samples_s in latencies_s.items():
                 latency = median_interval(samples_s)
                 ratios = tuple(
-                    median_interval(samples_s / latencies_s[baseline])
+                    median_interval(samples_s / latencies_s[baseline][: len(samples_s)])
                     if baseline in latencies_s
                     else no_interval
                     for baseline in range(request.num_baselines)

@@ -8,6 +8,10 @@ timed in rounds. Every candidate runs one inference per round, so that a disturb
 slows all of them down. The ratio of two candidates in one round is therefore far steadier than
 either latency. The first candidate, or the first few, are the baselines of the ratios.
 
+In a race, most rounds go to promising candidates (successive halving; Jamieson and Talwalkar 2016).
+After each stage of a few rounds only the faster half of the candidates stays, by the median ratio
+to the first one, and none that is clearly slower than it.
+
 The statistic is the median of n samples with its exact binomial interval. The k-th smallest and the
 k-th largest sample enclose the median of any distribution with probability
 
@@ -103,13 +107,16 @@ class Measure(Request[list[Measurement | Failure]]):
     """Measures candidates against the baselines; the answer has one outcome per candidate."""
 
     candidates: Sequence[Candidate]  # the baselines first
-    min_rounds: int  # fewest inferences of each candidate, at least `MIN_SAMPLES`
-    # Rounds continue until their times sum to this. Compiling and checking are not included.
+    # Fewest inferences of each candidate, at least `MIN_SAMPLES`; in a race those of a stage.
+    min_rounds: int
+    # Rounds, or those of a stage, continue until their times sum to this. Compiling and checking
+    # are not included.
     time_limit_s: float
     # Limit on the wall time of compiling and checking. The first candidate is always compiled;
     # candidates for which no time is left fail at stage `TIME_LIMIT`.
     compile_s: float = math.inf
     num_baselines: int = 1
+    race: bool = False  # the checks are short, and slow candidates leave early
 
 
 class Rounds(NamedTuple):
@@ -119,6 +126,7 @@ class Rounds(NamedTuple):
     min_rounds: int
     time_limit_s: float
     compile_s: float
+    race: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,7 +232,10 @@ class HeteroChoice(Request[dict[str, str]]):
 
 
 def median_interval(samples: np.ndarray) -> Interval:
-    """Returns the median of at least `MIN_SAMPLES` samples, float [n], and its 95% interval."""
+    """Returns the median of samples, float [n], and its 95% interval.
+
+    The interval of fewer than `MIN_SAMPLES` samples is their range, which is less certain.
+    """
     count, ordered = len(samples), np.sort(samples)
     # The largest k with P[Binomial(count, 1/2) < k] <= 2.5%, such as 40 for 100 samples. Python's
     # integers make it exact: binomial = C(count, k), cumulative = sum of C(count, i) for i <= k.
@@ -233,6 +244,7 @@ def median_interval(samples: np.ndarray) -> Interval:
         binomial = binomial * (count - rank) // (rank + 1)
         rank += 1
         cumulative += binomial
+    rank = max(rank, 1)
     return Interval(
         float(np.median(ordered)), float(ordered[rank - 1]), float(ordered[-rank]), count
     )

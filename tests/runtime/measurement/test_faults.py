@@ -237,12 +237,12 @@ def test_full_disk_names_the_folder(tmp_path, monkeypatch):
 def test_full_disk_keeps_cached_records(tmp_path):
     file = tmp_path / "measurements.jsonl"
     cache = evaluate.MeasurementCache(file)
-    cache.add("first", Failure("compile", "no"))
+    cache.add("first", stage="compile", cause="no")
     with file_size_limit(file.stat().st_size + 10), pytest.raises(OSError, match=file.name):
-        cache.add("second", Failure("compile", "no"))
+        cache.add("second", stage="compile", cause="no")
     again = evaluate.MeasurementCache(file)
     assert (len(again), again.get("first")["cause"]) == (1, "no")
-    again.add("second", Failure("infer", "why"))
+    again.add("second", stage="infer", cause="why")
     assert evaluate.MeasurementCache(file).get("second")["cause"] == "why"
     assert len(evaluate.MeasurementCache(file)) == 2
 

@@ -105,6 +105,15 @@ def test_one_process_serves_many_calls(model):
         os.kill(pid, 0)
 
 
+def test_race_drops_slow_candidates(measurer, model):
+    scattered = on(model, A, **{f"{kind}_{i}": B for kind in ("conv", "relu") for i in (0, 2)})
+    request = Measure(
+        [on(model, A), Candidate(None, HOST[:1]), scattered], 2, time_limit_s=0.0, race=True
+    )
+    baseline, same, slow = (outcome.latency.n for outcome in measurer.ask(request))
+    assert baseline >= same >= slow == 2
+
+
 def stop(opened: local.LocalMeasurer, candidate: int) -> threading.Thread:
     """Stops the worker while it is at `candidate`, and leaves it hung."""
 
@@ -148,7 +157,7 @@ def evaluator(
         return Candidate(dict(zip(names, devices, strict=True)), HOST)
 
     return evaluate.MeasuredEvaluate(
-        opened, np.zeros(len(names), np.int32), candidate, cache, min_rounds=6, **how
+        opened, np.zeros(len(names), np.int32), candidate, cache, stage_s=0.0, **how
     )
 
 

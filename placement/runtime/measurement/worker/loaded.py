@@ -207,16 +207,20 @@ class LoadedModel:
         inference.set_inputs(executor, inputs)
         return executor
 
-    def compare(self, request: AnyRequest, devices: Sequence[Device]) -> outputs.OutputCheck:
+    def compare(
+        self, request: AnyRequest, devices: Sequence[Device], num_samples: int | None = None
+    ) -> outputs.OutputCheck:
         """Returns the worst comparison with the reference outputs over the inputs.
 
         Args:
           request: runs the model.
           devices: the devices that compute in it; their precisions set the tolerance.
+          num_samples: the number of samples of the inputs; None: all.
         """
+        samples = list(zip(self._samples, self._reference_outputs, strict=True))[:num_samples]
         errors = [
             outputs.compare(reference, self._infer_sample(request, arrays)).error
-            for arrays, reference in zip(self._samples, self._reference_outputs, strict=True)
+            for arrays, reference in samples
         ]
         inference.set_inputs(request, self.inputs)
         return outputs.OutputCheck(max(errors), self._tolerance(devices))

@@ -16,7 +16,7 @@ from placement.runtime.errors import FailedError, raise_if_exhausted, run_stage,
 from placement.runtime.execution import threads
 from placement.runtime.execution.executor import Executor
 from placement.runtime.execution.stream import Stream
-from placement.runtime.measurement.request import TIME_LIMIT, Candidate, Rounds
+from placement.runtime.measurement.request import MIN_SAMPLES, TIME_LIMIT, Candidate, Rounds
 from placement.runtime.measurement.worker import inference
 from placement.runtime.measurement.worker.channel import Heartbeat
 from placement.runtime.measurement.worker.inference import AnyRequest
@@ -25,6 +25,8 @@ from placement.runtime.measurement.worker.loaded import CompileDeadlineError, Lo
 _THREAD_SLACK = 1.25  # tolerated multiple of the number of threads asked for
 _THREAD_TRIES = 3
 _STREAM_INFERENCES = 5  # per request of a stream
+_CLEARLY_SLOWER = 1.1  # ratio to the baseline with which a candidate leaves a race
+_LONG_S = 0.02  # an inference that takes longer hardly depends on what the caches hold before it
 _NO_TIME = "no time was left to compile its submodels; set a longer time limit"
 
 
@@ -33,6 +35,7 @@ class _Runner(NamedTuple):
 
     request: AnyRequest
     facts: dict[str, Any]  # fields of `request.Measurement`
+    inference_s: float  # roughly, of one inference
 
 
 class Trials:
@@ -46,13 +49,15 @@ class Trials:
         self._heartbeat = heartbeat
         self._send = send
         self._baseline: tuple[tuple[int, Candidate], _Runner] | None = None
+        # The devices, and how they run, whose threads were watched.
+        self._watched: set[tuple[object, ...]] = set()
 
     def run(self, rounds: Rounds) -> dict[int, np.ndarray]:
         """Checks every candidate alone, then times those that pass in rounds.
 
         Returns:
-          For each candidate that ran in all rounds, by index, the seconds of its inferences, or for
-          a stream those that each request adds, float64 [rounds].
+          For each candidate whose inferences all ran, by index, their seconds, or for a stream
+          those that each request adds, float64 [rounds]. In a race these are the first rounds.
         """
         runners: dict[int, _Runner] = {}
         baseline_index = next(iter(rounds.candidates))
@@ -68,7 +73,7 @@ class Trials:
                 else:
                     if is_baseline:  # its memory is free before the new one is compiled
                         self._baseline = None
-                    runners[index] = self._check(index, candidate, deadline_s)
+                    runners[index] = self._check(index, candidate, deadline_s, rounds.race)
                     if is_baseline:
                         self._baseline = (index, candidate), runners[index]
             except FailedError as failed:
@@ -80,15 +85,14 @@ class Trials:
         gc.collect()
         gc.disable()
         threads.wait_until_idle(self._heartbeat.keep_alive)
-        start_s, number = time.perf_counter(), -1  # round -1 warms up
-        while latencies_s and (
-            number < rounds.min_rounds or time.perf_counter() - start_s < rounds.time_limit_s
-        ):
+        # Round -1 warms up; in a race the check has done that.
+        number, stage, start_s = (0 if rounds.race else -1), 1, time.perf_counter()
+        running = list(latencies_s)
+        while running:
             # The first candidate of a round rotates and the direction alternates, so that none
             # always follows the same one.
-            order = list(latencies_s)
-            shift = number % len(order)
-            order = order[shift:] + order[:shift]
+            shift = number % len(running)
+            order = running[shift:] + running[:shift]
             for index in order if number % 2 else order[::-1]:
                 request = runners[index].request
                 self._heartbeat.set(index, "infer")
@@ -98,8 +102,9 @@ class Trials:
                     else:
                         # The second of two inferences is timed, as in a service that repeats one
                         # model. The first finds the caches as the other candidates left them, which
-                        # slows it down by up to a tenth.
-                        for _ in range(2):
+                        # slows it down by up to a tenth, but not if it takes long.
+                        is_long = rounds.race and runners[index].inference_s > _LONG_S
+                        for _ in range(1 if is_long else 2):
                             self._heartbeat.touch()
                             if self._loaded.stateful:  # a growing state would slow inferences down
                                 request.reset_state()
@@ -109,16 +114,38 @@ class Trials:
                     self._loaded.drop_compiled()
                     self._baseline = None
                     del latencies_s[index]
+                    running.remove(index)
                     self._send(("failure", index, "infer", summarise_error(error)))
                     continue
                 if number >= 0:
                     latencies_s[index].append(latency_s)
             number += 1
+            if number < stage * rounds.min_rounds or (
+                time.perf_counter() - start_s < stage * rounds.time_limit_s
+            ):
+                continue
+            if not rounds.race or baseline_index not in running:
+                break
+            # Successive halving. One candidate alone stays until its median has an interval.
+            stage += 1
+            ratios = {
+                index: float(np.median(np.divide(latencies_s[index], latencies_s[baseline_index])))
+                for index in running
+                if index != baseline_index
+            }
+            num_kept = len(ratios) // 2 or int(number < MIN_SAMPLES)
+            ranked = sorted(ratios, key=ratios.__getitem__)[:num_kept]
+            running = [index for index in ranked if ratios[index] < _CLEARLY_SLOWER]
+            if running:
+                running = [baseline_index, *running]
         gc.enable()
         return {index: np.array(samples_s) for index, samples_s in latencies_s.items()}
 
-    def _check(self, index: int, candidate: Candidate, deadline_s: float) -> _Runner:
-        """Compiles a candidate and checks its outputs and threads."""
+    def _check(self, index: int, candidate: Candidate, deadline_s: float, is_race: bool) -> _Runner:
+        """Compiles a candidate and checks its outputs and threads.
+
+        In a race, outputs are checked on one sample, and threads once for each set of devices.
+        """
         loaded, devices = self._loaded, candidate.devices
         start_s = time.perf_counter()
         self._heartbeat.set(index, "compile")
@@ -150,13 +177,27 @@ class Trials:
             num_submodels = len(request.split.parts)
         compile_s = time.perf_counter() - start_s
         self._heartbeat.set(index, "infer")
+        num_samples = 1 if is_race else None
+        start_s = time.perf_counter()
         try:
-            check = run_stage("infer", loaded.compare, request, candidate.used_devices())
+            check = run_stage(
+                "infer", loaded.compare, request, candidate.used_devices(), num_samples
+            )
         except FailedError:
             loaded.drop_compiled()
             raise
         if not check.is_correct:
             raise FailedError("wrong output", check.describe())
+        facts = {
+            "submodels": num_submodels,
+            "output_error": check.error,
+            "tolerance": check.tolerance,
+            "compile_s": compile_s,
+        }
+        runner = _Runner(request, facts, time.perf_counter() - start_s)
+        way_to_run = type(request), candidate.used_devices(), num_submodels > 1
+        if is_race and way_to_run in self._watched:
+            return runner
 
         # OpenVINO may ignore the number of threads that it was given, and report it all the same:
         # HETERO does with more than one submodel, unless EXCLUSIVE_ASYNC_REQUESTS is off. Such a
@@ -193,10 +234,5 @@ class Trials:
             other = "other " if bound_threads else ""
             cause = f"{min(counts):.2f} {other}threads compute at once; the limit is {limit:g}"
             raise FailedError("threads", cause)
-        facts = {
-            "submodels": num_submodels,
-            "output_error": check.error,
-            "tolerance": check.tolerance,
-            "compile_s": compile_s,
-        }
-        return _Runner(request, facts)
+        self._watched.add(way_to_run)
+        return runner
