@@ -151,8 +151,12 @@ def check(method: str, objective: str) -> None:
         )
 
 
-def find(method: str, objective: str) -> base.Find:
+def find(method: str, objective: str, **given: Any) -> base.Find:
     """Returns the search of a method, to whose name a learned one may add arguments.
+
+    Args:
+      method, objective: the method, and the objective that it has to minimise.
+      **given: keywords of its function, such as the devices of an 'openvino' method.
 
     Raises:
       UserError: as `check`.
@@ -162,7 +166,7 @@ def find(method: str, objective: str) -> base.Find:
         from placement.methods import learned
 
         return functools.partial(learned.find, method)
-    return functools.partial(METHODS[method].load(), **METHODS[method].options)
+    return functools.partial(METHODS[method].load(), **METHODS[method].options, **given)
 
 
 def entry(method: str) -> Method:

@@ -1,6 +1,5 @@
 """Checks the methods of a run, and runs any of them; its row is not yet measured."""
 
-import functools
 import math
 from pathlib import Path
 from typing import Any
@@ -64,12 +63,12 @@ def _search(method: str, context: Context) -> Solution:
 
         return learned_search.train(method, context)
     problem, settings, measured = context.problem, context.settings, context.measured
-    find, kind = methods_lib.find(method, problem.objective), methods_lib.entry(method).kind
+    # What a run gives to the methods of some kinds, beside the problem.
+    kind, given = methods_lib.entry(method).kind, dict[str, Any]()
     if kind == "openvino":
-        members = context.target.net.members
-        find = functools.partial(find, members=members, measurer=context.measurer)
+        given = {"members": context.target.net.members, "measurer": context.measurer}
     if kind == "pretrained" and settings.init_from:
-        find = functools.partial(find, path=Path(settings.init_from))
+        given = {"path": Path(settings.init_from)}
     is_on_devices = kind == "search" and measured is not None
     # One at a time, as rows are.
     singles = methods_lib.single_device_placements(problem)
@@ -89,6 +88,7 @@ def _search(method: str, context: Context) -> Solution:
         if is_on_devices:
             solution = correction_loop.search(context, limits)
         else:
+            find = methods_lib.find(method, problem.objective, **given)
             solution = methods_lib.run(method, find, problem, settings.seed, limits)
         search_metrics.finish(solution)
     return solution
