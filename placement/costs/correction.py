@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
-from scipy import optimize
 
 from placement.types import Array, CostModel, OpGraph
 
@@ -53,6 +52,8 @@ def fit(
     def residuals(factors: np.ndarray) -> np.ndarray:
         ratio = np.asarray(predict(factors), np.float64) / measured_s
         return np.append(np.log(ratio) / _ERROR, np.log(factors) / deviations)
+
+    from scipy import optimize  # takes 0.3 s, of which most runs have no need
 
     start = np.ones(len(deviations))
     # Steps of 2% for derivatives, because predictions are float32.

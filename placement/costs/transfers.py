@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import least_squares
 
 from placement.costs.tables import Transfers
 
@@ -58,6 +57,8 @@ def fit_line(
       samples: bytes and seconds, all finite.
       copy_s_per_byte: the time of a byte in a copy within this machine's memory, above zero.
     """
+    from scipy.optimize import least_squares  # takes 0.3 s, of which most runs have no need
+
     num_bytes, seconds = np.array(samples, float).reshape(-1, 2).T
     # The unknowns are the latency in units of `_LATENCY_UNIT_S` and the time of a byte in copies,
     # so that both are near 1.
