@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 from placement import arguments, files
 from placement import methods as methods_lib
 from placement.pipeline import (
-    checkpoints,
     graph_labels,
     loading,
     method_runs,
@@ -72,7 +71,7 @@ class _Cell(NamedTuple):
         if not (self.directory / _FINISHED).exists():
             return False
         request = self.request()
-        read, path = checkpoints.readable, self.directory / runs.SUMMARY
+        read, path = workdirs.readable, self.directory / runs.SUMMARY
         if read(self.directory / _FINISHED, _read_request, display) != request or not path.exists():
             return False
         return read(path, lambda p: runs.read_summary(p.parent), display) is not None

@@ -12,13 +12,13 @@ import os
 import platform
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import filelock
 
 from placement import files
 from placement.errors import UserError
-from placement.pipeline import checkpoints, graph_labels, saved_costs
+from placement.pipeline import graph_labels, saved_costs
 from placement.pipeline.console import metrics, progress
 from placement.pipeline.results import bounds
 from placement.reporting import runs
@@ -42,6 +42,7 @@ _JSON: dict[str, Callable[[Path], Any]] = {
     bounds.FILE: bounds.read,
     saved_costs.FILE: saved_costs.read,
 }
+T = TypeVar("T")
 _locks: dict[Path, filelock.BaseFileLock] = {}  # by resolved directory; held until `release`
 
 
@@ -84,7 +85,7 @@ def claim(
                 temporary.unlink(missing_ok=True)
     for name, read in _JSON.items():
         if (workdir / name).exists():
-            checkpoints.readable(workdir / name, read, display)
+            readable(workdir / name, read, display)
     for name, schema in _LOGS.items():
         path = workdir / name
         try:
@@ -97,6 +98,18 @@ def claim(
                 f"{path} cannot be read: {error.problem}; its valid lines are kept, and the whole "
                 f"file is set aside as {aside.name}"
             )
+
+
+def readable(path: Path, read: Callable[[Path], T], display: progress.Display) -> T | None:
+    """Reads a file that a task made; sets a corrupt one aside with a warning and returns None."""
+    try:
+        return read(path)
+    except files.CorruptFileError as error:
+        aside = runs.set_aside(path)
+        display.warn(
+            f"{path} cannot be read: {error.problem}; set aside as {aside.name}; a new one is made"
+        )
+        return None
 
 
 def release(workdir: Path) -> None:
