@@ -238,7 +238,6 @@ TABLES: dict[str, Callable[[], Grid]] = {
         papers.read_published, "hierarchical_random_groups", _PLANNER
     ),
     "planner_search": partial(read_comparison, stored.find("hierarchical*-search"), ["reduction"]),
-    "conclusions": partial(papers.read_conclusions, _PLANNER),
     "hsdag": partial(read_report, "hsdag", "reduction", ["bound", "gap of the best"]),
     "scale": partial(read_phases, stored.find("scale-*")),
     "scale_methods": partial(read_comparison, ["large_methods"], ["reduction"]),

@@ -65,7 +65,6 @@ def test_figures_in_sentences_have_sources():
 def test_counts_in_sentences_have_sources():
     gains = [row[5][:4] for row in readers.TABLES["concurrent_gains"]()[1]]
     verdicts = [row[-1] for row in readers.TABLES["audit_conclusions"]()[1]]
-    cases = [row[2] for row in readers.TABLES["conclusions"]()[1]]
     planner_rows = readers.TABLES["hierarchical"]()[1]
     scotch, min_cut, planner = np.array(
         [[float(cell.split()[0]) for cell in row[3:6]] for row in planner_rows]
@@ -94,7 +93,6 @@ def test_counts_in_sentences_have_sources():
             f"{verdicts.count('holds')} of {len(verdicts)} conclusions hold",
             f"that hold: {verdicts.count('holds')} of {len(verdicts)}; that do not hold: "
             f"{verdicts.count('does not')}; inconclusive: {verdicts.count('inconclusive')}",
-            f"{cases.count('holds')} of {len(cases)} cases hold",
             f"Scotch {min(slower[0]):.0%} to {max(slower[0]):.0%}",
             f"MinCut is {min(slower[1]):.0%} to {max(slower[1]):.0%}",
         ],
