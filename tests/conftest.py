@@ -22,6 +22,10 @@ for _name, _value in command.COMPILATION_CACHE.items():
     jax.config.update(_name, _value)
 
 
+def pytest_collection_finish() -> None:
+    command.collect_less()
+
+
 @pytest.fixture(autouse=True, scope="module")
 def compilation(request: pytest.FixtureRequest) -> Iterator[None]:
     """Turns off XLA's optimisations, which double the time of most tests.

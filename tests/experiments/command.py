@@ -1,5 +1,6 @@
 """Running the command line in tests."""
 
+import gc
 import json
 import multiprocessing
 import os
@@ -73,10 +74,17 @@ def answer(
         return process.exitcode, *(stream.read_text(errors="replace") for stream in streams)
 
 
+def collect_less() -> None:
+    """Lets the garbage collector skip what is loaded; JAX's tracing makes it run all the time."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+
+
 def prepare(plots: bool) -> None:
     """Makes this process quick: with the settings `QUICK`, and with figures only if wanted."""
     import jax
 
+    collect_less()
     for name, value in QUICK.items():
         jax.config.update(name, value)
     if not plots:

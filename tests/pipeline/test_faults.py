@@ -25,7 +25,7 @@ SQUEEZENET = Path(onnx.__file__).parent / "backend/test/data/light/light_squeeze
 SIMULATED = (
     "--config.graph=synthetic:family=layered,ops=12,seed=1",
     "--config.devices=roofline:cpu,gpu",
-    "--config.method=hsdag:hidden_size=8,episode_steps=1",
+    "--config.method=scheduler:hidden_size=4,num_samples=8,episode_steps=1",
     "--config.time_limit_s=1200",  # a busy machine compiles for longer than the default limit
 )
 ENDLESS = "--config.budget=2000000000"
@@ -115,7 +115,7 @@ def test_killed_searches_continue(finished):
     (row,) = [
         row
         for row in json.loads((finished / "summary.json").read_text())["rows"]
-        if row["method"].startswith("hsdag")
+        if row["method"].startswith("scheduler")
     ]
     assert row["status"] == "finished"
     assert row["evaluations"] == log(finished)[-1]["evaluations"]
