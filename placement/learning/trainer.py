@@ -186,9 +186,11 @@ def search(
             outcome = jax.device_get(predict(inputs, placements))
             rows = np.ascontiguousarray(np.asarray(placements)[:, :num_ops])
             keys = [row.tobytes() for row in rows]
-            # The elite, the samples evaluated before, and the most promising new ones.
-            asked = {e.tobytes(): e for e in progress.elite[np.isfinite(progress.elite_s)]}
-            num_new, latencies = 0, dict[bytes, float]()
+            # The single devices, the elite, the samples evaluated before, and the most promising
+            # new ones.
+            elite = progress.elite[np.isfinite(progress.elite_s)]
+            asked = {row.tobytes(): row for row in (*problem.single_devices, *elite)}
+            num_new, latencies, drift = 0, dict[bytes, float](), 1.0
             for i in np.argsort(outcome.latency_s, kind="stable"):
                 is_new = keys[i] not in known
                 if not outcome.feasible[i] or (is_new and num_new == min(PROMISING, remaining)):
@@ -196,13 +198,16 @@ def search(
                 num_new += is_new
                 known.add(keys[i])
                 asked[keys[i]] = rows[i]
-            if remaining and asked:
+            if remaining:
                 evaluated = np.array(list(asked.values()))
                 evaluated_s = np.asarray(evaluate(evaluated), np.float32)
                 latencies = dict(zip(asked, evaluated_s.tolist(), strict=True))
+                # The machine's speed drifts from step to step, but not what the policy learns from.
+                single_s = evaluated_s[: len(problem.single_devices)].min()
+                drift = single_s / progress.reference_s if np.isfinite(single_s) else 1.0
                 if fail_single_devices:
                     is_single = (evaluated == evaluated[:, :1]).all(axis=1)
-                    evaluated_s = np.where(is_single, RELEASED_SINGLE_DEVICE_S, evaluated_s)
+                    evaluated_s = np.where(is_single, np.inf, evaluated_s)
                 progress = progress._replace(elite_s=np.full(ELITE, np.inf, np.float32))
                 for placement, placement_s in zip(evaluated, evaluated_s, strict=True):
                     progress = progress.remember(placement, float(placement_s))
@@ -214,7 +219,8 @@ def search(
                 predicted_s = np.maximum(error * predicted_s, measured_s[ran].max())
             latency_s = np.where(is_measured, measured_s, predicted_s).astype(np.float32)
             feasible = outcome.feasible & np.isfinite(latency_s)
-            outcome = simulators.Outcome(latency_s, outcome.overflow, feasible)
+            learned_s = (latency_s / drift).astype(np.float32)
+            outcome = simulators.Outcome(learned_s, outcome.overflow, feasible)
             states = progress.state, drawn_state
             num_learned = np.int32(len(rows) if remaining else 0)
             state, results = update(inputs, states, samples, placements, outcome, num_learned)
