@@ -35,14 +35,14 @@ class ProblemArrays(NamedTuple):
     compute_s: Array  # float32 [N, D]; inf where an operation is not allowed, zero for padding
     delay_s: Array  # float32 [E, D, D]: of the graph's edges; zero for padding
     order: Array  # int32 [N]: the operations in order of priority; 0 for padding
-    representative: Array  # int32 [N]: the first operation co-located with each
+    decision: Array  # int32 [N]: the decision that places each operation
     num_ops: Array  # int32 []: without padding
-    best_single: Array  # int32 [N]: all operations on the best device, as far as it can run them
+    best_single: Array  # int32 [N]: everything on the best device, as far as it can run it
     unit_s: Array  # float32 []: the value of this placement, the unit of rewards
     objective: ObjectiveName
 
     def evaluate(self, placement: Array) -> tuple[Array, Array]:
-        """Evaluates a placement int32 [N].
+        """Evaluates a placement int32 [N], padded.
 
         Returns:
           float32 []: the value in units, increased by the share by which memory is exceeded.
@@ -75,14 +75,13 @@ def make_arrays(problem: Problem) -> ProblemArrays:
         problem.allowed,
     )
     num_ops, num_nodes = problem.graph.num_ops, problem.num_padded_ops
-    representative = np.append(problem.leaders, np.arange(num_ops, num_nodes)).astype(np.int32)
     arrays = ProblemArrays(
         graph=graph,
         tables=problem.padded_tables,
         compute_s=batching.pad(problem.allowed_compute_s.astype(np.float32), num_nodes, 0.0),
         delay_s=batching.pad(problem.dependencies.delay_s, len(graph.senders), 0.0),
         order=batching.pad(problem.priority_order, num_nodes, 0),
-        representative=representative,
+        decision=batching.pad(problem.decision, num_nodes, 0),
         num_ops=np.array(num_ops, np.int32),
         best_single=batching.pad(problem.single_devices[single_s.argmin()], num_nodes, 0),
         unit_s=single_s.min(),
@@ -95,9 +94,7 @@ class State(NamedTuple):
     """A partial placement and its list schedule."""
 
     problem: ProblemArrays
-    # int32 [N]: the devices; -1 for operations that neither are placed nor share a device with one
-    # that is
-    placement: Array
+    placement: Array  # int32 [N]: the device of each decision, padded; -1 for those to be made
     num_placed: Array  # int32 []
     finish_s: Array  # float32 [N]: zero for operations that are not placed yet
     free_s: Array  # float32 [D]: when each device has run its operations
@@ -128,13 +125,13 @@ def observe(state: State) -> Observation:
     """Observes the next operation; after the end of the episode, the last one."""
     problem, graph = state.problem, state.problem.graph
     op = problem.order[jnp.minimum(state.num_placed, problem.num_ops - 1)]
-    # A co-located operation follows the one of its class that was placed first.
-    device = state.placement[op]
+    # A co-located operation follows the first one that was placed.
+    device = state.placement[problem.decision[op]]
     devices = jnp.arange(len(state.free_s))
     allowed = graph.nodes["allowed"][op] & ((device < 0) | (devices == device))
     is_input = (graph.receivers == op) & graph.edges["mask"]
     arrival_s = list_schedule.arrival_from_edges(
-        state.finish_s, state.placement, graph.senders, problem.delay_s, is_input
+        state.finish_s, state.placement[problem.decision], graph.senders, problem.delay_s, is_input
     )
     _, finish_s = list_schedule.run_op(arrival_s, state.free_s, problem.compute_s[op])
     return Observation(op, allowed, arrival_s, jnp.where(allowed, finish_s, jnp.inf))
@@ -155,10 +152,9 @@ def step(state: State, device: Array) -> tuple[State, Array]:
     """
     problem, (op, allowed, _, finish_s) = state.problem, observe(state)
     device = jnp.where(allowed[device], device, allowed.argmax())
-    is_colocated = problem.representative == problem.representative[op]
     placed = State(
         problem,
-        placement=jnp.where(is_colocated, device, state.placement),
+        placement=jnp.asarray(state.placement).at[problem.decision[op]].set(device),
         num_placed=state.num_placed + 1,
         finish_s=jnp.asarray(state.finish_s).at[op].set(finish_s[device]),
         free_s=jnp.asarray(state.free_s).at[device].set(finish_s[device]),

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import chex
 import jax
@@ -28,7 +28,7 @@ _MAX_DEVICES = 31  # the simulators represent sets of devices by the bits of an 
 _ORDER_DERIVATIONS = (
     "priority_order",
     "makespan_tables",
-    "limits",
+    "memory",
     "tables",
     "padded_tables",
 )
@@ -36,25 +36,24 @@ _TIMED_OBJECTIVES = ("makespan", "max_load")  # their schedule tells when each t
 _Tree = TypeVar("_Tree")
 
 
-class ColocationClasses(NamedTuple):
-    """The C classes of co-located operations: a placement chooses a device for each class.
+class Decisions(NamedTuple):
+    """The K decisions of a placement: a device for each class of co-located operations.
 
-    Classes are numbered by their first operation, so that without co-location class n is
-    operation n.
+    Decisions are numbered by their first operation, so that without co-location decision n is
+    about operation n alone.
     """
 
-    ids: np.ndarray  # int32 [N]: the class of every operation
-    first_ops: np.ndarray  # int32 [C]: the first operation of each class, ascending
-    compute_s: np.ndarray  # float64 [C, D]: inf where a device does not support all of the class
-    allowed: np.ndarray  # bool [C, D]: the devices that can run a class
-    memory_bytes: np.ndarray  # float64 [C]
+    first_ops: np.ndarray  # int32 [K]: the first operation of each decision, ascending
+    compute_s: np.ndarray  # float64 [K, D]: of all its operations; inf where one is not supported
+    allowed: np.ndarray  # bool [K, D]: the devices that can run all its operations
+    memory_bytes: np.ndarray  # float64 [K]
 
 
 class MemoryLimits(NamedTuple):
-    """The K memories with a limit; parts of one accelerator share theirs."""
+    """The M memories with a limit; parts of one accelerator share theirs."""
 
-    devices: np.ndarray  # bool [K, D]: the devices that use the memory
-    capacity_bytes: np.ndarray  # float64 [K]
+    devices: np.ndarray  # bool [M, D]: the devices that use the memory
+    capacity_bytes: np.ndarray  # float64 [M]
 
 
 class Dependencies(NamedTuple):
@@ -89,34 +88,40 @@ class Problem(_Data):
     none yet.
     """
 
-    # Co-location, supported devices and memory.
+    # Decisions, supported devices and memory.
 
     @functools.cached_property
-    def classes(self) -> ColocationClasses:
-        """The classes of co-located operations, with their costs."""
-        leaders = opgraph.find_leaders(self.graph)
-        first_ops, ids = np.unique(leaders, return_inverse=True)
-        compute_s = dag.sum_by_part(ids, np.asarray(self.costs.compute_s, np.float64))
-        memory_bytes = np.bincount(ids, np.asarray(self.costs.memory_bytes, np.float64))
+    def decision(self) -> np.ndarray:
+        """int32 [N]: the decision that places each operation."""
+        return _read_only(opgraph.number_decisions(self.graph))
+
+    @functools.cached_property
+    def decisions(self) -> Decisions:
+        """The decisions of a placement, with their costs."""
+        _, first_ops = np.unique(self.decision, return_index=True)
+        compute_s = dag.sum_by_part(self.decision, np.asarray(self.costs.compute_s, np.float64))
+        memory_bytes = np.bincount(self.decision, np.asarray(self.costs.memory_bytes, np.float64))
         allowed = np.isfinite(compute_s)
-        return _read_only(
-            ColocationClasses(ids.astype(np.int32), first_ops, compute_s, allowed, memory_bytes)
-        )
+        return _read_only(Decisions(first_ops.astype(np.int32), compute_s, allowed, memory_bytes))
 
-    @functools.cached_property
-    def leaders(self) -> np.ndarray:
-        """int32 [N]: the first operation co-located with each, itself where it is alone."""
-        return _read_only(self.classes.first_ops[self.classes.ids])
+    @property
+    def num_decisions(self) -> int:
+        """K."""
+        return len(self.decisions.first_ops)
 
     @property
     def is_colocated(self) -> bool:
-        """Whether any two operations are co-located."""
-        return len(self.classes.first_ops) < self.graph.num_ops
+        """Whether a decision places several operations."""
+        return self.num_decisions < self.graph.num_ops
+
+    def expand(self, placement: np.ndarray) -> np.ndarray:
+        """Returns the device of every operation, int32 [..., N], given those of the decisions."""
+        return placement[..., self.decision]
 
     @functools.cached_property
     def allowed(self) -> np.ndarray:
         """bool [N, D]: whether a device can run an operation and all co-located with it."""
-        return _read_only(self.classes.allowed[self.classes.ids])
+        return _read_only(self.decisions.allowed[self.decision])
 
     @functools.cached_property
     def allowed_compute_s(self) -> np.ndarray:
@@ -126,10 +131,10 @@ class Problem(_Data):
 
     @functools.cached_property
     def single_devices(self) -> np.ndarray:
-        """int32 [D, N]: all operations on each device; where it cannot run one, on its fastest."""
-        fastest = self.classes.compute_s.argmin(axis=1)[self.classes.ids]
-        devices = np.arange(len(self.devices))[:, None]
-        return _read_only(np.where(self.allowed.T, devices, fastest).astype(np.int32))
+        """int32 [D, K]: everything on each device; what it cannot run, where it is fastest."""
+        decisions, devices = self.decisions, np.arange(len(self.devices))[:, None]
+        fastest = decisions.compute_s.argmin(axis=1)
+        return _read_only(np.where(decisions.allowed.T, devices, fastest).astype(np.int32))
 
     @functools.cached_property
     def shares_memory(self) -> np.ndarray:
@@ -148,7 +153,7 @@ class Problem(_Data):
         return _read_only(MemoryLimits(self.shares_memory[rows], capacity[rows]))
 
     def sum_group_capacity(self, group: np.ndarray) -> np.ndarray:
-        """Returns float64 [K]: the memory of all devices of a group, inf if one has no limit.
+        """Returns float64 [G]: the memory of all devices of a group, inf if one has no limit.
 
         Args:
           group: int [D]: the group of each device, numbered from 0.
@@ -222,7 +227,7 @@ class Problem(_Data):
         np.maximum.at(delay_s, pair, self.edge_delay_s)
         return _read_only(Dependencies(graph.senders[first], graph.receivers[first], delay_s, pair))
 
-    # Orders of the operations and of the classes.
+    # Orders of the operations and of the decisions.
 
     @functools.cached_property
     def topological_order(self) -> np.ndarray:
@@ -251,10 +256,14 @@ class Problem(_Data):
         return _read_only(order[np.argsort(-self.upward_rank[order], kind="stable")])
 
     @functools.cached_property
-    def class_order(self) -> np.ndarray:
-        """int32 [C]: the classes by their first operation in topological order."""
-        ids = self.classes.ids[self.topological_order]
-        return _read_only(ids[np.sort(np.unique(ids, return_index=True)[1])])
+    def decision_order(self) -> np.ndarray:
+        """int32 [K]: the decisions by their first operation in topological order."""
+        return _read_only(self.order_decisions(self.topological_order))
+
+    def order_decisions(self, order: np.ndarray) -> np.ndarray:
+        """Returns int32 [K]: the decisions by their first operation in an order int [N]."""
+        decision = self.decision[order]
+        return decision[np.sort(np.unique(decision, return_index=True)[1])]
 
     def with_order(self, order: np.ndarray | None) -> "Problem":
         """Returns the problem with another order of priority; None: this problem itself.
@@ -335,8 +344,8 @@ class Problem(_Data):
         )
 
     @functools.cached_property
-    def limits(self) -> simulators.Limits:
-        """The memory and co-location limits of a placement, on the host."""
+    def memory(self) -> simulators.Memory | None:
+        """The limits of memory, on the host; None if every device can hold all operations."""
         costs, graph, alive = self.costs, self.graph, self.residency_tables
         capacity = np.asarray(costs.capacity_bytes, np.float32)
         # The most that any placement needs on one device, and on each further part of the same
@@ -350,20 +359,19 @@ class Problem(_Data):
             most_pages = np.maximum(alive.source_pages, alive.copy_pages).sum()
             most_bytes += float(alive.page_bytes) * most_pages
             part_bytes += float(alive.page_bytes) * alive.copy_pages.sum()
-        memory = None
-        if (most_bytes + (self.shares_memory.sum(axis=1) - 1) * part_bytes > capacity).any():
-            memory = simulators.Memory(
-                memory_bytes=np.asarray(costs.memory_bytes, np.float32),
-                capacity_bytes=capacity,
-                shared=self.shares_memory,
-                alive=alive,
-                schedule=None if alive is None else self.makespan_tables,
-                copies=self.constant_copies,
-            )
-        return simulators.Limits(memory, self.leaders if self.is_colocated else None)
+        if (most_bytes + (self.shares_memory.sum(axis=1) - 1) * part_bytes <= capacity).all():
+            return None
+        return simulators.Memory(
+            memory_bytes=np.asarray(costs.memory_bytes, np.float32),
+            capacity_bytes=capacity,
+            shared=self.shares_memory,
+            alive=alive,
+            schedule=None if alive is None else self.makespan_tables,
+            copies=self.constant_copies,
+        )
 
     @functools.cached_property
-    def tables(self) -> tuple[simulators.Limits, Any]:
+    def tables(self) -> simulators.Tables:
         """The arrays that `Objective.simulate` reads: pass them to jit as arguments.
 
         Raises:
@@ -374,8 +382,8 @@ class Problem(_Data):
             return jax.device_put(self.build_tables())
 
     @functools.cached_property
-    def padded_tables(self) -> tuple[simulators.Limits, Any]:
-        """The `tables` for placements of `num_padded_ops` operations.
+    def padded_tables(self) -> simulators.Tables:
+        """The `tables` for placements of `num_padded_ops` decisions.
 
         Graphs whose operations and pairs of neighbours are in the same buckets
         (`graphs.batching.bucket`) have tables of equal shapes. So they share compiled programs. The
@@ -397,7 +405,7 @@ class Problem(_Data):
         with jax.ensure_compile_time_eval():
             return jax.device_put(self.build_tables(sizes))
 
-    def build_tables(self, sizes: batching.Sizes | None = None) -> tuple[simulators.Limits, Any]:
+    def build_tables(self, sizes: batching.Sizes | None = None) -> simulators.Tables:
         """Builds the `tables` on the host; with sizes, for placements of `sizes.padded_ops`.
 
         Raises:
@@ -409,10 +417,9 @@ class Problem(_Data):
                 f"{num_devices} devices; the simulators take at most {_MAX_DEVICES}: give fewer"
             )
         objective = simulators.get_objective(self.objective)
-        limits, tables = self.limits, objective.build_tables(self)
-        if sizes is None:
-            return limits, tables
-        return simulators.pad_limits(limits, sizes), objective.pad_tables(tables, sizes)
+        decision = self.decision if self.is_colocated else None
+        tables = simulators.Tables(decision, self.memory, objective.build_tables(self))
+        return tables if sizes is None else objective.pad(tables, sizes)
 
     @property
     def num_padded_ops(self) -> int:
@@ -420,7 +427,7 @@ class Problem(_Data):
         return batching.bucket(self.graph.num_ops)
 
     def evaluate(self, placements: Array) -> Array:
-        """Evaluates placements int32 [B, N] to float32 [B] seconds; inf for infeasible placements.
+        """Evaluates placements int32 [B, K] to float32 [B] seconds; inf for infeasible placements.
 
         Compiles once for each batch size. The arrays are arguments of the compiled function, so
         that problems whose `padded_tables` have equal shapes share it.
@@ -432,7 +439,7 @@ class Problem(_Data):
         return self._simulate(placements)[1]
 
     def exceeds_memory(self, placement: np.ndarray) -> bool:
-        """Returns whether a placement int [N] could run if devices had more memory."""
+        """Returns whether a placement int [K] could run if devices had more memory."""
         return bool(self._simulate(placement[None])[2][0])
 
     def _simulate(self, placements: Array) -> tuple[Array, Array, Array]:
@@ -440,13 +447,13 @@ class Problem(_Data):
         # Padding on the host compiles nothing; a traced array cannot be padded there.
         is_traced = isinstance(placements, jax.core.Tracer)
         pad, placements = (jnp.pad, placements) if is_traced else (np.pad, np.asarray(placements))
-        missing = self.num_padded_ops - self.graph.num_ops
+        missing = self.num_padded_ops - self.num_decisions
         padded = pad(placements.astype(np.int32), ((0, 0), (0, missing)))
         return _evaluate(simulate, self.padded_tables, padded)
 
     def value_s(self, placement: np.ndarray) -> float:
-        """Returns the objective's value of one placement int [N], by the simulator."""
-        chex.assert_shape(placement, (self.graph.num_ops,))
+        """Returns the objective's value of one placement int [K], by the simulator."""
+        chex.assert_shape(placement, (self.num_decisions,))
         chex.assert_type(placement, int)
         return float(self.evaluate(placement[None])[0])
 
@@ -457,27 +464,27 @@ class Problem(_Data):
         Parts of one accelerator need their memory together.
 
         Args:
-          placement: int [N].
+          placement: int [K].
 
         Returns:
           float64 [D].
         """
-        chex.assert_shape(placement, (self.graph.num_ops,))
+        chex.assert_shape(placement, (self.num_decisions,))
         chex.assert_type(placement, int)
         memory_bytes, alive = np.asarray(self.costs.memory_bytes, np.float32), self.residency_tables
         used_bytes = _used_bytes(
             len(self.devices),
             (memory_bytes, self.constant_copies),
             None if alive is None else (alive, self.makespan_tables),
-            np.asarray(placement, np.int32)[:, None],
+            self.expand(np.asarray(placement, np.int32))[:, None],
         )
         return self.shares_memory @ np.asarray(used_bytes, np.float64).sum(axis=0)[:, 0]
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _evaluate(
-    simulate: Callable[[Any, Array], simulators.Outcome],
-    tables: tuple[simulators.Limits, Any],
+    simulate: Callable[[simulators.Tables, Array], simulators.Outcome],
+    tables: simulators.Tables,
     placements: Array,
 ) -> tuple[Array, Array, Array]:
     """Returns values, penalised values, and whether only the memory is too small, [B] each."""

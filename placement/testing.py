@@ -189,10 +189,11 @@ def _check_shapes(drawn: Sample, again: LogProb, num_devices: int) -> None:
 
 def _check_devices(name: str, problem: Problem, given: inputs.PolicyInput, drawn: Sample) -> None:
     """Checks the devices of all operations, of which co-located ones follow the first one."""
+    devices = np.asarray(drawn.placement)[..., given.node]
     ops = np.arange(problem.graph.num_ops)
-    placement = drawn.placement[..., ops if given.assignment is None else given.assignment]
-    assert problem.allowed[ops, placement].all(), f"a device cannot run its operation ({name})"
-    together = (placement == placement[..., problem.leaders]).all()
+    assert problem.allowed[ops, devices].all(), f"a device cannot run its operation ({name})"
+    placement = devices[..., problem.decisions.first_ops]
+    together = (devices == problem.expand(placement)).all()
     assert together, "co-located operations must share a device"
 
 

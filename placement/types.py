@@ -2,11 +2,12 @@
 
 Dimension letters, used in every shape comment:
 
-    N operations   E edges   D devices   G groups
+    N operations   K decisions   E edges   D devices   G groups
     B sampled placements   F features   T steps of an episode
 
-Times are seconds (`_s`), sizes are bytes (`_bytes`). Indices start at 0. A *placement* is an
-int32 array [N]: the device of every operation.
+Times are seconds (`_s`), sizes are bytes (`_bytes`). Indices start at 0. A *decision* chooses the
+device of one operation, or of several that must share theirs. A *placement* is an int32 array [K]:
+the device of every decision; `placement.problem.Problem.expand` gives those of the operations.
 """
 
 import dataclasses
@@ -111,7 +112,7 @@ class Sample(NamedTuple):
     evaluated and rewarded, as in HSDAG (Duan et al. 2024) and Placeto (Addanki et al. 2019).
     """
 
-    placement: Array  # int32 [T, N]
+    placement: Array  # int32 [T, N]: the device of every node
     log_prob: Array  # float32 [T]: log-probability of each step's decisions
     entropy: Array  # float32 [T]: entropy of each step's choices of devices, in nats
     # Arrays [T, ...], in any structure, that the policy drew in addition to the placement, for its
@@ -147,7 +148,7 @@ class Policy(NamedTuple):
     log_prob: Callable[[Params, jraph.GraphsTuple, Sample], LogProb]
 
 
-# Placements int32 [B, N] -> latencies float32 [B] in seconds. The simulator's is jittable, the
+# Placements int32 [B, K] -> latencies float32 [B] in seconds. The simulator's is jittable, the
 # measurement boundary's runs on the host. A placement that cannot run evaluates to inf.
 Evaluate = Callable[[Array], Array]
 
@@ -177,7 +178,7 @@ class Solution(NamedTuple):
     A solver fills in what it knows; `placement.methods.solve` adds the value and the search time.
     """
 
-    # int32 [N]. A solver that found none returns None; `solve` replaces it by each operation's
+    # int32 [K]. A solver that found none returns None; `solve` replaces it by each decision's
     # fastest device, and `value_s` is inf.
     placement: np.ndarray | None
     value_s: float = math.nan  # the objective's value, computed by the problem's simulator
@@ -192,7 +193,7 @@ class Solution(NamedTuple):
     # (`placement.solvers.splits.contiguous`).
     scope: str = "all"
     reason: str = ""  # why the problem is infeasible or the method failed
-    # int32 [K, N]: the fastest distinct placements, fastest first; None of most methods.
+    # int32 [B, K]: the fastest distinct placements, fastest first; None of most methods.
     elite: np.ndarray | None = None
     # Seconds of `search_s` until a learned method's first step, most of them for compilation. The
     # time limit excludes them.

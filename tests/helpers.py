@@ -228,8 +228,8 @@ def random_accelerators(
 def random_placements(
     rng: np.random.Generator, graph: OpGraph, num_devices: int, batch: int
 ) -> np.ndarray:
-    """int32 [batch, N], in turn: anything; segments of a topological order, each device's
-    contiguous; the same but for a few operations. Every other one obeys co-location.
+    """int32 [batch, K], in turn: anything; segments of a topological order, each device's
+    contiguous; the same but for a few operations.
     """
     rank = np.argsort(dag.topological_order(graph))
     placements = rng.integers(0, num_devices, (batch, graph.num_ops))
@@ -241,9 +241,8 @@ def random_placements(
             kept = rng.random(graph.num_ops) < (1.0 if row % 3 == 1 else 0.8)
             segments = devices[np.searchsorted(ends, rank, side="right")]
             placements[row] = np.where(kept, segments, placements[row])
-        if row % 2:
-            placements[row] = placements[row, opgraph.find_leaders(graph)]
-    return placements.astype(np.int32)
+    first_ops = np.unique(opgraph.number_decisions(graph), return_index=True)[1]
+    return placements[:, first_ops].astype(np.int32)
 
 
 def unit_costs(graph: OpGraph, num_devices: int = 2, **changes: np.ndarray) -> CostModel:
@@ -363,8 +362,14 @@ def episodic_policy(steps: int) -> Policy:
 
 
 def all_placements(num_ops: int, num_devices: int) -> np.ndarray:
-    """Every placement, int32 [D**N, N]."""
+    """Every placement of operations that are not co-located, int32 [D**N, N]."""
     return np.array(list(itertools.product(range(num_devices), repeat=num_ops)), np.int32)
+
+
+def every_placement(problem: Problem) -> np.ndarray:
+    """Every placement, int32 [D**N, K], with co-location several times: there are as many rows."""
+    placements = all_placements(problem.graph.num_ops, len(problem.devices))
+    return placements[:, problem.decisions.first_ops]
 
 
 @contextlib.contextmanager

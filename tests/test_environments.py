@@ -32,12 +32,12 @@ def test_last_reward_is_the_value(objective):
     num_ops = problem.graph.num_ops
     devices = np.random.default_rng(1).integers(0, 3, num_ops).astype(np.int32)
     state, rewards = play(environments.make_arrays(problem), devices)
-    placement = np.asarray(state.placement)[:num_ops]
-    np.testing.assert_array_equal(placement, placement[problem.leaders])
+    placement = np.asarray(state.placement)[: problem.num_decisions]
     unit_s = problem.evaluate(problem.single_devices).min()
     assert rewards[-1] == pytest.approx(-problem.evaluate_penalised(placement[None])[0] / unit_s)
     np.testing.assert_array_equal(rewards[:-1], 0)
-    expected_s = makespan.finish_s(problem.makespan_tables, placement[:, None])[:, 0]
+    devices = problem.expand(placement)[:, None]
+    expected_s = makespan.finish_s(problem.makespan_tables, devices)[:, 0]
     np.testing.assert_allclose(state.finish_s[:num_ops], expected_s, rtol=1e-5)
 
 

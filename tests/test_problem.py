@@ -58,23 +58,23 @@ def test_dependencies_have_longest_delays():
     assert pairs.pair.tolist() == [1, 0, 0]
 
 
-def test_classes_by_hand():
+def test_decisions_by_hand():
     graph = dataclasses.replace(helpers.chain(4), colocation=np.array([7, 3, 7, 1], np.int32))
     compute_s = np.array([[1, 2, 4], [8, np.inf, 9], [16, 3, np.inf], [1, 1, 1]], np.float32)
     costs = helpers.unit_costs(graph, 3, compute_s=compute_s, memory_bytes=2 ** np.arange(4))
     problem = helpers.as_problem(graph, costs, "serial")
-    classes = problem.classes
-    assert classes.ids.tolist() == [0, 1, 0, 2]
-    assert classes.first_ops.tolist() == [0, 1, 3]
-    assert classes.compute_s.tolist() == [[17, 5, np.inf], [8, np.inf, 9], [1, 1, 1]]
-    assert classes.memory_bytes.tolist() == [5, 2, 8]
-    assert problem.leaders.tolist() == [0, 1, 0, 3]
-    assert problem.is_colocated
+    assert problem.decision.tolist() == problem.tables.decision.tolist() == [0, 1, 0, 2]
+    first_ops, compute_s, allowed, memory_bytes = problem.decisions
+    assert first_ops.tolist() == [0, 1, 3]
+    assert compute_s.tolist() == [[17, 5, np.inf], [8, np.inf, 9], [1, 1, 1]]
+    np.testing.assert_array_equal(allowed, np.isfinite(compute_s))
+    assert memory_bytes.tolist() == [5, 2, 8]
+    assert problem.order_decisions(np.array([3, 2, 1, 0])).tolist() == [2, 0, 1]
+    assert problem.expand(np.array([[4, 5, 6]])).tolist() == [[4, 5, 4, 6]]
     both = [True, True, False]
     assert problem.allowed.tolist() == [both, [True, False, True], both, [True] * 3]
     np.testing.assert_array_equal(problem.allowed, np.isfinite(problem.allowed_compute_s))
-    assert problem.single_devices.tolist() == [[0] * 4, [1, 0, 1, 1], [1, 2, 1, 2]]
-    assert problem.limits.representative is problem.leaders
+    assert problem.single_devices.tolist() == [[0] * 3, [1, 0, 1], [1, 2, 2]]
 
 
 def test_accelerator_parts_share_memory():

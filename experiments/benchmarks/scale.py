@@ -109,7 +109,7 @@ def measure(size: int, workdir: Path) -> list[Phase]:
     net = loading.Network(None, graph, coarsening, {})
     problem = loading.make_problem(net, costs, names, "makespan")
     run_phase("tables", lambda: problem.tables)
-    shape = _BATCH, problem.graph.num_ops
+    shape = _BATCH, problem.num_decisions
     placements = np.random.default_rng(0).integers(0, len(names), shape, np.int32)
     run_phase("simulating, compiled first", lambda: problem.evaluate(placements))
     run_phase(f"simulating {_BATCH} placements", lambda: problem.evaluate(placements))

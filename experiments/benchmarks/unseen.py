@@ -120,7 +120,7 @@ def measure(path: str) -> list[Cell]:
     cells = []
     for family, graph, devices in cases:
         problem = shared.describe_problem(graph, devices)
-        singles = np.arange(len(problem.devices))[:, None].repeat(problem.graph.num_ops, axis=1)
+        singles = np.arange(len(problem.devices))[:, None].repeat(problem.num_decisions, axis=1)
         search, params = pretrained.prepare(problem, Path(path))
         key = jax.random.PRNGKey(0)
         initial = jax.jit(search.method.policy.init)(key, search.policy_input.graph)

@@ -263,7 +263,7 @@ def update(
 
 
 def train(problem: Problem, time_limit_s: float, seed: int = 0) -> np.ndarray:
-    """Trains on a problem, prints the progress, and returns the best placement int32 [N]."""
+    """Trains on a problem, prints the progress, and returns the best placement int32 [K]."""
     problem_arrays = environments.make_arrays(problem)
     key, init_key = jax.random.split(jax.random.key(seed))
     state = init(init_key, problem_arrays)
@@ -278,7 +278,7 @@ def train(problem: Problem, time_limit_s: float, seed: int = 0) -> np.ndarray:
                 f"{time.monotonic() - start_s:5.0f} s, {number * NUM_EPISODES:6} episodes: "
                 f"mean {values.mean():.4f}, best {state.best_value:.4f} of the best single device"
             )
-    return np.asarray(state.best_placement)[: problem.graph.num_ops]
+    return np.asarray(state.best_placement)[: problem.num_decisions]
 
 
 def main(name: str = PROBLEM, time_limit_s: str = str(TIME_LIMIT_S)) -> None:

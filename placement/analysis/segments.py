@@ -56,7 +56,7 @@ class Schedule(NamedTuple):
 
 
 def cut(problem: Problem, placement: np.ndarray) -> Segments:
-    """Cuts a placement int32 [N] into segments; the problem's objective does not matter."""
+    """Cuts a placement int32 [K] into segments; the problem's objective does not matter."""
     chex.assert_rank(placement, 1)
     chex.assert_type(placement, int)
     row = _Row(problem, placement, problem.priority_order)
@@ -77,7 +77,7 @@ def cut(problem: Problem, placement: np.ndarray) -> Segments:
 
 
 def schedule(problem: Problem, placement: np.ndarray, segments: Segments) -> Schedule:
-    """Schedules the segments of a placement int32 [N], which may have been cut at other costs."""
+    """Schedules the segments of a placement int32 [K], which may have been cut at other costs."""
     chex.assert_rank(placement, 1)
     chex.assert_type(placement, int)
     row = _Row(problem, placement, np.concatenate(segments))
@@ -112,14 +112,14 @@ class _Row:
     """The operations of all devices in one row: sorted by device, then by a given order."""
 
     def __init__(self, problem: Problem, placement: np.ndarray, order: np.ndarray):
-        graph, costs = problem.graph, problem.costs
-        self.ops = order[np.argsort(placement[order], kind="stable")]
+        graph, costs, op_devices = problem.graph, problem.costs, problem.expand(placement)
+        self.ops = order[np.argsort(op_devices[order], kind="stable")]
         position = np.argsort(self.ops)
-        device = placement[self.ops]
+        device = op_devices[self.ops]
         self._rank = np.argsort(order)[self.ops]
         self._compute_s = np.asarray(costs.compute_s, float)[self.ops, device]
         self._senders, self._receivers = position[graph.senders], position[graph.receivers]
-        source, reader = placement[graph.senders], placement[graph.receivers]
+        source, reader = op_devices[graph.senders], op_devices[graph.receivers]
         edges = np.arange(graph.num_edges)
         self._transfer_s = problem.edge_transfer_s[edges, source, reader].astype(float)
         self._fusion_loss_s = np.asarray(costs.fusion_loss_s, float)

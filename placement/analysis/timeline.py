@@ -31,32 +31,32 @@ _times = jax.jit(makespan.compute_times)
 
 
 def predict(problem: Problem, placement: np.ndarray) -> tuple[Span, ...]:
-    """Predicts the spans of a placement int32 [N] that can run, by start, each operation in one."""
+    """Predicts the spans of a placement int32 [K] that can run, by start, each operation in one."""
     chex.assert_rank(placement, 1)
     chex.assert_type(placement, int)
-    spans = _PREDICT[problem.objective](problem, np.asarray(placement))
+    spans = _PREDICT[problem.objective](problem, problem.expand(np.asarray(placement)))
     return tuple(sorted(spans, key=lambda span: span.start_s))
 
 
 def predict_segments(problem: Problem, placement: np.ndarray) -> tuple[Span, ...]:
-    """Predicts the spans of the segments in which concurrent devices run a placement int32 [N]."""
+    """Predicts the spans of the segments in which concurrent devices run a placement int32 [K]."""
     chex.assert_rank(placement, 1)
     chex.assert_type(placement, int)
-    placement = np.asarray(placement)
     cut = segments.cut(problem, placement)
     run = segments.schedule(problem, placement, cut)
+    devices = problem.expand(np.asarray(placement))
     spans = [
-        Span(int(placement[ops[0]]), tuple(ops.tolist()), float(start_s), float(finish_s))
+        Span(int(devices[ops[0]]), tuple(ops.tolist()), float(start_s), float(finish_s))
         for ops, start_s, finish_s in zip(cut, run.start_s, run.finish_s, strict=True)
     ]
     return tuple(sorted(spans, key=lambda span: span.start_s))
 
 
-def _serial(problem: Problem, placement: np.ndarray) -> list[Span]:
+def _serial(problem: Problem, op_devices: np.ndarray) -> list[Span]:
     graph, costs = problem.graph, problem.costs
     # The submodels in the order in which they run. A device continues as long as it can; then the
     # device with most ready operations follows.
-    inputs, devices = list_schedule.InputCounts(graph), placement.tolist()
+    inputs, devices = list_schedule.InputCounts(graph), op_devices.tolist()
     ready: dict[int, collections.deque[int]] = collections.defaultdict(collections.deque)
     for op in inputs.sources():
         ready[devices[op]].append(op)
@@ -73,7 +73,7 @@ def _serial(problem: Problem, placement: np.ndarray) -> list[Span]:
 
     # Seconds of fusion losses and transfers before each operation. A tensor is transferred once to
     # a device, before the first operation there that reads it.
-    source, target = placement[graph.senders], placement[graph.receivers]
+    source, target = op_devices[graph.senders], op_devices[graph.receivers]
     cut_edges = np.flatnonzero(source != target)
     fusion_loss_s = np.asarray(costs.fusion_loss_s, float)[cut_edges]
     waits_s = np.bincount(graph.receivers[cut_edges], fusion_loss_s, graph.num_ops)
@@ -94,31 +94,31 @@ def _serial(problem: Problem, placement: np.ndarray) -> list[Span]:
     return spans
 
 
-def _makespan(problem: Problem, placement: np.ndarray) -> list[Span]:
-    columns = np.asarray(placement, np.int32)[:, None]
+def _makespan(problem: Problem, op_devices: np.ndarray) -> list[Span]:
+    columns = np.asarray(op_devices, np.int32)[:, None]
     start_s, finish_s = (np.asarray(s)[:, 0] for s in _times(problem.makespan_tables, columns))
     order = problem.priority_order.tolist()  # also of spans that start at the same time
     return [
-        Span(int(placement[op]), (op,), float(start_s[op]), float(finish_s[op])) for op in order
+        Span(int(op_devices[op]), (op,), float(start_s[op]), float(finish_s[op])) for op in order
     ]
 
 
-def _subgraph(problem: Problem, placement: np.ndarray) -> list[Span]:
+def _subgraph(problem: Problem, op_devices: np.ndarray) -> list[Span]:
     """Predicts the spans; the accelerators' parts must not wait for each other in a cycle."""
     graph, accelerator = problem.graph, np.asarray(problem.costs.accelerator)
     num_devices, ops = len(accelerator), np.arange(graph.num_ops)
-    is_accelerated = accelerator[placement] >= 0
+    is_accelerated = accelerator[op_devices] >= 0
     # Nodes: the parts of accelerators by device, then the operations, of which the host's count.
-    members = [ops[is_accelerated & (placement == d)].tolist() for d in range(num_devices)]
+    members = [ops[is_accelerated & (op_devices == d)].tolist() for d in range(num_devices)]
     members += [[] if part else [op] for op, part in enumerate(is_accelerated)]
     tables = max_load.build_tables(problem.costs, problem.tensor_blocks)
-    columns = np.asarray(placement, np.int32)[:, None]
+    columns = np.asarray(op_devices, np.int32)[:, None]
     load_s = np.asarray(_loads(tables, columns), np.float64)[:, 0]
-    op_compute_s = np.asarray(problem.costs.compute_s, float)[ops, placement]
+    op_compute_s = np.asarray(problem.costs.compute_s, float)[ops, op_devices]
     busy_s = np.concatenate(
         [np.where(accelerator >= 0, load_s, 0.0), np.where(is_accelerated, 0.0, op_compute_s)]
     )
-    node = np.where(is_accelerated, placement, num_devices + ops)
+    node = np.where(is_accelerated, op_devices, num_devices + ops)
     turns = [  # of the parts of one accelerator
         (first, second)
         for first, second in itertools.combinations(range(num_devices), 2)
@@ -135,7 +135,7 @@ def _subgraph(problem: Problem, placement: np.ndarray) -> list[Span]:
         start = float(finish_s[sources[starts[number] : starts[number + 1]]].max(initial=0.0))
         finish_s[number] = start + busy_s[number]
         if members[number]:
-            device = int(placement[members[number][0]])
+            device = int(op_devices[members[number][0]])
             spans.append(Span(device, tuple(members[number]), start, float(finish_s[number])))
     return spans
 

@@ -235,7 +235,7 @@ def limit_memory(
 
 
 def coarse_costs(costs: CostModel, assignment: np.ndarray, edges: np.ndarray) -> CostModel:
-    """Sums costs over the members of a coarsening, so that `lift` changes no objective's value.
+    """Sums costs over the members of a coarsening, so that merging changes no value.
 
     Args:
       costs: the costs of the N original operations.

@@ -18,7 +18,7 @@ Four steps, each a map from operations to fewer of them:
 
 Every edge between different coarse operations remains with its tensor, and so does every copy of a
 constant (`placement.graphs.constants`), one for each pair of a constant and a coarse operation. So
-the same tensors cross under `lift` as in the coarse graph. Coarsening it again changes nothing.
+the same tensors cross as in the coarse graph. Coarsening it again changes nothing.
 """
 
 from typing import NamedTuple
@@ -27,7 +27,7 @@ import chex
 import numpy as np
 
 from placement.graphs import constants, dag, opgraph
-from placement.types import Array, OpGraph
+from placement.types import OpGraph
 
 SHAPE_TYPES = frozenset(
     (
@@ -213,21 +213,6 @@ def list_member_names(graph: OpGraph, assignment: np.ndarray) -> list[list[str]]
     for op in dag.topological_order(graph).tolist():
         names[assignment[op]].append(graph.op_names[op])
     return names
-
-
-def lift(assignment: Array, placement: Array) -> Array:
-    """Returns the placement of the original operations that a coarse placement stands for.
-
-    Args:
-      assignment: int32 [N], see `Coarsening`.
-      placement: int32 [..., M], NumPy or JAX.
-
-    Returns:
-      int32 [..., N], of the same kind as `placement`.
-    """
-    chex.assert_rank(assignment, 1)
-    chex.assert_type([assignment, placement], int)
-    return placement[..., assignment]
 
 
 def _classify(graph: OpGraph, order: np.ndarray) -> np.ndarray:

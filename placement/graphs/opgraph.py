@@ -197,10 +197,13 @@ def validate(graph: OpGraph) -> None:
         )
 
 
-def find_leaders(graph: OpGraph) -> np.ndarray:
-    """Returns int32 [N]: the first operation co-located with each, or the operation itself."""
+def number_decisions(graph: OpGraph) -> np.ndarray:
+    """Returns int32 [N]: the decision that places each operation, one for all co-located ones.
+
+    Decisions are numbered by their first operation.
+    """
     _, first, number = np.unique(graph.colocation, return_index=True, return_inverse=True)
-    return first[number].astype(np.int32)
+    return np.argsort(np.argsort(first))[number].astype(np.int32)
 
 
 def _quote(names: Iterable[str]) -> str:

@@ -50,7 +50,7 @@ def prepare(graph: jraph.GraphsTuple, problem: Problem) -> Stack:
 
     Args:
       graph: with a node for each of the problem's operations, and at least as many edges.
-      problem: the problem that the graph was read from.
+      problem: the problem that the graph was read from, without co-location.
     """
     num_nodes, num_edges = len(graph.nodes["mask"]), len(graph.senders)
     num_steps = num_nodes + num_edges // list_schedule.WIDTH

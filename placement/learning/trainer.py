@@ -23,7 +23,7 @@ import jraph
 import numpy as np
 
 from placement import simulators
-from placement.graphs import batching, coarsen
+from placement.graphs import batching
 from placement.learning import local_search, mesh
 from placement.learning.base import Learner, Metrics, State
 from placement.policies.inputs import PolicyInput
@@ -41,7 +41,7 @@ class Progress(NamedTuple):
     """State of a search after some steps; a pytree from which a search resumes."""
 
     state: State
-    elite: np.ndarray  # int32 [ELITE, N]: the fastest of the steps' best placements, fastest first
+    elite: np.ndarray  # int32 [ELITE, K]: the fastest of the steps' best placements, fastest first
     elite_s: np.ndarray  # float32 [ELITE]: their latencies; inf where there is none yet
     reference_s: float  # latency of the fastest single device, the unit of the rewards
     own_best_s: float  # latency of the fastest placement that the policy drew, without the starts
@@ -54,7 +54,7 @@ class Progress(NamedTuple):
         return float(self.elite_s[0])
 
     def remember(self, placement: Array, latency_s: float) -> "Progress":
-        """Adds a placement int32 [N] to the elite, unless it is there."""
+        """Adds a placement int32 [K] to the elite, unless it is there."""
         is_known = np.isfinite(self.elite_s) & (self.elite == placement).all(axis=1)
         if is_known.any() or not latency_s < self.elite_s[-1]:
             return self
@@ -103,22 +103,21 @@ def start(
       starts: evaluated placements, the single devices first.
       keep_starts: False keeps the unit but not the incumbent, as HSDAG's released code.
     """
-    graph, assignment = policy_input
-    num_ops, num_devices = problem.costs.compute_s.shape
+    graph, num_devices = policy_input.graph, len(problem.devices)
     fastest_s = min(start.value_s for start in starts[:num_devices])
     state = learner.init(key, graph)
     fastest = min(starts, key=lambda start: start.value_s)
     if state.local_search is not None and np.isfinite(fastest.value_s):
         placement = np.zeros(len(graph.nodes["mask"]), np.int32)
-        nodes = np.arange(num_ops) if assignment is None else np.asarray(assignment)
-        placement[nodes] = fastest.placement
-        # Where a node's operations are on several devices, the cost of its placement is unknown.
-        is_exact = np.array_equal(placement[nodes], fastest.placement)
+        nodes = policy_input.node[problem.decisions.first_ops]
+        placement[nodes] = start_placement = np.asarray(fastest.placement)
+        # Where the decisions of a node differ, the cost of its placement is unknown.
+        is_exact = np.array_equal(placement[nodes], start_placement)
         latency_s = fastest.value_s if is_exact else np.inf
         state = state._replace(local_search=local_search.begin_at(placement, latency_s))
     progress = Progress(
         state=state,
-        elite=np.zeros((ELITE, num_ops), np.int32),
+        elite=np.zeros((ELITE, problem.num_decisions), np.int32),
         elite_s=np.full(ELITE, np.inf, np.float32),
         reference_s=fastest_s if np.isfinite(fastest_s) else 1.0,
         own_best_s=np.inf,
@@ -154,7 +153,7 @@ def search(
       budget: largest number of evaluations in all, the starts included. Samples of the last step
         beyond the budget are not evaluated, and in the simulator the step is then not learned from.
         On devices a step counts as one evaluation at least.
-      evaluate: measures latencies of distinct placements int32 [b, N], without padding, on the
+      evaluate: measures latencies of distinct placements int32 [b, K], without padding, on the
         host; a report comes after each step. It is asked for the elite again in every step, because
         repeated measurements may change its latencies. None: the simulator evaluates, compiled with
         the steps.
@@ -163,17 +162,12 @@ def search(
       clock_s: returns seconds since any fixed time. Reports come about every second of it, and
         after `CHUNK` steps at the latest. The steps do not depend on it.
     """
-    objective, num_ops = simulators.get_objective(problem.objective), problem.graph.num_ops
+    objective = simulators.get_objective(problem.objective)
     sample, predict, update, run_chunk = _make_steps(
-        learner, objective.simulate, problem.num_padded_ops, fail_single_devices
+        learner, objective.simulate, fail_single_devices
     )
-    inputs = _Inputs(
-        policy_input.graph,
-        problem.padded_tables,
-        pad_assignment(policy_input.assignment, problem),
-        jnp.float32(progress.reference_s),
-        jnp.int32(num_ops),
-    )
+    tables, deciding_nodes = prepare_tables(policy_input, problem)
+    inputs = _Inputs(policy_input.graph, tables, jnp.float32(progress.reference_s))
     remaining, chunk = np.int32(0), 0  # the first turn evaluates nothing, but compiles
     # The placements that were evaluated on devices; of those before a checkpoint only the elite.
     known = {elite.tobytes() for elite in progress.elite[np.isfinite(progress.elite_s)]}
@@ -184,7 +178,7 @@ def search(
         else:
             drawn_state, samples, placements = sample(inputs, progress.state)
             outcome = jax.device_get(predict(inputs, placements))
-            rows = np.ascontiguousarray(np.asarray(placements)[:, :num_ops])
+            rows = np.ascontiguousarray(np.asarray(placements)[:, deciding_nodes])
             keys = [row.tobytes() for row in rows]
             # The single devices, the elite, the samples evaluated before, and the most promising
             # new ones.
@@ -236,7 +230,7 @@ def search(
             latency_s = np.asarray(result.latency_s)
             step_best_s = float(latency_s.min())
             if evaluate is None:
-                progress = progress.remember(result.best[:num_ops], step_best_s)
+                progress = progress.remember(result.best[deciding_nodes], step_best_s)
             progress = progress._replace(
                 own_best_s=min(progress.own_best_s, step_best_s),
                 step=progress.step + 1,
@@ -270,17 +264,15 @@ class _Inputs(NamedTuple):
     """Arrays that all steps of a search read."""
 
     graph: jraph.GraphsTuple
-    tables: Any  # the problem's `Problem.padded_tables`
-    assignment: Array | None  # int32 [N] with padding, see `PolicyInput`
+    tables: simulators.Tables  # for placements of the graph's nodes
     reference_s: Array
-    num_ops: Array  # int32 []: N without padding
 
 
 class _StepResult(NamedTuple):
     """Result of a step for the host."""
 
     num_evaluated: Array  # int32 []: 0 if the step was not taken
-    best: Array  # int32 [N], with padding
+    best: Array  # int32 [M], of the M nodes
     latency_s: Array  # float32 [B, T]; inf where a placement was not evaluated or is infeasible
     metrics: Metrics
 
@@ -288,20 +280,15 @@ class _StepResult(NamedTuple):
 @functools.cache  # so that searches of a learner on problems of a bucket share the programs
 def _make_steps(
     learner: Learner,
-    simulate: Callable[[Any, Array], simulators.Outcome],
-    num_ops: int,
+    simulate: Callable[[simulators.Tables, Array], simulators.Outcome],
     fail_single_devices: bool,
 ) -> tuple[Callable[..., Any], ...]:
-    """Returns `sample`, `predict`, `update` and `run_chunk`, compiled.
-
-    `num_ops` is N with padding.
-    """
+    """Returns `sample`, `predict`, `update` and `run_chunk`, compiled."""
 
     def sample(inputs: _Inputs, state: State) -> tuple[State, Sample, Array]:
-        """Draws samples; returns them with the placements of all operations, int32 [B T, N]."""
+        """Draws samples; returns them with the placements of all nodes, int32 [B T, M]."""
         state, samples = learner.sample(state, inputs.graph)
-        placements = samples.placement.reshape(-1, samples.placement.shape[-1])
-        return state, samples, lift_to_ops(placements, inputs.assignment, num_ops)
+        return state, samples, samples.placement.reshape(-1, samples.placement.shape[-1])
 
     def predict(inputs: _Inputs, placements: Array) -> simulators.Outcome:
         outcome: simulators.Outcome = mesh.shard_map(simulate, inputs.tables, placements)
@@ -316,8 +303,8 @@ def _make_steps(
         remaining: Array,  # int32 []: the number of evaluations that are left
     ) -> tuple[State, _StepResult]:
         if fail_single_devices:
-            is_padding = jnp.arange(num_ops) >= inputs.num_ops
-            is_single = ((placements == placements[:, :1]) | is_padding).all(axis=1)
+            decides = inputs.graph.nodes["mask"]  # the first node always does
+            is_single = ((placements == placements[:, :1]) | ~decides).all(axis=1)
             outcome = simulators.Outcome(
                 jnp.where(is_single, RELEASED_SINGLE_DEVICE_S, outcome.latency_s),
                 jnp.where(is_single, 0.0, outcome.overflow),
@@ -371,21 +358,17 @@ def _make_steps(
     return jax.jit(sample), jax.jit(predict), jax.jit(update), jax.jit(run_chunk)
 
 
-def pad_assignment(assignment: Array | None, problem: Problem) -> Array | None:
-    """Pads the `assignment` of a `PolicyInput`, on the host, so that problems share programs."""
-    if assignment is None:
-        return None
-    return batching.pad(np.asarray(assignment), problem.num_padded_ops, 0)
+def prepare_tables(
+    policy_input: PolicyInput, problem: Problem
+) -> tuple[simulators.Tables, np.ndarray]:
+    """Prepares a problem for placements of a policy's nodes, on the host.
 
-
-def lift_to_ops(placements: Array, assignment: Array | None, num_ops: int) -> Array:
-    """Returns the placements int32 [B, N] of N operations, given those of a policy's M nodes.
-
-    Without an assignment int32 [N], both N and M may include padding.
+    Returns:
+      The problem's `padded_tables`, where each operation takes the device of its node.
+      int32 [K]: the node of each decision.
     """
-    if assignment is not None:
-        return coarsen.lift(assignment, placements)
-    missing = num_ops - placements.shape[1]
-    if missing > 0:
-        return jnp.pad(placements, ((0, 0), (0, missing)))
-    return placements[:, :num_ops]
+    node, num_nodes = policy_input.node, len(policy_input.graph.nodes["mask"])
+    tables, num_padded_ops = problem.padded_tables, problem.num_padded_ops
+    if num_nodes != num_padded_ops or (node != np.arange(len(node))).any():
+        tables = tables._replace(decision=batching.pad(node, num_padded_ops, 0))
+    return tables, node[problem.decisions.first_ops]

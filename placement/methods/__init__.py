@@ -100,7 +100,7 @@ def solve(
       starts: where searches start: at the single devices and what heuristics find, or at the single
         devices alone ('single'). Starts count as evaluations.
       observe: called after every step of a search, from any thread, with the number of evaluations,
-        the best value, the best placement int [N], and other numbers by name. The value is inf and
+        the best value, the best placement int [K], and other numbers by name. The value is inf and
         the placement None while none that can run is known.
       stop: whether to end before the time is over, with the best placement so far.
 
@@ -248,8 +248,8 @@ def run(
         status, reason = Status.FAILED, OUT_OF_MEMORY
     elif np.isinf(value_s) and status != Status.INTERRUPTED:
         status, reason = Status.FAILED, f"{status}, no feasible placement found"
-    if placement is None:  # something to show: each operation where it computes fastest
-        placement = np.asarray(problem.costs.compute_s).argmin(axis=1).astype(np.int32)
+    if placement is None:  # something to show: each decision for the device that computes fastest
+        placement = problem.decisions.compute_s.argmin(axis=1).astype(np.int32)
     return result._replace(
         placement=placement,
         value_s=value_s,
@@ -261,9 +261,9 @@ def run(
 
 
 def single_device_placements(problem: Problem) -> np.ndarray:
-    """Returns int32 [D, N]: all operations on each device, also where it cannot run them all."""
-    num_ops, num_devices = problem.costs.compute_s.shape
-    return np.tile(np.arange(num_devices, dtype=np.int32)[:, None], (1, num_ops))
+    """Returns int32 [D, K]: everything on each device, also where it cannot run everything."""
+    num_decisions, num_devices = problem.decisions.compute_s.shape
+    return np.tile(np.arange(num_devices, dtype=np.int32)[:, None], (1, num_decisions))
 
 
 def single(problem: Problem, seed: int, limits: SearchLimits) -> Solution:

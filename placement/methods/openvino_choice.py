@@ -35,7 +35,7 @@ def hetero(
     """
     del seed, limits
     device_of_op = measurer.ask(HeteroChoice(measurer.devices, split_by_memory=split_by_memory))
-    placement, reason = problem.allowed.argmax(axis=1).astype(np.int32), ""
+    placement, reason = problem.decisions.allowed.argmax(axis=1).astype(np.int32), ""
     for decision, ops in enumerate(members):
         # Constants and inputs run nowhere.
         op_devices = {device_of_op[op] for op in ops if op in measurer.computed_ops}

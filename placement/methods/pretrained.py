@@ -17,7 +17,7 @@ import numpy as np
 from placement import methods, simulators
 from placement.errors import UserError
 from placement.learning import mesh
-from placement.learning.trainer import lift_to_ops, pad_assignment
+from placement.learning.trainer import prepare_tables
 from placement.methods import checkpoints, learned
 from placement.problem import Problem
 from placement.solvers.limits import SearchLimits
@@ -95,39 +95,37 @@ def place(search: learned.Search, params: Params, key: Array) -> Solution:
       params: of the policy.
       key: consumed.
     """
-    problem, (graph, assignment) = search.problem, search.policy_input
+    problem, policy_input = search.problem, search.policy_input
     simulate = simulators.get_objective(problem.objective).simulate
-    inputs = graph, problem.padded_tables, pad_assignment(assignment, problem), params
-    num_ops = problem.num_padded_ops
-    result = _place(search.method.policy.sample, simulate, num_ops, inputs, key)
+    tables, deciding_nodes = prepare_tables(policy_input, problem)
+    inputs = policy_input.graph, tables, params
+    result = _place(search.method.policy.sample, simulate, inputs, key)
     placements, latency_s = jax.device_get(result)
     best = int(np.argmin(latency_s))
     return Solution(
-        placements[best][: problem.graph.num_ops],
+        placements[best][deciding_nodes],
         value_s=float(latency_s[best]),
         evaluations=STEPS * SAMPLES,
     )
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2))
+@partial(jax.jit, static_argnums=(0, 1))
 def _place(
     sample: Callable[..., Sample],
     simulate: Callable[[Any, Array], simulators.Outcome],
-    num_ops: int,
-    inputs: tuple[jraph.GraphsTuple, Any, Array | None, Params],
+    inputs: tuple[jraph.GraphsTuple, simulators.Tables, Params],
     key: chex.PRNGKey,
 ) -> tuple[Array, Array]:
-    """Returns the fastest placement of each step, [STEPS, N], and its latency."""
-    graph, tables, assignment, params = inputs
+    """Returns the fastest placement of each step, [STEPS, M] of M nodes, and its latency."""
+    graph, tables, params = inputs
 
     def step(current: Any, key: chex.PRNGKey) -> tuple[Any, tuple[Array, Array]]:
         improved = sample(params, key, graph, SAMPLES, current).placement[:, 0]
-        lifted = lift_to_ops(improved, assignment, num_ops)
-        outcome = mesh.shard_map(simulate, tables, lifted)
+        outcome = mesh.shard_map(simulate, tables, improved)
         latency_s = jnp.where(outcome.feasible, outcome.latency_s, jnp.inf)
         fastest = jnp.argsort(latency_s)[: SAMPLES // _COPIES]
         best = fastest[0]
-        return jnp.repeat(improved[fastest], _COPIES, axis=0), (lifted[best], latency_s[best])
+        return jnp.repeat(improved[fastest], _COPIES, axis=0), (improved[best], latency_s[best])
 
     start = jnp.full((SAMPLES, len(graph.nodes["mask"])), -1, jnp.int32)  # no placements yet
     _, result = jax.lax.scan(step, start, jax.random.split(key, STEPS))

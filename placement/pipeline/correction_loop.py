@@ -74,7 +74,7 @@ def correct(
     """
     from placement.search import multistart
 
-    num_decisions, num_devices = problem.graph.num_ops, len(problem.devices)
+    num_decisions, num_devices = problem.num_decisions, len(problem.devices)
     singles = [p for p in methods.single_device_placements(problem) if problem.value_s(p) < np.inf]
     if not singles:  # no device holds the whole model
         filled = methods.solve(problem, "fill_in_order")

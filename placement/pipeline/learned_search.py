@@ -96,6 +96,6 @@ def train(method: str, context: Context) -> Solution:
     learned_policy = {"method": method, "params": params}
     checkpoints.save(workdir / _POLICIES / f"{name}.msgpack", learned_policy)
     if solution.placement is None:
-        nowhere = np.zeros((1, problem.graph.num_ops), np.int32)
+        nowhere = np.zeros((1, problem.num_decisions), np.int32)
         solution = solution._replace(placement=nowhere[0], elite=nowhere, status=Status.INFEASIBLE)
     return solution._replace(search_s=spent_s + limits.elapsed_s())

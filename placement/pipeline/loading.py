@@ -11,7 +11,7 @@ from placement import arguments, files, methods, simulators, zoo
 from placement.analysis import segments
 from placement.costs import tables, workloads
 from placement.errors import UserError
-from placement.graphs import coarsen, dag
+from placement.graphs import coarsen, dag, opgraph
 from placement.graphs import constants as constants_lib
 from placement.pipeline import graph_labels
 from placement.pipeline.settings import Settings
@@ -52,7 +52,10 @@ BACKENDS = {
 
 
 class Network(NamedTuple):
-    """A model of N operations, and the K decisions of its placements (`graphs.coarsen`)."""
+    """A model of N operations, and the K decisions of its placements.
+
+    Operations are decided together if they are merged (`graphs.coarsen`) or co-located.
+    """
 
     # ov.Model: static, folded, with unique names. None if no device here could run it: a workload,
     # a synthetic graph or a training step.
@@ -70,12 +73,15 @@ class Network(NamedTuple):
     @property
     def decision(self) -> np.ndarray:
         """int32 [N]: the decision that places each operation."""
-        return self.coarsening.assignment
+        return opgraph.number_decisions(self.coarsening.graph)[self.coarsening.assignment]
 
     @property
     def members(self) -> list[list[str]]:
-        """K lists: the names of the operations of each decision, in topological order."""
-        return coarsen.list_member_names(self.graph, self.decision)
+        """The names of the operations that are merged into each of the problem's, in order.
+
+        In the problem of a model these are decisions: coarsening leaves no co-location.
+        """
+        return coarsen.list_member_names(self.graph, self.coarsening.assignment)
 
     def affinity(self, devices: Sequence[str], placement: np.ndarray) -> dict[str, str]:
         """Returns the device's name for each operation's name, for a placement int32 [K]."""
@@ -95,7 +101,6 @@ def remove_variable_cycles(net: Network, problem: Problem, placements: np.ndarra
     """
     graph, decision = net.graph, net.decision
     writers = np.flatnonzero(np.array(graph.op_types) == "Assign")
-    compute_s = np.asarray(problem.costs.compute_s, np.float64)
     distinct: dict[bytes, np.ndarray] = {}
     for placement in placements:
         result = placement.copy()
@@ -108,7 +113,7 @@ def remove_variable_cycles(net: Network, problem: Problem, placements: np.ndarra
             if not cyclic:
                 break
             members = np.unique(decision[cycles[parts] == cyclic[0]])
-            total_s = compute_s[members].sum(axis=0)  # [D]
+            total_s = problem.decisions.compute_s[members].sum(axis=0)  # [D]
             if not np.isfinite(total_s).any():
                 result = placement
                 break
@@ -319,7 +324,7 @@ def _make_workload_network(workload: workloads.Workload) -> Network:
 def make_problem(
     net: Network, costs: CostModel, devices: tuple[str, ...], objective: str
 ) -> Problem:
-    """Makes the problem of a run: K decisions, with the costs of all operations of each."""
+    """Makes the problem of a run: operations have the costs of all that are merged into each."""
     coarsening = net.coarsening
     if coarsening.graph is not net.graph:
         costs = tables.coarse_costs(costs, coarsening.assignment, coarsening.edges)
@@ -338,9 +343,9 @@ def make_candidate(
     if backend == "hetero" or not devices:
         return Candidate(affinity, devices)
     num_requests = _REQUESTS_PER_DEVICE * len(devices) if problem.objective == "max_load" else 1
-    members = net.members
+    members, op_devices = net.members, problem.expand(placement)
     submodels = tuple(
-        Segment(devices[placement[ops[0]]].name, tuple(n for op in ops for n in members[op]))
+        Segment(devices[op_devices[ops[0]]].name, tuple(n for op in ops for n in members[op]))
         for ops in segments.cut(problem, placement)
     )
     return Candidate(affinity, devices, submodels, num_requests)
@@ -372,7 +377,7 @@ def make_measured_evaluate(
     Placements are compared with everything on the first device, or with `fill_in_order` where that
     needs too much memory.
     """
-    baseline = np.zeros(problem.graph.num_ops, np.int32)
+    baseline = np.zeros(problem.num_decisions, np.int32)
     if problem.exceeds_memory(baseline):
         solution = methods.solve(problem, "fill_in_order")
         if not np.isfinite(solution.value_s):

@@ -179,7 +179,7 @@ def _make_unfinished_row(context: Context, method: str, status: Status, reason: 
         return rows.make(context, method, solution)
     if status == Status.FAULT:
         status, reason = Status.FAILED, status.describe(reason)
-    nowhere = np.zeros((1, context.problem.graph.num_ops), np.int32)
+    nowhere = np.zeros((1, context.problem.num_decisions), np.int32)
     solution = Solution(
         nowhere[0],
         value_s=math.inf,

@@ -116,7 +116,7 @@ def doppler_view(problem: Problem, num_nodes: int, num_edges: int) -> CostView[T
 
     policy_tables = Tables(
         is_op=np.arange(num_nodes) < num_ops,
-        leader=np.append(problem.leaders, np.arange(num_ops, num_nodes)).astype(np.int32),
+        leader=inputs.find_leaders(problem, num_nodes),
         op_features=pad(_normalise_columns(np.stack(columns, axis=1)), num_nodes, 0),
         edge_features=pad(_normalise_columns(pair_delay_s[:, None]), num_edges, 0),
         bottom_level=pad(bottom_level.astype(np.float32), num_nodes, 0),

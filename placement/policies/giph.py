@@ -35,7 +35,13 @@ import numpy as np
 
 from placement import arguments
 from placement.policies import base, encoders, readers, schedules
-from placement.policies.inputs import CostView, PolicyInput, cost_view, with_finite_costs
+from placement.policies.inputs import (
+    CostView,
+    PolicyInput,
+    cost_view,
+    find_leaders,
+    with_finite_costs,
+)
 from placement.policies.readers import find_fastest_device, place_on_device
 from placement.problem import Problem
 from placement.simulators.makespan import OpSchedule
@@ -104,7 +110,7 @@ def giph_view(problem: Problem, num_nodes: int, num_edges: int) -> CostView[Tabl
 
     policy_tables = Tables(
         is_op=np.arange(num_nodes) < graph.num_ops,
-        leader=np.append(problem.leaders, np.arange(graph.num_ops, num_nodes)).astype(np.int32),
+        leader=find_leaders(problem, num_nodes),
         size_s=np.pad(size_s, (0, num_nodes - graph.num_ops)).astype(np.float32),
         rate=rate.astype(np.float32),
         edge_bytes=np.pad(edge_bytes, (0, num_edges - len(edge_bytes))).astype(np.float32),

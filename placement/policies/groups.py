@@ -33,34 +33,34 @@ def merge_intervals(problem: Problem, num_groups: int) -> tuple[Problem, np.ndar
 
 
 def colocate_intervals(problem: Problem, num_groups: int) -> Problem:
-    """Co-locates consecutive classes of co-located operations, as `merge_intervals` does.
+    """Co-locates consecutive decisions' operations, as `merge_intervals` does.
 
-    Classes are in the order of their first operations. In a training graph these are the operations
-    of the forward pass, which their gradients and updates follow.
+    Decisions are in the order of their first operations. In a training graph these are the
+    operations of the forward pass, which their gradients and updates follow.
     """
     edges = edges_between_first_ops(problem)
     weight, kinds = _weights_and_kinds(problem)
     return colocate(problem, intervals.assign_groups(edges, weight, kinds, num_groups))
 
 
-def colocate(problem: Problem, class_group: np.ndarray) -> Problem:
-    """Co-locates the classes that have equal groups, int [C]."""
-    colocation = class_group[problem.classes.ids]
+def colocate(problem: Problem, decision_group: np.ndarray) -> Problem:
+    """Co-locates the operations of decisions that have equal groups, int [K]."""
+    colocation = decision_group[problem.decision]
     return problem._replace(graph=dataclasses.replace(problem.graph, colocation=colocation))
 
 
 def edges_between_first_ops(problem: Problem) -> intervals.Edges:
-    """Returns the edges between the first operations of classes; the ends are class numbers."""
-    graph, ids = problem.graph, problem.classes.ids
-    is_first = problem.leaders == np.arange(graph.num_ops)
+    """Returns the edges between the first operations of decisions; the ends are decisions."""
+    graph, decision = problem.graph, problem.decision
+    is_first = np.isin(np.arange(graph.num_ops), problem.decisions.first_ops)
     edges = np.flatnonzero(is_first[graph.senders] & is_first[graph.receivers])
     senders, receivers = graph.senders[edges], graph.receivers[edges]
-    return intervals.Edges(ids[senders], ids[receivers], graph.edge_bytes[edges])
+    return intervals.Edges(decision[senders], decision[receivers], graph.edge_bytes[edges])
 
 
 def _weights_and_kinds(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the weight of each class, float [C], and a number for its set of devices, int [C]."""
+    """Returns each decision's weight, float [K], and a number for its set of devices, int [K]."""
     compute_s = np.asarray(problem.costs.compute_s, np.float64)
-    mean_s = np.bincount(problem.classes.ids, ranks.finite_mean(compute_s))
-    kinds = np.unique(problem.classes.allowed, axis=0, return_inverse=True)[1]
+    mean_s = np.bincount(problem.decision, ranks.finite_mean(compute_s))
+    kinds = np.unique(problem.decisions.allowed, axis=0, return_inverse=True)[1]
     return mean_s + mean_s.mean(), kinds.ravel()  # no weight is zero

@@ -203,5 +203,5 @@ RECIPE = base.Recipe(
         "paper": base.Variant(seq2seq.PAPER, seq2seq.PAPER_LEARNER | {"num_samples": 1}),
         "tuned": base.Variant(seq2seq.TUNED | {"num_groups": 32, "slices": 4.0}, base.PPO),
     },
-    readers.read_classes,
+    readers.read_decisions,
 )

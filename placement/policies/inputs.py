@@ -11,7 +11,7 @@ A policy reads a padded `jraph.GraphsTuple` of N nodes, E edges and D devices, m
     globals   a `CostView`                  costs in seconds, and `CostFeatures` without units
 
 Of co-located operations only the first one decides. The others are followers: they have nodes, but
-the evaluated placement has them on the device of the first one (`PolicyInput.assignment`).
+the evaluated placement has them on the device of the first one (`PolicyInput.node`).
 """
 
 import dataclasses
@@ -94,8 +94,7 @@ class PolicyInput(NamedTuple):
     """A problem as a policy reads it."""
 
     graph: jraph.GraphsTuple
-    # int32 [N]: the node whose device each of the problem's operations takes; None: its own node.
-    assignment: Array | None
+    node: np.ndarray  # int32 [N]: the node whose device each of the problem's operations takes
 
 
 def read_operations(
@@ -113,8 +112,8 @@ def read_operations(
       num_edges: padded number of edges, likewise.
     """
     if problem.graph.num_ops > LARGEST and not problem.is_colocated:
-        problem, assignment = groups.merge_intervals(problem, NUM_GROUPS)
-        return read_operations(problem, features)._replace(assignment=assignment)
+        problem, node = groups.merge_intervals(problem, NUM_GROUPS)
+        return read_operations(problem, features)._replace(node=node)
     return read(problem, cost_feature_view, num_nodes, num_edges, features)
 
 
@@ -135,12 +134,19 @@ def read(
     columns = node_features(graph, features) if features else np.zeros((num_ops, 0))
     sizes = {"num_nodes": num_nodes, "num_edges": num_edges}
     padded = to_graphs_tuple(graph.senders, graph.receivers, columns, problem.allowed, **sizes)
-    padded.nodes["mask"][:num_ops] = problem.leaders == np.arange(num_ops)
+    node = find_leaders(problem, num_ops)
+    padded.nodes["mask"][:num_ops] = node == np.arange(num_ops)
     if view is not None:
         costs = view(problem, len(padded.nodes["mask"]), len(padded.senders))
         padded = padded._replace(globals=costs)
-    assignment = problem.leaders if problem.is_colocated else None
-    return PolicyInput(jax.device_put(padded), assignment)
+    return PolicyInput(jax.device_put(padded), node)
+
+
+def find_leaders(problem: Problem, num_nodes: int) -> np.ndarray:
+    """Returns int32 [num_nodes]: the first operation co-located with each; padding leads itself."""
+    leaders = np.arange(num_nodes, dtype=np.int32)
+    leaders[: problem.graph.num_ops] = problem.decisions.first_ops[problem.decision]
+    return leaders
 
 
 def cost_view(problem: Problem, num_nodes: int, num_edges: int) -> CostView[Any]:

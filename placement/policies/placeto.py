@@ -60,11 +60,11 @@ def placeto_view(problem: Problem, num_nodes: int, num_edges: int) -> CostView[T
     num_padding = num_nodes - num_ops
     # By priority; in the paper in any topological order. Co-located operations move together, when
     # the first of them is due. Steps of padding come last and change nothing.
-    leaders = np.array(list(dict.fromkeys(problem.leaders[problem.priority_order].tolist())))
-    order = np.append(leaders, np.arange(num_ops, num_nodes)).astype(np.int32)
-    visit = np.empty(num_nodes, np.int32)
-    visit[order] = np.arange(len(order))
-    visit[:num_ops] = visit[problem.leaders]
+    decisions = problem.order_decisions(problem.priority_order)
+    order = np.append(problem.decisions.first_ops[decisions], np.arange(num_ops, num_nodes))
+    visit = np.append(
+        np.argsort(decisions)[problem.decision], np.arange(len(decisions), len(order))
+    )
 
     compute_s = np.asarray(problem.costs.compute_s, np.float64)
     is_supported = np.isfinite(compute_s)
@@ -88,8 +88,8 @@ def placeto_view(problem: Problem, num_nodes: int, num_edges: int) -> CostView[T
     np.fill_diagonal(relation, _SELF)
 
     policy_tables = Tables(
-        order=order,
-        visit=visit,
+        order=order.astype(np.int32),
+        visit=visit.astype(np.int32),
         constant_features=np.pad(constant_features, ((0, num_padding), (0, 0))),
         relation=np.pad(relation, (0, num_padding), constant_values=_NONE),
         start_device=find_fastest_device(problem),

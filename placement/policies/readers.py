@@ -1,4 +1,4 @@
-"""Readers of the policies that place groups or classes of operations, or take a step for each node.
+"""Readers of the policies that place groups of operations or decisions, or step through the nodes.
 
 The other policies read operations, see `placement.policies.inputs`.
 """
@@ -17,24 +17,24 @@ from placement.problem import Problem
 from placement.types import Array
 
 
-def read_classes(problem: Problem, features: tuple[str, ...] = DEFAULT_BLOCKS) -> PolicyInput:
-    """Reads a node for every class of co-located operations, with the features of its first one.
+def read_decisions(problem: Problem, features: tuple[str, ...] = DEFAULT_BLOCKS) -> PolicyInput:
+    """Reads a node for every decision, with the features of its first operation.
 
-    The graph of the classes may have cycles, so it is for policies that follow no paths and read no
-    costs. Without co-location the nodes are those of `inputs.read_operations`.
+    The graph of the decisions may have cycles, so it is for policies that follow no paths and read
+    no costs. Without co-location the nodes are those of `inputs.read_operations`.
     """
     if not problem.is_colocated:
         return inputs.read_operations(problem, features)
-    graph, classes = problem.graph, problem.classes
-    senders, receivers = classes.ids[graph.senders], classes.ids[graph.receivers]
-    between_classes = senders != receivers
+    graph, decision, decisions = problem.graph, problem.decision, problem.decisions
+    senders, receivers = decision[graph.senders], decision[graph.receivers]
+    is_outer = senders != receivers
     padded = to_graphs_tuple(
-        senders[between_classes],
-        receivers[between_classes],
-        node_features(graph, features)[classes.first_ops],
-        classes.allowed,
+        senders[is_outer],
+        receivers[is_outer],
+        node_features(graph, features)[decisions.first_ops],
+        decisions.allowed,
     )
-    return PolicyInput(jax.device_put(padded), classes.ids)
+    return PolicyInput(jax.device_put(padded), decision)
 
 
 def read_sole_consumer_groups(
@@ -42,18 +42,19 @@ def read_sole_consumer_groups(
 ) -> PolicyInput:
     """Reads a node for every group of ColocRL's heuristic, see `coarsen.merge_sole_consumers`.
 
-    With co-location, the heuristic works on the graph of the classes' first operations: a class
-    joins another one if its first operation serves only that of the other. In a training graph
-    these are the operations of the forward pass.
+    With co-location, the heuristic works on the graph of the decisions' first operations: a
+    decision joins another one if its first operation serves only that of the other. In a training
+    graph these are the operations of the forward pass.
     """
     if problem.is_colocated:
         edges = groups.edges_between_first_ops(problem)
-        num_classes = len(problem.classes.first_ops)
-        trees = coarsen.label_sole_consumer_trees(num_classes, edges.senders, edges.receivers)
-        return read_classes(groups.colocate(problem, trees), features)
+        trees = coarsen.label_sole_consumer_trees(
+            problem.num_decisions, edges.senders, edges.receivers
+        )
+        return read_decisions(groups.colocate(problem, trees), features)
     coarsening = coarsen.merge_sole_consumers(problem.graph)
-    merged, assignment = groups.merge(problem, coarsening)
-    return inputs.read(merged, None, features=features)._replace(assignment=assignment)
+    merged, node = groups.merge(problem, coarsening)
+    return inputs.read(merged, None, features=features)._replace(node=node)
 
 
 def read_cost_groups(problem: Problem, view: inputs.View, num_groups: int) -> PolicyInput:
@@ -65,16 +66,16 @@ def read_cost_groups(problem: Problem, view: inputs.View, num_groups: int) -> Po
     Args:
       problem: N operations.
       view: makes the globals of the graph, from the costs of the operations or groups.
-      num_groups: the largest number of groups; 0: no groups. With co-location classes are grouped.
+      num_groups: the largest number of groups, of decisions with co-location; 0: no groups.
     """
-    assignment = None
-    if 0 < num_groups < len(problem.classes.first_ops):
+    node = None
+    if 0 < num_groups < problem.num_decisions:
         if problem.is_colocated:
             problem = groups.colocate_intervals(problem, num_groups)
         else:
-            problem, assignment = groups.merge_intervals(problem, num_groups)
+            problem, node = groups.merge_intervals(problem, num_groups)
     result = inputs.read(problem, view, num_nodes=problem.graph.num_ops + 1)
-    return result if assignment is None else result._replace(assignment=assignment)
+    return result if node is None else result._replace(node=node)
 
 
 def find_fastest_device(problem: Problem) -> np.ndarray:
@@ -86,7 +87,7 @@ def find_fastest_device(problem: Problem) -> np.ndarray:
 
 
 def place_on_device(graph: jraph.GraphsTuple, device: Array, leader: Array) -> Array:
-    """Places every class on a device, or on the first one that supports its leader, int32 [N].
+    """Places every node on a device, or on the first one that supports its leader, int32 [N].
 
     Args:
       graph: N nodes.

@@ -1,6 +1,6 @@
-"""Orders of co-location classes; block moves take intervals of them.
+"""Orders of decisions; block moves take intervals of them.
 
-The compiled search tests whether a class is in a block by comparing its rank with the block's
+The compiled search tests whether a decision is in a block by comparing its rank with the block's
 ends. The host computes the orders once. There are three kinds:
 
     time    the simulator's order of priority, and a topological order
@@ -26,39 +26,35 @@ KINDS = ("time", "ball", "group")
 TIME, BALL, GROUP = range(len(KINDS))
 _LEAST_WEIGHT = 0.2  # of an edge, added to its delay over the median delay
 _MAX_BALLS, _MAX_GROUPS = 512, 64
-# Largest number of orders times classes, so that large graphs have fewer orders.
+# Largest number of orders times decisions, so that large graphs have fewer orders.
 _MAX_BALL_RANKS, _MAX_GROUP_RANKS = 2**22, 2**20
 
 
 class Orders(NamedTuple):
-    """R orders of C classes, kind after kind; jit takes the arrays as arguments."""
+    """R orders of K decisions, kind after kind; jit takes the arrays as arguments."""
 
-    ranks: Array  # int16 or int32 [R, C]: position of a class; C where it is not in the order
-    lengths: Array  # int32 [R]: number of classes in each order
+    ranks: Array  # int16 or int32 [R, K]: position of a decision; K where it is not in the order
+    lengths: Array  # int32 [R]: number of decisions in each order
     first_order: Array  # int32 [num_kinds]: index of each kind's first order
     num_orders: Array  # int32 [num_kinds]
     groups: Array  # int32 [P, T, 2]: begin and end of the groups of each parse
     num_groups: Array  # int32 [P]
-    # float32 [R, C + 1]: bytes of all classes before a rank; None where no memory is limited
+    # float32 [R, K + 1]: bytes of all decisions before a rank; None where no memory is limited
     prefix_bytes: Array | None
 
 
 def compute_orders(problem: Problem, rng: np.random.Generator) -> Orders:
-    """Computes the orders of a problem's classes on the host; `rng` draws seeds and parses."""
-    graph, classes = problem.graph, problem.classes
-    num_classes = len(classes.first_ops)
-    time_orders = [
-        np.array(list(dict.fromkeys(classes.ids[order].tolist())))
-        for order in (problem.priority_order, problem.topological_order)
-    ]
+    """Computes the orders of a problem's decisions on the host; `rng` draws seeds and parses."""
+    graph, num_decisions = problem.graph, problem.num_decisions
+    time_orders = [problem.order_decisions(problem.priority_order), problem.decision_order]
     is_limited = len(problem.memory_limits.capacity_bytes) > 0
     return draw_orders(
         time_orders,
-        class_edges(graph.senders, graph.receivers, problem.mean_edge_delay_s, classes.ids),
-        classes.memory_bytes if is_limited else None,
+        weigh_edges(graph.senders, graph.receivers, problem.mean_edge_delay_s, problem.decision),
+        problem.decisions.memory_bytes if is_limited else None,
         rng,
-        num_balls=max(1, min(_MAX_BALLS, _MAX_BALL_RANKS // num_classes)),
-        num_groups=max(1, min(_MAX_GROUPS, _MAX_GROUP_RANKS // num_classes)),
+        num_balls=max(1, min(_MAX_BALLS, _MAX_BALL_RANKS // num_decisions)),
+        num_groups=max(1, min(_MAX_GROUPS, _MAX_GROUP_RANKS // num_decisions)),
     )
 
 
@@ -71,12 +67,12 @@ def draw_orders(
     num_balls: int,
     num_groups: int,
 ) -> Orders:
-    """Draws orders of classes on the host.
+    """Draws orders of decisions on the host.
 
     Args:
-      time_orders: orders of all classes in time.
-      edges: of `class_edges`.
-      memory_bytes: float64 [C]; None where no memory is limited.
+      time_orders: orders of all decisions in time.
+      edges: of `weigh_edges`.
+      memory_bytes: float64 [K]; None where no memory is limited.
       rng: draws the seeds of balls, and parses.
       num_balls: the largest number of balls.
       num_groups: the number of parses.
@@ -115,43 +111,43 @@ def draw_orders(
     )
 
 
-def class_edges(
-    senders: np.ndarray, receivers: np.ndarray, delay_s: np.ndarray, class_ids: np.ndarray
+def weigh_edges(
+    senders: np.ndarray, receivers: np.ndarray, delay_s: np.ndarray, decision: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Finds the edges between classes and weighs them by the cost of separating their ends.
+    """Finds the edges between decisions and weighs them by the cost of separating their ends.
 
     Args:
       senders: int [E], operations.
       receivers: int [E], operations.
       delay_s: float64 [E].
-      class_ids: int32 [N], class of each operation.
+      decision: int32 [N], of each operation.
 
     Returns:
-      Senders and receivers int [Q], classes; weights float64 [Q], of order 1.
+      Senders and receivers int [Q], decisions; weights float64 [Q], of order 1.
     """
-    num_classes = int(class_ids.max()) + 1
-    class_senders, class_receivers = dag.quotient(senders, receivers, class_ids)
-    longest_s = np.zeros(len(class_senders))
-    # Ascending numbers of pairs of classes, to look up the edge between two classes.
-    pairs = class_senders.astype(np.int64) * num_classes + class_receivers
-    edge_pairs = class_ids[senders].astype(np.int64) * num_classes + class_ids[receivers]
-    crosses = class_ids[senders] != class_ids[receivers]
+    num_decisions = int(decision.max()) + 1
+    outer_senders, outer_receivers = dag.quotient(senders, receivers, decision)
+    longest_s = np.zeros(len(outer_senders))
+    # Ascending numbers of pairs of decisions, to look up the edge between two.
+    pairs = outer_senders.astype(np.int64) * num_decisions + outer_receivers
+    edge_pairs = decision[senders].astype(np.int64) * num_decisions + decision[receivers]
+    crosses = decision[senders] != decision[receivers]
     np.maximum.at(longest_s, np.searchsorted(pairs, edge_pairs[crosses]), delay_s[crosses])
     positive_s = longest_s[longest_s > 0]
     unit_s = np.median(positive_s) if len(positive_s) else 1.0
-    return class_senders, class_receivers, _LEAST_WEIGHT + longest_s / unit_s
+    return outer_senders, outer_receivers, _LEAST_WEIGHT + longest_s / unit_s
 
 
-def pad_orders(orders: Orders, num_orders: int, num_classes: int) -> Orders:
-    """Adds orders that are never drawn and classes that are in no order, up to these numbers."""
+def pad_orders(orders: Orders, num_orders: int, num_decisions: int) -> Orders:
+    """Adds orders that are never drawn and decisions that are in no order, up to these numbers."""
     size = orders.ranks.shape[1]
-    more_orders, more_classes = num_orders - len(orders.ranks), num_classes - size
-    ranks = np.where(orders.ranks == size, num_classes, orders.ranks)
-    padding = ((0, more_orders), (0, more_classes))
+    more_orders, more_decisions = num_orders - len(orders.ranks), num_decisions - size
+    ranks = np.where(orders.ranks == size, num_decisions, orders.ranks)
+    padding = ((0, more_orders), (0, more_decisions))
     prefix_bytes = orders.prefix_bytes
     return orders._replace(
-        ranks=np.pad(ranks, padding, constant_values=num_classes),
+        ranks=np.pad(ranks, padding, constant_values=num_decisions),
         lengths=np.pad(orders.lengths, (0, more_orders)),
-        groups=np.pad(orders.groups, ((0, 0), (0, more_classes), (0, 0)), mode="edge"),
+        groups=np.pad(orders.groups, ((0, 0), (0, more_decisions), (0, 0)), mode="edge"),
         prefix_bytes=None if prefix_bytes is None else np.pad(prefix_bytes, padding, "edge"),
     )

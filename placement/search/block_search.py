@@ -1,13 +1,13 @@
 """Block moves, and the iterated local search whose proposals they are, compiled.
 
-A block move puts one block of classes on one device. Moving single operations fails where
+A block move puts one block of decisions on one device. Moving single operations fails where
 everything runs on one device: each move adds two transfers. Only a whole block that overlaps with
 other work can pay for them (large neighbourhoods: Shaw 1998).
 
 A block is an interval of an order of `placement.search.block_orders`: a group of a parse, drawn
 uniformly; the beginning of a ball; any interval of another order. Lengths other than those of
-groups are log-uniform. Half of the blocks are confined to the classes on one device. A class that
-the target device does not support does not move, and a block ends where the device's memory is
+groups are log-uniform. Half of the blocks are confined to the decisions on one device. A decision
+that the target device does not support does not move, and a block ends where the device's memory is
 full.
 
 The search is the configuration of `placement.solvers.iterated_local_search` that `search` runs, on
@@ -39,12 +39,11 @@ NUM_PROPOSALS = NUM_SETS * SET_SIZE
 
 
 class SearchSpace(NamedTuple):
-    """Placements of N operations on D devices that keep C classes together."""
+    """Placements of K decisions on D devices."""
 
-    tables: Any  # the objective's `Problem.tables` without co-location, which classes ensure
-    class_ids: Array | None  # int32 [N]: class of each operation; None: each is a class
-    allowed: Array  # bool [C, D]
-    memory_bytes: Array  # float32 [C]
+    tables: simulators.Tables
+    allowed: Array  # bool [K, D]
+    memory_bytes: Array  # float32 [K]
     penalty_s: Array  # float32 []: least penalty of an infeasible placement
     orders: Orders
 
@@ -58,12 +57,10 @@ class SearchState(NamedTuple):
 
 def make_space(problem: Problem, seed: int) -> SearchSpace:
     """Makes the search space of a problem; `start` raises its penalty."""
-    classes, (limits, objective_tables) = problem.classes, problem.tables
     return SearchSpace(
-        tables=(limits._replace(representative=None), objective_tables),
-        class_ids=classes.ids if problem.is_colocated else None,
-        allowed=classes.allowed,
-        memory_bytes=classes.memory_bytes.astype(np.float32),
+        tables=problem.tables,
+        allowed=problem.decisions.allowed,
+        memory_bytes=problem.decisions.memory_bytes.astype(np.float32),
         penalty_s=np.zeros((), np.float32),
         orders=compute_orders(problem, np.random.default_rng(seed)),
     )
@@ -77,12 +74,12 @@ def start(
     Args:
       simulate: the objective's `simulators.Objective.simulate_columns`.
       space: the search space.
-      placement: int32 [C].
-      num_chains: K.
+      placement: int32 [K].
+      num_chains: C.
       key: of all later draws.
     """
     column = placement[:, None]
-    outcome = _simulate(simulate, space, column)
+    outcome = simulate(space.tables, column)
     finite_s = jnp.where(jnp.isfinite(outcome.latency_s), outcome.latency_s, 0.0)
     space = space._replace(penalty_s=jnp.maximum(space.penalty_s, finite_s.max()))
     evaluation = ils.penalise(outcome, space.penalty_s)
@@ -104,12 +101,12 @@ def advance(
     def step(_: Array, state: SearchState) -> SearchState:
         key, moves_key = jax.random.split(state.key)
         chains = state.chains
-        free_bytes, (limits, _) = None, space.tables
-        if limits.memory is not None:
-            capacity_bytes = limits.memory.capacity_bytes
+        free_bytes, memory = None, space.tables.memory
+        if memory is not None:
+            capacity_bytes = memory.capacity_bytes
             used = simulators.sum_bytes(space.memory_bytes, chains.placements, len(capacity_bytes))
             # The parts of an accelerator share its memory.
-            used = jnp.where(limits.memory.shared[:, :, None], used, 0.0).sum(axis=1)
+            used = jnp.where(memory.shared[:, :, None], used, 0.0).sum(axis=1)
             free_bytes = capacity_bytes[:, None] - used
         proposals = draw_moves(
             moves_key,
@@ -135,20 +132,20 @@ def draw_moves(
     kind_weights: Array,
     shape: tuple[int, int],
 ) -> ils.Proposals:
-    """Draws M neighbours of each of K placements, in Q sets that have an order each.
+    """Draws M neighbours of each of C placements, in Q sets that have an order each.
 
     Args:
       key: consumed.
       orders: of the problem.
-      allowed: bool [C, D].
-      parents: int32 [C, K], the placements.
-      free_bytes: float32 [D, K], memory left under each parent; None where no memory is limited.
+      allowed: bool [K, D].
+      parents: int32 [K, C], the placements.
+      free_bytes: float32 [D, C], memory left under each parent; None where no memory is limited.
       kind_weights: float32 [3], relative frequency of each kind of order.
       shape: Q and M / Q.
     """
     chex.assert_rank([parents, kind_weights, allowed], [2, 1, 2])
     chex.assert_type([parents, kind_weights, allowed], [int, float, bool])
-    (num_classes, num_devices), num_parents = allowed.shape, parents.shape[1]
+    (num_decisions, num_devices), num_parents = allowed.shape, parents.shape[1]
     kind_key, order_key, block_key, source_key = jax.random.split(key, 4)
     logits = jnp.log(jnp.where(orders.num_orders > 0, kind_weights, 0.0))
     kinds = jax.random.categorical(kind_key, logits, shape=(num_parents, shape[0]))
@@ -157,14 +154,14 @@ def draw_moves(
     index = index.astype(jnp.int32)
     order = orders.first_order[kinds] + index
 
-    # The blocks are intervals of ranks, int32 [K, Q, M / Q].
+    # The blocks are intervals of ranks, int32 [C, Q, M / Q].
     length_key, begin_key, device_key = jax.random.split(block_key, 3)
     block_shape, kind = (*kinds.shape, shape[1]), kinds[..., None]
     order_length = orders.lengths[order][..., None]
     log_length = jax.random.uniform(length_key, block_shape) * jnp.log(order_length + 1.0)
     length = jnp.exp(log_length).astype(jnp.int32)
     uniform = jax.random.uniform(begin_key, block_shape)
-    # An interval may reach beyond either end, so that every class is as likely to be in a block.
+    # An interval may reach beyond either end, so that every decision is as likely to be in a block.
     begin = (uniform * (order_length + length - 1)).astype(jnp.int32) + 1 - length
     begin = jnp.where(kind == BALL, 0, begin)
     end = begin + length
@@ -174,13 +171,13 @@ def draw_moves(
     end = jnp.where(kind == GROUP, group[..., 1], end)
     device = jax.random.randint(device_key, block_shape, 0, num_devices)
     if free_bytes is not None:
-        # Blocks end where their device is full, as if none of their classes were there already.
+        # Blocks end where their device is full, as if none of their decisions were there already.
         # Bisects for the end, because the prefix sums of an order's bytes ascend.
-        prefix_bytes = jnp.asarray(orders.prefix_bytes)[order]  # [K, Q, C + 1]
+        prefix_bytes = jnp.asarray(orders.prefix_bytes)[order]  # [C, Q, K + 1]
         limit_bytes = free_bytes[device, jnp.arange(num_parents)[:, None, None]]
         begin_bytes = jnp.take_along_axis(prefix_bytes, begin, axis=-1)
-        low, high = begin, jnp.clip(end, begin, num_classes)
-        for _ in range(num_classes.bit_length()):
+        low, high = begin, jnp.clip(end, begin, num_decisions)
+        for _ in range(num_decisions.bit_length()):
             middle = (low + high + 1) // 2
             middle_bytes = jnp.take_along_axis(prefix_bytes, middle, axis=-1)
             fits = middle_bytes - begin_bytes <= limit_bytes
@@ -189,12 +186,12 @@ def draw_moves(
 
     ranks = orders.ranks[order]
     begin = begin.astype(ranks.dtype)
-    end = jnp.minimum(end, num_classes).astype(ranks.dtype)
+    end = jnp.minimum(end, num_decisions).astype(ranks.dtype)
     ranks = jnp.moveaxis(ranks, -1, 0)[..., None]
     current = parents[:, :, None, None]
-    # A source below D confines the block to the classes on that device.
+    # A source below D confines the block to the decisions on that device.
     source = jax.random.randint(source_key, block_shape, 0, 2 * num_devices)
-    # Without a barrier XLA would compute these again for every class.
+    # Without a barrier XLA would compute these again for every decision.
     ranks, begin, end, device, source = jax.lax.optimization_barrier(
         (ranks, begin, end, device, source)
     )
@@ -202,7 +199,7 @@ def draw_moves(
     moves = (ranks >= begin) & (ranks < end) & ((source >= num_devices) | (current == source))
     moves &= (current != device) & jnp.any(jnp.stack(supports), axis=0)
     return ils.Proposals(
-        jnp.where(moves, device, current).reshape(num_classes, -1),
+        jnp.where(moves, device, current).reshape(num_decisions, -1),
         moves.any(axis=0).ravel(),
         jnp.repeat(kinds, shape[1], axis=1),
     )
@@ -214,26 +211,18 @@ def kind_probabilities(space: SearchSpace, chains: ils.ChainState) -> Array:
     return ils.kind_probabilities(chains.move_credit, space.orders.num_orders > 0)
 
 
-def _simulate(simulate: Any, space: SearchSpace, placements: Array) -> simulators.Outcome:
-    """Simulates placements of classes, int32 [C, B]."""
-    columns = placements if space.class_ids is None else placements[space.class_ids]
-    return simulate(space.tables, columns)
-
-
 def _evaluate(
     simulate: Any, space: SearchSpace, proposals: ils.Proposals, parent_costs_s: Array
 ) -> ils.Evaluation:
-    """Evaluates proposals of K chains that cost `parent_costs_s`, float32 [K].
+    """Evaluates proposals of C chains that cost `parent_costs_s`, float32 [C].
 
     If tensors in memory come and go, a proposal that its chain does not move to costs inf: one that
     equals its parent, is slower, or is no faster than another proposal that fits.
     """
-    limits, objective_tables = space.tables
-    placements = proposals.placements
-    if limits.memory is None or limits.memory.alive is None:
-        return ils.penalise(_simulate(simulate, space, placements), space.penalty_s)
-    unlimited = space._replace(tables=(limits._replace(memory=None), objective_tables))
-    latencies_s = _simulate(simulate, unlimited, placements).latency_s
+    tables, placements = space.tables, proposals.placements
+    if tables.memory is None or tables.memory.alive is None:
+        return ils.penalise(simulate(tables, placements), space.penalty_s)
+    latencies_s = simulate(tables._replace(memory=None), placements).latency_s
     column = jnp.arange(placements.shape[1])
     chain = column // (placements.shape[1] // len(parent_costs_s))
     is_candidate = jnp.isfinite(latencies_s) & (latencies_s <= parent_costs_s[chain])
@@ -243,7 +232,7 @@ def _evaluate(
     def check_fastest(carry: Any) -> Any:
         is_candidate, evaluation = carry
         fastest = jnp.where(is_candidate, latencies_s, jnp.inf).argmin()
-        outcome = _simulate(simulate, space, placements[:, fastest][:, None])
+        outcome = simulate(tables, placements[:, fastest][:, None])
         (cost_s,), (latency_s,) = ils.penalise(outcome, space.penalty_s)
         evaluation = ils.Evaluation(
             jnp.where(column == fastest, cost_s, evaluation.costs_s),

@@ -87,7 +87,7 @@ class PathSweep:
         Args:
           begin: first operation of the range. A forward sweep is there, a backward sweep at `end`.
           end: after the last operation of the range.
-          placement: int32 [N].
+          placement: int32 [N], the devices of operations.
 
         Returns:
           float64 [end - begin, D].
@@ -106,7 +106,7 @@ class PathSweep:
         return ready_s
 
     def advance(self, begin: int, end: int, placement: np.ndarray) -> None:
-        """Sweeps over operations `begin` to `end`, which come next, of a placement int32 [N]."""
+        """Sweeps over operations `begin` to `end`, which come next, on devices int32 [N]."""
         span = np.arange(begin, end)
         ready_s = self.ready_s(begin, end, placement)[span - begin, placement[span]].tolist()
         ops, neighbours, edge_ids = self._edges.select(begin, end)

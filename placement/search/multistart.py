@@ -31,7 +31,7 @@ from placement.types import Array, Solution, Status
 
 _REPORT_INTERVAL_S = 0.2  # approximate duration of a compiled call
 _ENUMERATION_LIMIT = 4096  # a problem with at most so many placements is enumerated
-_LARGE = 2_000  # classes, above which windows are searched first
+_LARGE = 2_000  # decisions, above which windows are searched first
 _LARGE_SET_SIZE = 8  # proposals of a set there
 _LEAST_STEPS = 256  # for which a small budget is divided
 # The work of a turn, where two searches take turns: the first, the longest and the shortest. Its
@@ -61,10 +61,9 @@ def search(
       The best placement, or none if no feasible placement is known. The status is 'optimal' if all
       placements were enumerated or a start is proven optimal, and no other order is better.
     """
-    classes = problem.classes
-    is_large = problem.objective == "makespan" and len(classes.compute_s) > _LARGE
+    is_large = problem.objective == "makespan" and problem.num_decisions > _LARGE
     improve_order &= problem.objective == "makespan" and not is_large
-    if np.log(classes.allowed.sum(axis=1)).sum() <= np.log(_ENUMERATION_LIMIT):
+    if np.log(problem.decisions.allowed.sum(axis=1)).sum() <= np.log(_ENUMERATION_LIMIT):
         enumerated = trivial.brute_force(problem, seed, limits)
         return _improve_proven(problem, enumerated, seed, limits) if improve_order else enumerated
 
@@ -146,13 +145,12 @@ def run_chain(
     improve_order: bool = False,
     is_trial: bool = False,
 ) -> Solution:
-    """Searches with one chain from placements int32 [M, N]; `evaluations` were made before.
+    """Searches with one chain from placements int32 [M, K]; `evaluations` were made before.
 
     There is one chain, because each of several would make fewer steps. A trial ends after one turn
     of both searches, or of the chains if they find no placement.
     """
-    chex.assert_shape(placements, (None, problem.graph.num_ops))
-    classes = problem.classes
+    chex.assert_shape(placements, (None, problem.num_decisions))
     simulate = simulators.get_objective(problem.objective).simulate_columns
 
     # The chain starts at the best placement. They are simulated one at a time, because the
@@ -168,14 +166,14 @@ def run_chain(
     space = jax.device_put(space)
     best_row = int(np.argmin(costs_s))
     no_credit = np.zeros(len(KINDS), np.float32)
-    chain = _make_chain(problem, placements[best_row], latencies_s[best_row], no_credit)
+    chain = _make_chain(placements[best_row], latencies_s[best_row], no_credit)
     # This generator compiles and draws faster than Threefry.
     state = block_search.SearchState(jax.random.key(seed, impl="rbg"), chain)
 
     # Fewer proposals share an order where more steps gain more: in large graphs, whose simulation
     # takes as long per proposal whatever their number, and with a budget for few steps. The size is
     # a power of two, so that few sizes are compiled.
-    max_size = _LARGE_SET_SIZE if len(classes.compute_s) > _LARGE else block_search.SET_SIZE
+    max_size = _LARGE_SET_SIZE if problem.num_decisions > _LARGE else block_search.SET_SIZE
     affordable = limits.budget // (block_search.NUM_SETS * _LEAST_STEPS)
     set_size = min(max_size, 2 ** max(1, affordable.bit_length() - 1))
     batch_size = block_search.NUM_SETS * set_size
@@ -194,7 +192,7 @@ def run_chain(
     def report() -> np.ndarray | None:
         chains = state.chains
         latency_s = float(chains.best_latency_s)
-        best = np.asarray(chains.best_placement)[classes.ids] if np.isfinite(latency_s) else None
+        best = np.asarray(chains.best_placement) if np.isfinite(latency_s) else None
         probabilities = np.asarray(block_search.kind_probabilities(space, chains)).tolist()
         numbers = {f"share_{k}": p for k, p in zip(KINDS, probabilities, strict=True)}
         limits.report(evaluations, latency_s, best, numbers)
@@ -230,13 +228,11 @@ def run_chain(
                 schedule = None
             if has_gained:
                 problem = problem.with_order(result.order)
-                placement_limits, objective_tables = problem.tables
-                placement_limits = placement_limits._replace(representative=None)
-                space = space._replace(tables=(placement_limits, objective_tables))
+                space = space._replace(tables=problem.tables)
                 assert result.placement is not None
                 credit = state.chains.move_credit
                 assert credit is not None
-                chain = _make_chain(problem, result.placement, result.value_s, credit)
+                chain = _make_chain(result.placement, result.value_s, credit)
                 state = state._replace(chains=chain)
                 best, best_s = report(), result.value_s
             if is_trial:
@@ -258,13 +254,11 @@ def run_chain(
     return Solution(best, status=status, evaluations=evaluations, order=problem.order)
 
 
-def _make_chain(
-    problem: Problem, placement: np.ndarray, latency_s: float, move_credit: Array
-) -> ils.ChainState:
-    """Makes a chain at a placement int32 [N] of a known latency."""
-    column = placement[problem.classes.first_ops, None]
+def _make_chain(placement: np.ndarray, latency_s: float, move_credit: Array) -> ils.ChainState:
+    """Makes a chain at a placement int32 [K] of a known latency."""
     latencies_s = np.array([latency_s], np.float32)
-    chain = ils.start(column, ils.Evaluation(latencies_s, latencies_s), np.arange(1))
+    evaluation = ils.Evaluation(latencies_s, latencies_s)
+    chain = ils.start(placement[:, None], evaluation, np.arange(1))
     return chain._replace(move_credit=move_credit)
 
 

@@ -62,7 +62,7 @@ class AdjacentEdges(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """The arrays of a problem with N operations on D devices of M kinds, with K memories."""
+    """The arrays of a problem with N operations on D devices of M kinds, with R memories."""
 
     incoming: AdjacentEdges
     outgoing: AdjacentEdges
@@ -70,8 +70,8 @@ class Tables(NamedTuple):
     kind: Array  # int32 [D]: see `makespan.Links`
     can_move: Array  # bool [N, D]: whether an operation alone may move to a device
     memory_bytes: Array  # float32 [N]
-    memory_devices: Array  # bool [K, D]: the devices that use each memory
-    capacity_bytes: Array  # float32 [K]
+    memory_devices: Array  # bool [R, D]: the devices that use each memory
+    capacity_bytes: Array  # float32 [R]
 
 
 class Schedule(NamedTuple):
@@ -79,7 +79,7 @@ class Schedule(NamedTuple):
 
     order: Array  # int32 [N]: the order of priority, topological
     position: Array  # int32 [N]: of each operation in the order
-    placement: Array  # int32 [N]
+    placement: Array  # int32 [N]: the device of every operation
     finish_s: Array  # float32 [N]: the longest path that ends with each operation
     rest_s: Array  # float32 [N]: the longest path that begins with it
 
@@ -126,8 +126,8 @@ def make_tables(problem: Problem) -> Tables:
             np.concatenate([delay_s[pairs], np.zeros_like(delay_s, shape=(1, *delay_s.shape[1:]))]),
         )
 
-    classes, memory = problem.classes, problem.memory_limits
-    is_alone = np.bincount(classes.ids)[classes.ids] == 1
+    memory = problem.memory_limits
+    is_alone = np.bincount(problem.decision)[problem.decision] == 1
     return jax.device_put(
         Tables(
             incoming=sort(receivers, senders, delay_s),
@@ -145,9 +145,9 @@ def make_tables(problem: Problem) -> Tables:
 def begin(
     problem: Problem, tables: Tables, placement: np.ndarray, rng: np.random.Generator
 ) -> State:
-    """Begins a search at a placement int32 [N] that can run, in the problem's order."""
+    """Begins a search at a placement int32 [K] that can run, in the problem's order."""
     key = jax.random.key(int(rng.integers(2**31)), impl="rbg")
-    placement = np.asarray(placement, np.int32)
+    placement = problem.expand(np.asarray(placement, np.int32))
     return start(tables, np.asarray(problem.priority_order), placement, key)
 
 
@@ -184,7 +184,8 @@ def improve(
         evaluations += num_steps * PROPOSALS_PER_STEP
         limits.report(evaluations, incumbent.value_s, incumbent.placement)
         num_steps = max(1, min(2 * num_steps, int(_REPORT_INTERVAL_S / step_s)))
-    order, placement = np.asarray(state.best.order), np.asarray(state.best.placement)
+    order = np.asarray(state.best.order)
+    placement = np.asarray(state.best.placement)[problem.decisions.first_ops]
     value_s = problem.with_order(order).value_s(placement)
     if value_s < incumbent.value_s:
         return Solution(placement, value_s, evaluations=evaluations, order=order), state
@@ -193,7 +194,7 @@ def improve(
 
 @jax.jit
 def start(tables: Tables, order: Array, placement: Array, key: chex.PRNGKey) -> State:
-    """Starts a search at an order of priority int32 [N] and a placement int32 [N] that can run."""
+    """Starts a search at an order of priority int32 [N], and devices int32 [N] that can run it."""
     chex.assert_equal_shape([order, placement])
     chex.assert_type([order, placement], int)
     position = jnp.argsort(order).astype(jnp.int32)

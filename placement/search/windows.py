@@ -18,8 +18,8 @@ A pass goes over all windows. Each pass has twice the steps of the one before, a
 places. All windows have the same shapes whatever the graph, so that one compilation serves all:
 steps of `placement.simulators.list_schedule` that a window does not need do nothing.
 
-A class of co-located operations can move only if one window holds all of it. The memory of a window
-is what the operations outside it leave free.
+A decision can change only if one window holds all its operations. The memory of a window is what
+the operations outside it leave free.
 """
 
 from collections.abc import Iterator
@@ -51,16 +51,15 @@ _SIMULATE = simulators.get_objective("makespan").simulate_columns
 class _OrderedProblem(NamedTuple):
     """A problem whose operations are numbered in the order of priority."""
 
-    order: np.ndarray  # int32 [N]: the problem's own numbers
     compute_s: np.ndarray  # float32 [N, D]
     incoming: longest_paths.IncidentEdges
     outgoing: longest_paths.IncidentEdges
     links: makespan.Links
     mean_delay_s: np.ndarray  # float64 [E]
-    allowed: np.ndarray  # bool [C, D]
-    class_ids: np.ndarray  # int32 [N]
-    first_ops: np.ndarray  # int32 [C]: first operation of each class
-    last_ops: np.ndarray  # int32 [C]
+    allowed: np.ndarray  # bool [K, D]
+    decision: np.ndarray  # int32 [N]
+    first_ops: np.ndarray  # int32 [K]: first operation of each decision
+    last_ops: np.ndarray  # int32 [K]
     memory: simulators.Memory | None
 
 
@@ -73,23 +72,22 @@ class _Window(NamedTuple):
 
 
 class _WindowSearch(NamedTuple):
-    """A window's n operations and c classes, without its boundary."""
+    """A window's k decisions, without its boundary."""
 
     space: block_search.SearchSpace
-    class_ids: np.ndarray  # int32 [n]
-    first_ops: np.ndarray  # int32 [c]: first operation of each class, from 0
+    decisions: np.ndarray  # int [k]: their numbers in the problem
 
 
 def is_suitable(problem: Problem) -> bool:
-    """Returns whether windows hold most classes, so that these can move.
+    """Returns whether windows hold all operations of most decisions, so that these can move.
 
     They do not in a training step whose gradients are computed where their operations are.
     """
-    classes, position = problem.classes, np.argsort(problem.priority_order)
-    first = np.full(len(classes.first_ops), problem.graph.num_ops)
-    np.minimum.at(first, classes.ids, position)
+    position = np.argsort(problem.priority_order)
+    first = np.full(problem.num_decisions, problem.graph.num_ops)
+    np.minimum.at(first, problem.decision, position)
     last = np.zeros_like(first)
-    np.maximum.at(last, classes.ids, position)
+    np.maximum.at(last, problem.decision, position)
     return bool(np.median(last - first) < SIZE // 2)
 
 
@@ -98,12 +96,12 @@ def improve(problem: Problem, starts: np.ndarray, seed: int, limits: SearchLimit
 
     Args:
       problem: of the objective `makespan`.
-      starts: int32 [M, N]; the search begins at the best, and finds nothing if none is feasible.
+      starts: int32 [M, K]; the search begins at the best, and finds nothing if none is feasible.
       seed: of all randomness.
       limits: of the search. A simulation of a window counts as the window's share of all
         operations. A simulation of the whole graph, once a pass and of each start, counts as one.
     """
-    chex.assert_shape(starts, (None, problem.graph.num_ops))
+    chex.assert_shape(starts, (None, problem.num_decisions))
     chex.assert_type(starts, int)
     starts_s = [problem.value_s(start) for start in starts]
     best_start = int(np.argmin(starts_s))
@@ -116,7 +114,7 @@ def improve(problem: Problem, starts: np.ndarray, seed: int, limits: SearchLimit
     while is_gaining and not limits.is_over():
         windows = search.draw_windows()
         simulated_ops = sum(window.end - window.begin for window in windows)
-        evaluations_per_step = _PROPOSALS_PER_STEP * simulated_ops / len(best)
+        evaluations_per_step = _PROPOSALS_PER_STEP * simulated_ops / problem.graph.num_ops
         remaining = limits.budget - evaluations - 1
         num_steps = min(num_steps, int(remaining / evaluations_per_step))
         if num_steps < 1:
@@ -126,7 +124,7 @@ def improve(problem: Problem, starts: np.ndarray, seed: int, limits: SearchLimit
             limits.report(int(evaluations), best_s, best)
             if limits.is_over():
                 break
-        placement = search.placement()
+        placement = search.placement.copy()
         placement_s = problem.value_s(placement)
         evaluations += 1
         is_gaining = placement_s < best_s * (1 - _LEAST_GAIN)
@@ -139,26 +137,19 @@ def improve(problem: Problem, starts: np.ndarray, seed: int, limits: SearchLimit
 
 
 class _Search:
-    """The current placement, in the order of priority, and the search of its windows."""
+    """The current placement int32 [K], and the search of its windows."""
 
     def __init__(self, ordered: _OrderedProblem, placement: np.ndarray, rng: np.random.Generator):
-        self._ordered, self._rng = ordered, rng
-        self._placement = placement[ordered.order]
+        self._ordered, self._rng, self.placement = ordered, rng, placement.copy()
         self._move_credit = jnp.zeros(len(block_orders.KINDS))
-        self._used_bytes = self._range_bytes(0, len(placement))
-
-    def placement(self) -> np.ndarray:
-        """Returns the placement int32 [N] in the problem's own numbers."""
-        placement = np.empty_like(self._placement)
-        placement[self._ordered.order] = self._placement
-        return placement
+        self._used_bytes = self._range_bytes(0, len(ordered.decision))
 
     def draw_windows(self) -> list[_Window]:
         """Draws the windows of a pass, as large as their shapes allow; they cover all operations.
 
         The second one begins at a random operation, or at the middle of the first.
         """
-        num_ops, begin = len(self._placement), 0
+        num_ops, begin = len(self._ordered.decision), 0
         first_length = int(self._rng.integers(1, SIZE // 2))
         windows: list[_Window] = []
         while begin < num_ops:
@@ -175,38 +166,38 @@ class _Search:
 
     def search_windows(self, windows: list[_Window], num_steps: int) -> Iterator[float]:
         """Searches windows by `num_steps` steps each; yields the evaluations of each window."""
-        ordered, placement = self._ordered, self._placement
+        ordered, placement, num_ops = self._ordered, self.placement, len(self._ordered.decision)
         tail_s = self._tails_s(windows)
         sweep = longest_paths.PathSweep(ordered.incoming, ordered.compute_s, backwards=False)
         next_search = _prepare(ordered, windows[0], self._rng)
         for i, window in enumerate(windows):
             window_search, (begin, end, next_begin) = next_search, window
-            ready_s = sweep.ready_s(begin, end, placement)
-            start = np.zeros(SIZE, np.int32)
-            start[: len(window_search.first_ops)] = placement[begin:end][window_search.first_ops]
+            ready_s = sweep.ready_s(begin, end, placement[ordered.decision])
+            start = _pad(placement[window_search.decisions], 0)[:SIZE]
             key = jax.random.key(int(self._rng.integers(2**31)), impl="rbg")
             space = self._add_boundary(window_search, window, ready_s, tail_s[i])
             start_s, chains = _advance(_SIMULATE, space, start, key, self._move_credit, num_steps)
-            if end < len(placement):  # Prepares the next window while the device computes.
+            if end < num_ops:  # Prepares the next window while the device computes.
                 next_search = _prepare(ordered, windows[i + 1], self._rng)
             if chains.best_latency_s < start_s < np.inf:
                 self._used_bytes -= self._range_bytes(begin, end)
-                best = np.asarray(chains.best_placement)
-                placement[begin:end] = best[window_search.class_ids]
+                decisions = window_search.decisions
+                placement[decisions] = np.asarray(chains.best_placement)[: len(decisions)]
                 self._used_bytes += self._range_bytes(begin, end)
             self._move_credit = chains.move_credit
-            sweep.advance(begin, next_begin, placement)
-            yield _PROPOSALS_PER_STEP * num_steps * (end - begin) / len(placement)
+            sweep.advance(begin, next_begin, placement[ordered.decision])
+            yield _PROPOSALS_PER_STEP * num_steps * (end - begin) / num_ops
 
     def _tails_s(self, windows: list[_Window]) -> list[np.ndarray]:
         """Computes each window's paths from its operations' ends to the schedule's, [n, D]."""
-        ordered, end = self._ordered, len(self._placement)
+        ordered, devices = self._ordered, self.placement[self._ordered.decision]
+        end = len(devices)
         sweep = longest_paths.PathSweep(ordered.outgoing, ordered.compute_s, backwards=True)
         tail_s = []
         for window in reversed(windows):
-            sweep.advance(window.end, end, self._placement)
+            sweep.advance(window.end, end, devices)
             end = window.end
-            tail_s.append(sweep.ready_s(window.begin, end, self._placement))
+            tail_s.append(sweep.ready_s(window.begin, end, devices))
         return tail_s[::-1]
 
     def _add_boundary(
@@ -217,15 +208,15 @@ class _Search:
         tail_s: np.ndarray,
     ) -> block_search.SearchSpace:
         """Returns the window's space with its boundary; only differences of the times matter."""
-        limits, makespan_tables = window_search.space.tables
-        ops = makespan_tables.steps.op
+        tables = window_search.space.tables
+        ops = tables.objective.steps.op
         # A step that does nothing must not be the last to end.
         minimum_s = float(np.finfo(np.float32).min)
         boundary = makespan.Boundary(
             _pad((ready_s - ready_s.max()).astype(np.float32), 0.0)[ops],
             _pad((tail_s - tail_s.max()).astype(np.float32), minimum_s)[ops],
         )
-        memory = limits.memory
+        memory = tables.memory
         if memory is not None:
             # The memory that operations outside leave free; at least what the window occupies now.
             window_bytes = self._range_bytes(window.begin, window.end)
@@ -233,9 +224,9 @@ class _Search:
             free_bytes = np.asarray(memory.capacity_bytes, np.float64) - outside_bytes
             free_bytes = np.maximum(free_bytes, memory.shared @ window_bytes)
             memory = memory._replace(capacity_bytes=free_bytes.astype(np.float32))
-            limits = limits._replace(memory=memory)
+        objective_tables = tables.objective._replace(boundary=boundary)
         return window_search.space._replace(
-            tables=(limits, makespan_tables._replace(boundary=boundary)),
+            tables=tables._replace(memory=memory, objective=objective_tables),
             penalty_s=np.asarray(ready_s.max() + tail_s.max(), np.float32),
         )
 
@@ -245,8 +236,8 @@ class _Search:
         num_devices = self._ordered.compute_s.shape[1]
         if memory is None:
             return np.zeros(num_devices)
-        ops = slice(begin, end)
-        return np.bincount(self._placement[ops], memory.memory_bytes[ops], num_devices)
+        devices = self.placement[self._ordered.decision[begin:end]]
+        return np.bincount(devices, memory.memory_bytes[begin:end], num_devices)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -258,7 +249,7 @@ def _advance(
     move_credit: Array,
     num_steps: Array,
 ) -> tuple[Array, Any]:
-    """Returns the latency of a placement int32 [C], and chains that searched from it."""
+    """Returns the latency of a placement int32 [K], and chains that searched from it."""
     space, state = block_search.start(simulate, space, placement, _NUM_CHAINS, key)
     start_s = state.chains.best_latency_s
     state = state._replace(chains=state.chains._replace(move_credit=move_credit))
@@ -266,31 +257,28 @@ def _advance(
 
 
 def _order_problem(problem: Problem) -> _OrderedProblem:
-    graph, classes = problem.graph, problem.classes
-    order = problem.priority_order
+    graph, order = problem.graph, problem.priority_order
     position = np.empty_like(order)
     position[order] = np.arange(len(order), dtype=order.dtype)
     incoming, outgoing = longest_paths.make_incident_edges(
         len(order), position[graph.senders], position[graph.receivers], problem.edge_delay_s
     )
-    class_ids = classes.ids[order]
-    memory = problem.limits.memory
+    decision, memory = problem.decision[order], problem.memory
     if memory is not None:
         # Windows do not know how long tensors stay alive, nor who copies constants.
         memory = memory._replace(
             memory_bytes=memory.memory_bytes[order], alive=None, schedule=None, copies=None
         )
     return _OrderedProblem(
-        order=order,
         compute_s=np.asarray(problem.costs.compute_s, np.float32)[order],
         incoming=incoming,
         outgoing=outgoing,
         links=problem.links,
         mean_delay_s=problem.mean_edge_delay_s,
-        allowed=classes.allowed,
-        class_ids=class_ids,
-        first_ops=np.unique(class_ids, return_index=True)[1],
-        last_ops=len(order) - 1 - np.unique(class_ids[::-1], return_index=True)[1],
+        allowed=problem.decisions.allowed,
+        decision=decision,
+        first_ops=np.unique(decision, return_index=True)[1],
+        last_ops=len(order) - 1 - np.unique(decision[::-1], return_index=True)[1],
         memory=memory,
     )
 
@@ -311,38 +299,37 @@ def _prepare(ordered: _OrderedProblem, window: _Window, rng: np.random.Generator
         ordered.links.kind,
         makespan.arrange_delays(steps, ordered.links.delay_s[edge_ids]),
     )
-    # The window's classes are numbered by their first operation.
-    classes, first_ops, inverse = np.unique(
-        ordered.class_ids[begin:end], return_index=True, return_inverse=True
+    # The window numbers its decisions by their first operation.
+    decisions, first_ops, inverse = np.unique(
+        ordered.decision[begin:end], return_index=True, return_inverse=True
     )
     order = np.argsort(first_ops)
-    classes, first_ops = classes[order], first_ops[order]
-    class_ids = np.argsort(order)[inverse].astype(np.int32)
-    is_movable = (ordered.first_ops[classes] >= begin) & (ordered.last_ops[classes] < end)
-    memory, class_bytes = ordered.memory, np.zeros(len(classes), np.float32)
+    decisions, decision = decisions[order], np.argsort(order)[inverse].astype(np.int32)
+    is_movable = (ordered.first_ops[decisions] >= begin) & (ordered.last_ops[decisions] < end)
+    memory, decision_bytes = ordered.memory, np.zeros(len(decisions), np.float32)
     if memory is not None:
         op_bytes = np.asarray(memory.memory_bytes[begin:end])
-        class_bytes = np.bincount(class_ids, op_bytes).astype(np.float32)
+        decision_bytes = np.bincount(decision, op_bytes).astype(np.float32)
         memory = memory._replace(memory_bytes=_pad(op_bytes, 0.0)[:SIZE])
     delay_s = ordered.mean_delay_s[edge_ids]
     window_orders = block_orders.draw_orders(
-        [np.arange(len(classes))],
-        block_orders.class_edges(senders, receivers, delay_s, class_ids),
-        None if memory is None else class_bytes,
+        [np.arange(len(decisions))],
+        block_orders.weigh_edges(senders, receivers, delay_s, decision),
+        None if memory is None else decision_bytes,
         rng,
         num_balls=_NUM_BALLS,
         num_groups=_NUM_GROUPS,
     )
-    is_colocated = len(ordered.first_ops) < len(ordered.class_ids)
+    is_colocated = len(ordered.first_ops) < len(ordered.decision)
+    padded_decision = _pad(decision, 0)[:SIZE] if is_colocated else None
     space = block_search.SearchSpace(
-        tables=(simulators.Limits(memory, None), tables),
-        class_ids=_pad(class_ids, 0)[:SIZE] if is_colocated else None,
-        allowed=_pad(ordered.allowed[classes] & is_movable[:, None], False)[:SIZE],
-        memory_bytes=_pad(class_bytes, 0.0)[:SIZE],
+        tables=simulators.Tables(padded_decision, memory, tables),
+        allowed=_pad(ordered.allowed[decisions] & is_movable[:, None], False)[:SIZE],
+        memory_bytes=_pad(decision_bytes, 0.0)[:SIZE],
         penalty_s=np.zeros((), np.float32),
         orders=block_orders.pad_orders(window_orders, 1 + _NUM_BALLS + _NUM_GROUPS, SIZE),
     )
-    return _WindowSearch(space, class_ids, first_ops)
+    return _WindowSearch(space, decisions)
 
 
 def _pad(rows: np.ndarray, value: float) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Simulators: the latency of placements, one pure, jittable, batched function per objective.
 
-The functions of this module are batched over placements [B, N]. Those of the objectives' modules
-take placements transposed, [N, B]; `tensors` says why.
+`Objective.simulate` is batched over placements [B, K]. The objectives' modules take the devices of
+all operations, transposed: [N, B]; `tensors` says why.
 """
 
 from collections.abc import Callable
@@ -18,11 +18,12 @@ from placement.simulators import makespan, max_load, residency, serial, subgraph
 from placement.types import Array
 
 
-class Limits(NamedTuple):
-    """The limits that a placement must keep, apart from the objective; None if there are none."""
+class Tables(NamedTuple):
+    """The arrays of a problem that `Objective.simulate` reads."""
 
-    memory: "Memory | None"  # None also if every device can hold all operations
-    representative: Array | None  # int32 [N]: the first operation co-located with each
+    decision: Array | None  # int32 [N]: the decision that places each operation; None: its own
+    memory: "Memory | None"  # None if every device can hold all operations
+    objective: Any  # those of the objective's module
 
 
 class Memory(NamedTuple):
@@ -54,30 +55,10 @@ class ConstantCopies(NamedTuple):
         return jnp.asarray(self.constant_bytes) @ is_copied.astype(jnp.float32)
 
 
-def pad_limits(limits: Limits, sizes: batching.Sizes) -> Limits:
-    """Pads the limits, on the host, as `makespan.pad_tables` pads an objective's tables.
-
-    The tables of tensors in memory keep their sizes, except the schedule's.
-    """
-    memory, representative = limits
-    if memory is not None:
-        schedule = memory.schedule
-        if schedule is not None:
-            schedule = makespan.pad_tables(schedule, sizes)
-        memory = memory._replace(
-            memory_bytes=batching.pad(memory.memory_bytes, sizes.padded_ops, 0.0),
-            schedule=schedule,
-        )
-    if representative is not None:
-        padding = np.arange(sizes.num_ops, sizes.padded_ops, dtype=representative.dtype)
-        representative = np.concatenate([representative, padding])
-    return Limits(memory, representative)
-
-
 class Outcome(NamedTuple):
     """The results of B placements."""
 
-    latency_s: Array  # float32 [B]: ignores the limits of memory and co-location
+    latency_s: Array  # float32 [B]: ignores the limits of memory
     overflow: Array  # float32 [B]: largest share by which a device's memory is exceeded, 0 if none
     feasible: Array  # bool [B]: whether the latency is finite and all limits are kept
 
@@ -94,21 +75,39 @@ class Objective(NamedTuple):
     """An objective: three functions of its tables, which only its module knows."""
 
     build_tables: Callable[[Any], Any]  # of a `placement.problem.Problem`, on the host
-    latency: Callable[[Any, Array], Array]  # of tables and placements int32 [N, B]; pure, jittable
+    latency: Callable[[Any, Array], Array]  # of tables and devices int32 [N, B]; pure, jittable
     pad_tables: Callable[[Any, batching.Sizes], Any]  # see `makespan.pad_tables`
 
-    def simulate(self, tables_: tuple[Limits, Any], placements: Array) -> Outcome:
-        """Simulates placements int32 [B, N] with the arrays of `Problem.tables`: pure, jittable.
+    def pad(self, tables: Tables, sizes: batching.Sizes) -> Tables:
+        """Pads the tables of a problem, on the host, for placements of `sizes.padded_ops`.
+
+        The tables of tensors in memory keep their sizes, except the schedule's.
+        """
+        decision, memory, objective_tables = tables
+        if decision is not None:
+            decision = batching.pad(decision, sizes.padded_ops, 0)
+        if memory is not None:
+            schedule = memory.schedule
+            if schedule is not None:
+                schedule = makespan.pad_tables(schedule, sizes)
+            memory_bytes = batching.pad(memory.memory_bytes, sizes.padded_ops, 0.0)
+            memory = memory._replace(memory_bytes=memory_bytes, schedule=schedule)
+        return Tables(decision, memory, self.pad_tables(objective_tables, sizes))
+
+    def simulate(self, tables_: Tables, placements: Array) -> Outcome:
+        """Simulates placements int32 [B, K] with the arrays of `Problem.tables`: pure, jittable.
 
         For one objective it is always the same function, so jit can take it as a static argument.
         """
         return self.simulate_columns(tables_, placements.T)
 
-    def simulate_columns(self, tables_: tuple[Limits, Any], placement: Array) -> Outcome:
-        """Simulates placements int32 [N, B], as `simulate` does."""
+    def simulate_columns(self, tables_: Tables, placement: Array) -> Outcome:
+        """Simulates placements int32 [K, B], as `simulate` does."""
         chex.assert_rank(placement, 2)
         chex.assert_type(placement, int)
-        (memory, representative), objective_tables = tables_
+        decision, memory, objective_tables = tables_
+        if decision is not None:
+            placement = placement[decision]  # [N, B]
         latency_s = self.latency(objective_tables, placement)
         overflow: Array = jnp.zeros_like(latency_s)
         feasible = jnp.isfinite(latency_s)
@@ -140,8 +139,6 @@ class Objective(NamedTuple):
             excess /= jnp.maximum(capacity_bytes, 1.0)  # a device may have no memory at all
             overflow = jnp.where(jnp.isinf(capacity_bytes), 0.0, excess).max(axis=0)
             feasible &= overflow <= 0
-        if representative is not None:
-            feasible &= (placement == placement[representative]).all(axis=0)
         return Outcome(latency_s, overflow, feasible)
 
 

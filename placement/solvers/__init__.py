@@ -53,13 +53,13 @@ def lower_bound_in_order(problem: Problem, *, time_limit_s: float = 10.0) -> flo
 
 def infeasible(problem: Problem) -> str | None:
     """Says why no placement can be feasible, where the limits alone show it."""
-    classes, memory = problem.classes, problem.memory_limits
-    unplaceable = np.flatnonzero(~classes.allowed.any(axis=1))
+    decisions, memory = problem.decisions, problem.memory_limits
+    unplaceable = np.flatnonzero(~decisions.allowed.any(axis=1))
     if len(unplaceable):
-        op = problem.graph.op_names[int(np.argmax(classes.ids == unplaceable[0]))]
+        op = problem.graph.op_names[decisions.first_ops[unplaceable[0]]]
         return f"no device supports operation {op!r} and all operations that are co-located with it"
     is_limited = memory.devices.any(axis=0)
-    total_bytes, capacity = classes.memory_bytes.sum(), memory.capacity_bytes.sum()
+    total_bytes, capacity = decisions.memory_bytes.sum(), memory.capacity_bytes.sum()
     if is_limited.all() and total_bytes > capacity:
         return (
             f"operations occupy {total_bytes:.0f} bytes, all devices together have {capacity:.0f}"

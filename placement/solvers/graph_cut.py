@@ -1,7 +1,7 @@
 """The `serial` objective by minimum s-t cuts (`graph_cut`).
 
-The nodes of the cut problem are the co-location classes. A *move* to device a decides for every
-class u at once: x[u] = 0 keeps its current device l[u], x[u] = 1 changes to a. The costs after the
+The nodes of the cut problem are the decisions. A *move* to device a sets all of them at once. For
+decision u, x[u] = 0 keeps its current device l[u], x[u] = 1 changes to a. The costs after the
 move are the capacity of an s-t cut (`_move`). One auxiliary node for each "some reader" makes a
 tensor count once however many operations read it (Stone 1977, with hyperedges).
 
@@ -40,15 +40,15 @@ _OPTIMALITY_TOLERANCE = 1e-6  # relative: HiGHS's own
 
 
 class SerialCosts(NamedTuple):
-    """The `serial` objective of C classes on D devices, with T tensors that leave their class."""
+    """The `serial` objective of K decisions on D devices, with T tensors between them."""
 
-    compute_s: np.ndarray  # float64 [C, D]
-    tensor_source: np.ndarray  # int [T]: the class that produces the tensor
+    compute_s: np.ndarray  # float64 [K, D]
+    tensor_source: np.ndarray  # int [T]: the decision that produces the tensor
     transfer_s: np.ndarray  # float64 [T, D, D]
-    # The P distinct pairs of a tensor and another class that reads it.
+    # The P distinct pairs of a tensor and another decision that reads it.
     read_tensor: np.ndarray  # int [P]
     reader: np.ndarray  # int [P]
-    fused_pairs: np.ndarray  # int [Q, 2]: the classes at the ends of edges that can lose a fusion
+    fused_pairs: np.ndarray  # int [Q, 2]: the decisions at the ends of edges that can lose a fusion
     fusion_loss_s: np.ndarray  # float64 [Q]
 
 
@@ -66,8 +66,7 @@ def graph_cut(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
       program was cut off.
     """
     base.report_single_device(problem, limits)
-    classes, capacity_bytes = problem.classes, np.asarray(problem.costs.capacity_bytes)
-    costs = collect_costs(problem)
+    costs, capacity_bytes = collect_costs(problem), np.asarray(problem.costs.capacity_bytes)
     num_devices = costs.compute_s.shape[1]
     placement, bound_s = minimise(costs, limits)
     for device in range(num_devices if num_devices > 2 else 0):  # one against the rest
@@ -82,8 +81,8 @@ def graph_cut(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
         bound_s = max(bound_s, solve_two_devices(two_devices)[1])
 
     def compute_value_s(labels: np.ndarray) -> float:
-        """Returns the seconds of a placement int [C]; inf where it exceeds a memory."""
-        is_exceeded = problem.peak_bytes(labels[classes.ids]) > capacity_bytes
+        """Returns the seconds of a placement int [K]; inf where it exceeds a memory."""
+        is_exceeded = problem.peak_bytes(labels) > capacity_bytes
         return np.inf if is_exceeded.any() else evaluate(costs, labels)
 
     value_s = compute_value_s(placement)
@@ -92,7 +91,7 @@ def graph_cut(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
         return bool(np.isfinite(value_s) and value_s <= bound_s * (1 + _OPTIMALITY_TOLERANCE))
 
     status = Status.OPTIMAL if is_optimal() else Status.FINISHED
-    limits.report(1, value_s, placement[classes.ids])
+    limits.report(1, value_s, placement)
     num_transfers = len(costs.tensor_source) * num_devices * (num_devices - 1)
     num_variables = costs.compute_s.size + num_transfers + len(costs.fusion_loss_s) * num_devices
     if status != Status.OPTIMAL and num_variables <= _MAX_VARIABLES:
@@ -107,15 +106,13 @@ def graph_cut(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
                 placement, value_s = exact.placement, exact_s
         if is_optimal():
             status = Status.OPTIMAL
-    return Solution(
-        None if np.isinf(value_s) else placement[classes.ids], bound_s=bound_s, status=status
-    )
+    return Solution(None if np.isinf(value_s) else placement, bound_s=bound_s, status=status)
 
 
 def collect_costs(problem: Problem) -> SerialCosts:
-    """Collects the objective's terms of a problem, between different classes."""
-    graph, classes = problem.graph, problem.classes
-    ends = classes.ids[np.stack([graph.senders, graph.receivers])]
+    """Collects the objective's terms of a problem, between different decisions."""
+    graph = problem.graph
+    ends = problem.decision[np.stack([graph.senders, graph.receivers])]
     outer_edges = np.flatnonzero(ends[0] != ends[1])
     _, first, tensor = np.unique(graph.tensors[outer_edges], return_index=True, return_inverse=True)
     reads = np.unique(np.stack([tensor, ends[1, outer_edges]]), axis=1)
@@ -124,7 +121,7 @@ def collect_costs(problem: Problem) -> SerialCosts:
     # The simulator's own float32 table, so that a sum of the same terms is the same number.
     transfer_s = problem.edge_transfer_s[outer_edges[first]]
     return SerialCosts(
-        compute_s=classes.compute_s,
+        compute_s=problem.decisions.compute_s,
         tensor_source=ends[0, outer_edges[first]],
         transfer_s=transfer_s.astype(np.float64),
         read_tensor=reads[0],
@@ -135,7 +132,7 @@ def collect_costs(problem: Problem) -> SerialCosts:
 
 
 def evaluate(costs: SerialCosts, placement: np.ndarray) -> float:
-    """Computes the seconds of a placement int [C] of the classes."""
+    """Computes the seconds of a placement int [K] of the decisions."""
     chex.assert_shape(placement, costs.compute_s.shape[:1])
     chex.assert_type(placement, int)
     total_s = costs.compute_s[np.arange(len(placement)), placement].sum()
@@ -150,16 +147,16 @@ def minimise(costs: SerialCosts, limits: SearchLimits) -> tuple[np.ndarray, floa
     """Finds a placement without memory limits, the optimum with at most two devices.
 
     Returns:
-      The placement int [C] of the classes, and a lower bound in seconds; -inf with more devices.
+      The placement int [K] of the decisions, and a lower bound in seconds; -inf with more devices.
     """
-    num_classes, num_devices = costs.compute_s.shape
+    num_decisions, num_devices = costs.compute_s.shape
     if num_devices <= 2:
         return solve_two_devices(costs)
-    single_devices = [np.full(num_classes, device) for device in range(num_devices)]
+    single_devices = [np.full(num_decisions, device) for device in range(num_devices)]
     best_single = min(single_devices, key=lambda start: evaluate(costs, start))
     expanded = []
     for placement in (costs.compute_s.argmin(axis=1), best_single):
-        # Moves classes to one device after another until no move improves the placement.
+        # Moves decisions to one device after another until no move improves the placement.
         num_failed_moves, device, value_s = 0, 0, evaluate(costs, placement)
         while num_failed_moves < num_devices and not limits.is_over():
             moved = _move(costs, placement, device)[0]
@@ -176,7 +173,7 @@ def solve_two_devices(costs: SerialCosts) -> tuple[np.ndarray, float]:
     """Finds the optimum on one or two devices without memory limits.
 
     Returns:
-      The placement int [C] of the classes, and its value in seconds.
+      The placement int [K] of the decisions, and its value in seconds.
     """
     placement = np.zeros(len(costs.compute_s), int)
     if costs.compute_s.shape[1] == 1:
@@ -187,9 +184,9 @@ def solve_two_devices(costs: SerialCosts) -> tuple[np.ndarray, float]:
 def _move(costs: SerialCosts, placement: np.ndarray, device: int) -> tuple[np.ndarray, float]:
     """Finds the best move to a device by a minimum cut.
 
-    Nodes with x = 0 are on the source's side, and classes that are on a already are the sink. Let a
-    tensor of class u have readers R(d) on device d before the move, and let T be the seconds of one
-    transfer. After the move the tensor costs
+    Nodes with x = 0 are on the source's side, and decisions that are on a already are the sink. Let
+    a tensor of decision u have readers R(d) on device d before the move, and let T be the seconds
+    of one transfer. After the move the tensor costs
 
         (1)  [x[u] = 0] T[l[u], a]     if some reader r has x[r] = 1 or l[r] = a
         (2)  [x[u] = 0] T[l[u], d]     for every d != a with some r in R(d), x[r] = 0
@@ -197,7 +194,7 @@ def _move(costs: SerialCosts, placement: np.ndarray, device: int) -> tuple[np.nd
 
     To these the move adds
 
-        (4)  compute_s[u, l[u] or a]   for every class u
+        (4)  compute_s[u, l[u] or a]   for every decision u
         (5)  fusion_loss_s[e]          for every edge e whose ends are on different devices
 
     Line (2) is not a capacity where T[l[u], d] > T[a, d]. The difference is then charged to
@@ -205,11 +202,11 @@ def _move(costs: SerialCosts, placement: np.ndarray, device: int) -> tuple[np.nd
     never costs more than its cut.
 
     Returns:
-      The placement int [C] after the move, and the capacity of its cut, which the flow proves.
+      The placement int [K] after the move, and the capacity of its cut, which the flow proves.
     """
-    num_classes, num_tensors = len(placement), len(costs.tensor_source)
-    source, sink = num_classes, num_classes + 1
-    node = np.where(placement == device, sink, np.arange(num_classes))
+    num_decisions, num_tensors = len(placement), len(costs.tensor_source)
+    source, sink = num_decisions, num_decisions + 1
+    node = np.where(placement == device, sink, np.arange(num_decisions))
     tensors = np.arange(num_tensors)
     home, read_device = placement[costs.tensor_source], placement[costs.reader]
     producer_node, reader_node = node[costs.tensor_source], node[costs.reader]
@@ -252,7 +249,7 @@ def _move(costs: SerialCosts, placement: np.ndarray, device: int) -> tuple[np.nd
     ]
 
     # Line (4).
-    compute_stay_s = costs.compute_s[np.arange(num_classes), placement]
+    compute_stay_s = costs.compute_s[np.arange(num_decisions), placement]
     can_move = node != sink
     fixed_s = float(compute_stay_s[~can_move].sum())
     arcs += [
@@ -315,9 +312,9 @@ def minimum_cut(arcs: _Arcs, num_nodes: int, source: int, sink: int) -> tuple[np
 
 
 def _solve_integer_program(problem: Problem, costs: SerialCosts, limits: SearchLimits) -> Solution:
-    """Solves the problem as an integer program; the placement is of the classes.
+    """Solves the problem as an integer program; the placement is of the decisions.
 
-    Here t is a tensor of class u, and f[t, s, d] = 1 if t is sent from device s to device d.
+    Here t is a tensor of decision u, and f[t, s, d] = 1 if t is sent from device s to device d.
 
         minimise    sum_n,d compute_s[n, d] x[n, d] + sum_t,s,d T[t, s, d] f[t, s, d]
                     + sum_e,d fusion_loss_s[e] v[e, d]
@@ -328,9 +325,9 @@ def _solve_integer_program(problem: Problem, costs: SerialCosts, limits: SearchL
                     (10)  v[e, d] >= x[u, d] - x[r, d]               for every edge e = (u, r)
                           x in {0, 1},  f, v >= 0
     """
-    memory, memory_bytes = problem.memory_limits, problem.classes.memory_bytes
-    (num_classes, num_devices), num_tensors = costs.compute_s.shape, len(costs.tensor_source)
-    x = np.arange(num_classes * num_devices).reshape(num_classes, num_devices)
+    memory, memory_bytes = problem.memory_limits, problem.decisions.memory_bytes
+    (num_decisions, num_devices), num_tensors = costs.compute_s.shape, len(costs.tensor_source)
+    x = np.arange(num_decisions * num_devices).reshape(num_decisions, num_devices)
     f = x.size + np.arange(num_tensors * num_devices**2).reshape(-1, num_devices, num_devices)
     v = x.size + f.size + np.arange(len(costs.fusion_loss_s) * num_devices).reshape(-1, num_devices)
     seconds = np.concatenate(

@@ -1,7 +1,7 @@
 """Iterated local search over placements: one engine for every search that moves placements.
 
-K independent chains each hold a current placement of C operations, or of C classes of co-located
-operations. A step evaluates M neighbours of every chain's placement in one batch, and `move_chains`
+C independent chains each hold a current placement of K decisions. A step evaluates M neighbours of
+every chain's placement in one batch, and `move_chains`
 
 1. moves each chain to its best proposal unless that is worse. Equal cost is accepted, so that a
    chain can drift across a plateau; a proposal identical to its parent is not,
@@ -34,12 +34,12 @@ _LEAST_CREDIT = 1e-4  # all kinds are equally likely while none has improved a c
 
 
 class ChainState(NamedTuple):
-    """State of K chains; a pytree of arrays."""
+    """State of C chains; a pytree of arrays."""
 
-    placements: Array  # int32 [C, K]: the chains' current placements
-    costs_s: Array  # float32 [K]: their penalised latencies; inf right after a restart
-    steps_since_improvement: Array  # int32 [K]
-    best_placement: Array  # int32 [C]: the best feasible placement of any chain
+    placements: Array  # int32 [K, C]: the chains' current placements
+    costs_s: Array  # float32 [C]: their penalised latencies; inf right after a restart
+    steps_since_improvement: Array  # int32 [C]
+    best_placement: Array  # int32 [K]: the best feasible placement of any chain
     best_latency_s: Array  # float32 []: its latency; inf while no feasible placement is known
     # float32 [num_kinds]: decayed number of chains that each kind of proposal improved per step;
     # None where proposals are all of one kind
@@ -47,11 +47,11 @@ class ChainState(NamedTuple):
 
 
 class Proposals(NamedTuple):
-    """M neighbours of each of K placements, chain after chain."""
+    """M neighbours of each of C placements, chain after chain."""
 
-    placements: Array  # int32 [C, K * M]
-    differs_from_parent: Array | None = None  # bool [K * M]; None: every proposal may be accepted
-    kinds: Array | None = None  # int32 [K, M]; None where proposals are all of one kind
+    placements: Array  # int32 [K, C * M]
+    differs_from_parent: Array | None = None  # bool [C * M]; None: every proposal may be accepted
+    kinds: Array | None = None  # int32 [C, M]; None where proposals are all of one kind
 
 
 class Evaluation(NamedTuple):
@@ -62,7 +62,7 @@ class Evaluation(NamedTuple):
 
 
 def default_patience(size: int) -> int:
-    """Returns the steps without improvement before a chain of `size` classes restarts."""
+    """Returns the steps without improvement before a chain of `size` decisions restarts."""
     return 20 + size // 64
 
 
@@ -82,7 +82,7 @@ def penalise(outcome: simulators.Outcome, penalty_s: Array) -> Evaluation:
 
 @jax.jit  # one program instead of one for each operation
 def start(placements: Array, evaluation: Evaluation, chain_starts: Array) -> ChainState:
-    """Starts K chains at columns `chain_starts`, int [K], of placements int32 [C, M]."""
+    """Starts C chains at columns `chain_starts`, int [C], of placements int32 [K, M]."""
     fastest = evaluation.latencies_s.argmin()
     is_feasible = jnp.isfinite(evaluation.latencies_s[fastest])
     best = jnp.where(is_feasible, fastest, chain_starts[0])
@@ -110,18 +110,18 @@ def move_chains(
       proposals: M neighbours of each chain's placement.
       evaluation: of all proposals.
       patience: steps without improvement before a chain restarts.
-      threshold_s: float32 [K]: how much more an accepted proposal may cost.
+      threshold_s: float32 [C]: how much more an accepted proposal may cost.
     """
     num_chains = state.placements.shape[1]
     costs_s = evaluation.costs_s
     if proposals.differs_from_parent is not None:
         costs_s = jnp.where(proposals.differs_from_parent, costs_s, jnp.inf)
     costs_s = costs_s.reshape(num_chains, -1)
-    winners = costs_s.argmin(axis=1)  # [K]
+    winners = costs_s.argmin(axis=1)  # [C]
     winner_costs_s = costs_s.min(axis=1)
     # The column of each chain's first proposal.
     columns = jnp.arange(num_chains) * (proposals.placements.shape[1] // num_chains)
-    winner_placements = jnp.take(proposals.placements, columns + winners, axis=1)  # [C, K]
+    winner_placements = jnp.take(proposals.placements, columns + winners, axis=1)  # [K, C]
     is_improvement = winner_costs_s < state.costs_s
     is_accepted = winner_costs_s <= state.costs_s + threshold_s
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-# (evaluations so far, best value so far, its placement int [N], further metrics by name); the value
+# (evaluations so far, best value so far, its placement int [K], further metrics by name); the value
 # is inf and the placement None while no placement can run
 Observe = Callable[[int, float, np.ndarray | None, Mapping[str, float]], None]
 NO_METRICS: Mapping[str, float] = MappingProxyType({})
@@ -90,7 +90,7 @@ class SearchLimits:
         Args:
           evaluations: placements evaluated so far.
           value_s: of the best placement of the step, or of all.
-          placement: that placement, int [N]; None if none can run.
+          placement: that placement, int [K]; None if none can run.
           numbers: further metrics by name, to be logged.
         """
         if value_s < self._best_s:
@@ -99,7 +99,7 @@ class SearchLimits:
 
     @property
     def incumbent(self) -> np.ndarray | None:
-        """The best placement reported so far, int [N]; None while none that can run is known."""
+        """The best placement reported so far, int [K]; None while none that can run is known."""
         return self._best
 
     def is_stopped(self) -> bool:

@@ -23,7 +23,7 @@ class Best(NamedTuple):
     value_s: float  # of the problem's simulator
     bound_s: float  # no placement, in any order of priority, is faster; nan if none is proven
     method: str  # that found it
-    placement: np.ndarray  # int32 [N]
+    placement: np.ndarray  # int32 [K]
     order: np.ndarray | None  # int32 [N]: of priority; None: by HEFT's upward rank
 
 

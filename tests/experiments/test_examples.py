@@ -39,7 +39,7 @@ def test_updates_beat_single_devices():
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.params))
     assert state.best_value < 0.95
     # The environment's value is that of the simulator.
-    placement = np.asarray(state.best_placement)[: problem.graph.num_ops]
+    placement = np.asarray(state.best_placement)[: problem.num_decisions]
     singles = np.asarray(problem.evaluate(problem.single_devices))
     assert problem.value_s(placement) / singles.min() == pytest.approx(
         float(state.best_value), rel=1e-4

@@ -5,7 +5,7 @@ import hypothesis.strategies as st
 import numpy as np
 
 from placement.graphs import dag, opgraph
-from placement.graphs.coarsen import coarsen, lift, merge, merge_sole_consumers
+from placement.graphs.coarsen import coarsen, merge, merge_sole_consumers
 from tests import helpers
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -182,7 +182,7 @@ def test_coarse_graph_is_exact(seed):
         coarse_compute[part] += compute[op]
     for placement in rng.integers(0, 3, (4, coarse.num_ops)):
         cost = _serial_cost(coarse, coarse_compute, placement)
-        assert cost == _serial_cost(graph, compute, lift(assignment, placement))
+        assert cost == _serial_cost(graph, compute, placement[assignment])
 
 
 @few

@@ -106,7 +106,7 @@ def test_searches_pass_feasibility():
         transfer_s_per_byte=np.zeros((2, 2)),
     )
     problem = helpers.as_problem(graph, costs, "serial")
-    policy_input = PolicyInput(GRAPH, None)
+    policy_input = PolicyInput(GRAPH, np.arange(NUM_OPS))
     starts = helpers.single_starts(problem)
     start = trainer.start(LEARNER, jax.random.key(0), policy_input, problem, starts)
     *_, last = trainer.search(LEARNER, policy_input, problem, start, 500)

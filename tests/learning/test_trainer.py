@@ -34,7 +34,7 @@ def _learner() -> Learner:
 def _start(
     problem: Problem, learner: Learner | None = None, seed=0, evaluate=None, **options
 ) -> Progress:
-    policy_input = PolicyInput(helpers.batched(problem.graph), None)
+    policy_input = PolicyInput(helpers.batched(problem.graph), np.arange(problem.graph.num_ops))
     key, starts = jax.random.key(seed), helpers.single_starts(problem, evaluate)
     return trainer.start(learner or _learner(), key, policy_input, problem, starts, **options)
 
@@ -45,13 +45,14 @@ def _run(
     progress: Progress | None = None,
     *,
     learner: Learner | None = None,
-    assignment: np.ndarray | None = None,
+    node: np.ndarray | None = None,
     **options,
 ) -> list[Report]:
     """Returns the reports after the first, which has no steps."""
     learner = learner or _learner()
     progress = progress or _start(problem, learner)
-    policy_input = PolicyInput(helpers.batched(problem.graph), assignment)
+    node = np.arange(problem.graph.num_ops) if node is None else node
+    policy_input = PolicyInput(helpers.batched(problem.graph), node)
     first, *reports = trainer.search(learner, policy_input, problem, progress, budget, **options)
     assert first.records == ()
     _assert_equal(first.progress, progress)
@@ -233,7 +234,7 @@ def test_operations_follow_their_node():
     problem, first = _problem(FORK_JOIN, 11), np.arange(FORK_JOIN.num_ops)
     first[[3, 5]] = [1, 2]
     rows = helpers.all_placements(FORK_JOIN.num_ops, 2)
-    last = _run(problem, 2 + 100 * BATCH, assignment=first)[-1].progress
+    last = _run(problem, 2 + 100 * BATCH, node=first)[-1].progress
     assert last.best_s == problem.evaluate(rows[:, first]).min() > problem.evaluate(rows).min()
     np.testing.assert_array_equal(last.elite, last.elite[:, first])
 
@@ -242,7 +243,7 @@ def test_operations_follow_their_node():
 def test_nothing_compiles_after_first_report(on_host):
     settings = Settings(num_samples=BATCH + 2)  # a size that no other test compiles for
     learner = ppo.make_learner(helpers.independent_policy(), settings)
-    problem, policy_input = _problem(), PolicyInput(helpers.batched(DIAMOND), None)
+    problem, policy_input = _problem(), PolicyInput(helpers.batched(DIAMOND), np.arange(4))
     evaluate = (lambda placements: np.ones(len(placements), np.float32)) if on_host else None
     progress, budget = _start(problem, learner), 2 + 7 * (BATCH + 2) + 1
     steps = trainer.search(learner, policy_input, problem, progress, budget, evaluate=evaluate)

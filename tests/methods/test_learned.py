@@ -30,14 +30,15 @@ def test_variants_place_every_operation(name, variant):
     """Abstractly: nothing is compiled."""
     problem = helpers.random_problem()
     method = learned.make(f"{name}:variant={variant}", 3)
-    graph, assignment = method.read(problem)
+    graph, node = method.read(problem)
 
     def drawn():
         params = method.policy.init(jax.random.key(0), graph)
         return method.policy.sample(params, jax.random.key(1), graph, 2)
 
     num_nodes = jax.eval_shape(drawn).placement.shape[-1]
-    assert num_nodes > (problem.graph.num_ops - 1 if assignment is None else assignment.max())
+    assert len(node) == problem.graph.num_ops
+    assert num_nodes > node.max()
     assert method.single_devices_fail == (variant == "released")
 
 

@@ -124,8 +124,8 @@ def test_steps_move_one_class():
     action: giph.Action = sample.latent
     before, after = np.asarray(action.placement), np.asarray(sample.placement)
     np.testing.assert_array_equal(before[:, 1:], after[:, :-1])
-    assert (after[..., :10] == after[..., problem.leaders]).all()
-    leaders = np.unique(problem.leaders)
+    assert (after[..., :10] == after[..., inputs.find_leaders(problem, 10)]).all()
+    leaders = problem.decisions.first_ops
     num_moves = 2 * len(leaders)
     moved = (before != after)[..., leaders]
     assert (moved.sum(axis=2) == (np.arange(22) > 0) * (np.arange(22) <= num_moves)).all()

@@ -27,11 +27,11 @@ def test_large_graphs_are_grouped(monkeypatch):
     compute_s = np.array(problem.costs.compute_s)
     compute_s[::3, 1] = np.inf
     problem = problem._replace(costs=problem.costs._replace(compute_s=compute_s))
-    graph, assignment = inputs.read_operations(problem)
+    graph, node = inputs.read_operations(problem)
     num_groups = int(graph.nodes["mask"].sum())
-    assert sorted(set(assignment.tolist())) == list(range(num_groups))
-    assert len(assignment) == 20 > num_groups
-    allowed = np.asarray(graph.nodes["allowed"])[assignment]
+    assert sorted(set(node.tolist())) == list(range(num_groups))
+    assert len(node) == 20 > num_groups
+    allowed = np.asarray(graph.nodes["allowed"])[node]
     np.testing.assert_array_equal(allowed, np.isfinite(compute_s))
     # Co-located operations are never in different groups: such problems are read whole.
     graph, _ = inputs.read_operations(helpers.random_problem(colocated=0.5))
@@ -41,61 +41,60 @@ def test_large_graphs_are_grouped(monkeypatch):
 @pytest.mark.parametrize("read", [inputs.read_operations, placeto.read])
 def test_first_of_colocated_decides(read):
     problem = helpers.random_problem(colocated=0.5)
-    graph, assignment = read(problem)
-    leaders = np.unique(assignment)
+    graph, node = read(problem)
+    leaders = np.unique(node)
     np.testing.assert_array_equal(np.flatnonzero(graph.nodes["mask"]), leaders)
     assert len(leaders) < problem.graph.num_ops
     allowed = np.asarray(graph.nodes["allowed"])[: problem.graph.num_ops]
     np.testing.assert_array_equal(allowed, problem.allowed)
 
 
-def test_classes_become_nodes():
+def test_decisions_become_nodes():
     problem = helpers.random_problem(colocated=0.5)
-    read_graph, assignment = readers.read_classes(problem)
-    first, graph = problem.leaders, problem.graph
-    leaders, number = np.unique(first, return_inverse=True)
-    np.testing.assert_array_equal(assignment, number)
+    read_graph, node = readers.read_decisions(problem)
+    graph, leaders = problem.graph, problem.decisions.first_ops
+    np.testing.assert_array_equal(node, problem.decision)
     assert read_graph.nodes["mask"].sum() == len(leaders) < graph.num_ops
-    allowed = np.asarray(read_graph.nodes["allowed"])[assignment]
+    allowed = np.asarray(read_graph.nodes["allowed"])[node]
     np.testing.assert_array_equal(allowed, problem.allowed)
     leader_features = np.asarray(read_graph.nodes["features"])[: len(leaders)]
     np.testing.assert_array_equal(leader_features, features.node_features(graph)[leaders])
-    edges = set(zip(number[graph.senders].tolist(), number[graph.receivers].tolist(), strict=True))
+    edges = set(zip(node[graph.senders].tolist(), node[graph.receivers].tolist(), strict=True))
     is_edge = read_graph.edges["mask"]
     ends = read_graph.senders[is_edge].tolist(), read_graph.receivers[is_edge].tolist()
     assert list(zip(*ends, strict=True)) == sorted((u, v) for u, v in edges if u != v)
 
 
-def test_classes_join_sole_consumers():
+def test_decisions_join_sole_consumers():
     """Of 0 -> 1 -> 2 -> 3 <- 4 <- 0, and what follows them, 5 -> 6 -> 4."""
     edges = [(0, 1), (1, 2), (2, 3), (0, 4), (4, 3), (5, 6), (6, 4)]
     graph = helpers.build("followed", 7, edges)
     graph = dataclasses.replace(graph, colocation=np.array([0, 1, 2, 3, 4, 1, 2]))
     problem = helpers.as_problem(graph, helpers.unit_costs(graph), "makespan")
-    read, assignment = readers.read_sole_consumer_groups(problem)
-    assert assignment.tolist() == [0, 1, 1, 1, 1, 1, 1]
+    read, node = readers.read_sole_consumer_groups(problem)
+    assert node.tolist() == [0, 1, 1, 1, 1, 1, 1]
     assert read.nodes["mask"].sum() == 2
 
 
 def test_groups_add_up_costs():
     problem = helpers.random_problem()
-    graph, assignment = placeto.read(problem, groups=5)
-    num_groups = assignment.max() + 1
+    graph, node = placeto.read(problem, groups=5)
+    num_groups = node.max() + 1
     assert 1 < num_groups <= 5
     assert len(graph.nodes["mask"]) == num_groups + 1
-    summed = [np.bincount(assignment, column) for column in problem.costs.compute_s.T]
+    summed = [np.bincount(node, column) for column in problem.costs.compute_s.T]
     np.testing.assert_allclose(graph.globals.compute_s[:num_groups].T, summed, rtol=1e-6)
 
 
-def test_groups_of_classes():
+def test_groups_of_decisions():
     problem = helpers.random_problem(colocated=0.5)
-    graph, assignment = placeto.read(problem, groups=4)
-    leaders = np.unique(assignment)
+    graph, node = placeto.read(problem, groups=4)
+    leaders = np.unique(node)
     np.testing.assert_array_equal(np.flatnonzero(graph.nodes["mask"]), leaders)
     assert 1 < len(leaders) <= 4
     order = graph.globals.policy_tables.order.tolist()
     assert (sorted(order[:-1]), order[-1]) == (leaders.tolist(), problem.graph.num_ops)
-    np.testing.assert_array_equal(assignment, assignment[problem.leaders])
+    np.testing.assert_array_equal(node, problem.expand(node[problem.decisions.first_ops]))
 
 
 @pytest.mark.parametrize("size", [(11, 21), (16, 25)])

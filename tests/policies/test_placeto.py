@@ -4,9 +4,8 @@ import jraph
 import numpy as np
 import pytest
 
-from placement.graphs import opgraph
 from placement.learning import base
-from placement.policies import placeto
+from placement.policies import inputs, placeto
 from placement.problem import Problem
 from tests import helpers
 from tests.simulators import reference
@@ -18,7 +17,7 @@ def _batched(problem: Problem, num_nodes: int = 16, num_edges: int = 25) -> jrap
     """As experiments make it: of co-located operations the first decides."""
     graph, (num_ops, num_devices) = problem.graph, problem.costs.compute_s.shape
     batched = helpers.batched(graph, num_devices, num_nodes=num_nodes, num_edges=num_edges)
-    batched.nodes["mask"][:num_ops] = opgraph.find_leaders(graph) == np.arange(num_ops)
+    batched.nodes["mask"][:num_ops] = np.isin(np.arange(num_ops), problem.decisions.first_ops)
     return helpers.with_costs(batched, problem)
 
 
@@ -94,9 +93,10 @@ def test_steps_move_visited_operations():
     start = np.broadcast_to(placeto.initial_placement(graph), (20, 1, 16))
     placement = np.concatenate([start, drawn.placement], axis=1)
     moved = (np.diff(placement, axis=1) != 0).any(axis=0)
-    num_leaders = len(set(problem.leaders))
-    steps = np.arange(num_leaders + 6)  # of padding
+    steps = np.arange(problem.num_decisions + 6)  # of padding
     assert (moved <= (graph.globals.policy_tables.visit == steps[:, None])).all()
-    np.testing.assert_array_equal(moved.any(axis=1), steps < num_leaders)
-    assert (placement[..., :10] == placement[..., problem.leaders]).all()
-    np.testing.assert_array_equal((np.asarray(drawn.entropy) != 0).all(axis=0), steps < num_leaders)
+    np.testing.assert_array_equal(moved.any(axis=1), steps < problem.num_decisions)
+    assert (placement[..., :10] == placement[..., inputs.find_leaders(problem, 10)]).all()
+    np.testing.assert_array_equal(
+        (np.asarray(drawn.entropy) != 0).all(axis=0), steps < problem.num_decisions
+    )

@@ -1,4 +1,4 @@
-"""The blocks that moves take from orders of classes, and the search by block moves."""
+"""The blocks that moves take from orders of decisions, and the search by block moves."""
 
 import functools
 
@@ -36,17 +36,17 @@ def _draw_moves(
     parents: np.ndarray, free_bytes: np.ndarray | None, weights: list[float], seed: int = 0
 ) -> tuple[block_orders.Orders, np.ndarray, ils.Proposals]:
     problem = _problem()
-    classes = problem.classes
+    allowed = problem.decisions.allowed
     computed = block_orders.compute_orders(problem, np.random.default_rng(0))
     key, kind_weights = jax.random.key(seed), np.array(weights, np.float32)
-    moves = _draw(key, computed, classes.allowed, parents, free_bytes, kind_weights, SHAPE)
+    moves = _draw(key, computed, allowed, parents, free_bytes, kind_weights, SHAPE)
     num_parents = parents.shape[1]
     moves = ils.Proposals(
         np.asarray(moves.placements).reshape((-1, num_parents, *SHAPE)),
         np.asarray(moves.differs_from_parent).reshape((num_parents, *SHAPE)),
         np.asarray(moves.kinds),
     )
-    return computed, classes.allowed, moves
+    return computed, allowed, moves
 
 
 PARENTS = np.random.default_rng(0).integers(0, 3, (20, 4)).astype(np.int32)
@@ -79,19 +79,19 @@ def test_child_moves_one_block(kind):
 
 
 def test_blocks_end_at_full_memory():
-    class_bytes = np.arange(20, dtype=np.float32)[:, None, None, None]
+    decision_bytes = np.arange(20, dtype=np.float32)[:, None, None, None]
     free_bytes = np.array([[30.0, 0.0, 5.0, 190.0]] * 3, np.float32)
     _, _, moves = _draw_moves(PARENTS, free_bytes, [1, 1, 1])
     moved = moves.placements != PARENTS[:, :, None, None]
-    moved_bytes = (moved * class_bytes).sum(axis=0)
+    moved_bytes = (moved * decision_bytes).sum(axis=0)
     assert (moved_bytes <= free_bytes[0][:, None, None]).all()
     assert (moved_bytes[0] > 15).any()  # the free memory is used
     assert moves.differs_from_parent[3].mean() > 0.3
 
 
 def _starts(problem: Problem, count: int) -> np.ndarray:
-    """Returns placements int32 [M, N] on devices that run their operations."""
-    allowed = problem.classes.allowed
+    """Returns placements int32 [M, K] on devices that run their operations."""
+    allowed = problem.decisions.allowed
     rng = np.random.default_rng(0)
     rows = [[rng.choice(np.flatnonzero(row)) for row in allowed] for _ in range(count)]
     return np.array(rows, np.int32)
@@ -118,7 +118,7 @@ def test_memory_is_computed_for_winners():
     """Against the evaluation of all proposals, for parents of several costs."""
     starts = _starts(helpers.random_problem(), 64)
     problem = _with_tensors_in_memory(starts)
-    assert problem.limits.memory.alive is not None
+    assert problem.memory.alive is not None
     simulate = simulators.get_objective("makespan").simulate_columns
     space = block_search.make_space(problem, 0)._replace(penalty_s=np.float32(1e6))
     placements = starts.T

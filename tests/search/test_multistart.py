@@ -38,10 +38,10 @@ def problems(objective: str) -> list[tuple[Problem, float]]:
             limited=0.7 * is_limited,
             shared=len(drawn) % 4 > 1,
         )
-        num_options = problem.classes.allowed.sum(axis=1)
+        num_options = problem.decisions.allowed.sum(axis=1)
         if len(num_options) != SIZE[0] - is_colocated or np.prod(num_options) <= 4096:
             continue
-        if (problem.limits.memory is not None) != is_limited:
+        if (problem.memory is not None) != is_limited:
             continue
         best_s = float(_latency_of_all_s(problem).min())
         if 0 < best_s < np.inf:
@@ -50,12 +50,12 @@ def problems(objective: str) -> list[tuple[Problem, float]]:
 
 
 def _latency_of_all_s(problem: Problem) -> np.ndarray:
-    return np.asarray(problem.evaluate(helpers.all_placements(SIZE[0], SIZE[3])))
+    return np.asarray(problem.evaluate(helpers.every_placement(problem)))
 
 
 def test_starts_are_reported_when_found(monkeypatch):
     problem, best_s = problems("makespan")[0]
-    best = helpers.all_placements(SIZE[0], SIZE[3])[_latency_of_all_s(problem).argmin()]
+    best = helpers.every_placement(problem)[_latency_of_all_s(problem).argmin()]
     reported_s: list[float] = []
 
     def find_best(problem: Problem, seed: int, limits: SearchLimits) -> Solution:

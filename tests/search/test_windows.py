@@ -34,10 +34,9 @@ def _problem(
 
 
 def _starts(problem: Problem, seed: int = 0) -> np.ndarray:
-    """Returns one placement that keeps classes together."""
-    classes = problem.classes
+    """Returns one random placement."""
     rng = np.random.default_rng(seed)
-    return rng.integers(0, 3, len(classes.compute_s))[classes.ids][None].astype(np.int32)
+    return rng.integers(0, 3, problem.num_decisions)[None].astype(np.int32)
 
 
 def _improved(problem: Problem, starts: np.ndarray, seed: int = 0, **options) -> Solution:
@@ -75,7 +74,7 @@ def test_windows_simulate_the_whole_makespan():
         rng = np.random.default_rng(seed)
         ordered = windows._order_problem(problem)
         search = windows._Search(ordered, _starts(problem, seed)[0], rng)
-        placement = search._placement.copy()
+        placement = search.placement[ordered.decision]
         drawn = search.draw_windows()
         sweep = longest_paths.PathSweep(ordered.incoming, ordered.compute_s, backwards=False)
         for window, tail_s in zip(drawn, search._tails_s(drawn), strict=True):
@@ -83,16 +82,17 @@ def test_windows_simulate_the_whole_makespan():
             ready_s = sweep.ready_s(begin, end, placement)
             window_search = windows._prepare(ordered, window, rng)
             space = search._add_boundary(window_search, window, ready_s, tail_s)
-            class_devices = rng.integers(0, 3, SIZE).astype(np.int32)
-            columns = class_devices if space.class_ids is None else class_devices[space.class_ids]
-            outcome = _simulate(space.tables, columns[:, None])
+            devices = rng.integers(0, 3, SIZE).astype(np.int32)
+            outcome = _simulate(space.tables, devices[:, None])
             through_s = float(outcome.latency_s[0]) + ready_s.max() + tail_s.max()
             changed = placement.copy()
-            changed[begin:end] = class_devices[window_search.class_ids]
-            # The search ensures co-location, so the simulator must not check it.
+            decision = space.tables.decision
+            window_devices = devices if decision is None else devices[decision]
+            changed[begin:end] = window_devices[: end - begin]
+            # Decisions that are only partly in the window are changed there alone.
             free_problem = problem._replace(graph=_without_colocation(problem.graph))
             changed_ops = np.empty_like(changed)
-            changed_ops[ordered.order] = changed
+            changed_ops[problem.priority_order] = changed
             around_s = _longest_around(ordered, window, placement)
             expected = free_problem.value_s(changed_ops)
             assert max(through_s, around_s) == pytest.approx(expected, rel=1e-5)
@@ -162,7 +162,7 @@ def test_large_graphs_use_windows(monkeypatch):
     assert len(results) == 1
 
 
-def test_windows_suit_local_classes():
+def test_windows_suit_local_decisions():
     problem = _problem(num_ops=60)
     assert windows.is_suitable(problem)
     # As in a step of training: the first operations with the last.

@@ -198,8 +198,8 @@ LATENCY = {"serial": serial, "makespan": makespan, "max_load": max_load, "subgra
 
 
 def latencies(problem: Problem, placements: np.ndarray) -> list[float]:
-    p = plain(problem)
-    return [LATENCY[problem.objective](p, placement) for placement in placements.tolist()]
+    p, devices = plain(problem), problem.expand(placements)
+    return [LATENCY[problem.objective](p, row) for row in devices.tolist()]
 
 
 def outcomes(
@@ -211,20 +211,17 @@ def outcomes(
     memories = [("host", d) if a < 0 else ("accelerator", a) for d, a in enumerate(accelerator)]
     capacity = dict(zip(memories, problem.costs.capacity_bytes.tolist(), strict=True))
     overflow, feasible = [], []
-    for row, placement in enumerate(placements.tolist()):
+    for row, placement in enumerate(problem.expand(placements).tolist()):
         used = dict.fromkeys(capacity, 0.0)
-        homes: dict[int, set[int]] = {}
         for op, device in enumerate(placement):
             used[memories[device]] += float(problem.costs.memory_bytes[op])
-            homes.setdefault(int(problem.graph.colocation[op]), set()).add(device)
         shares = [
             max(0.0, used[m] - capacity[m]) / max(capacity[m], 1.0)
             for m in capacity
             if capacity[m] < np.inf
         ]
         overflow.append(max(shares, default=0.0))
-        together = all(len(devices) == 1 for devices in homes.values())
-        feasible.append(latency_s[row] < np.inf and overflow[row] == 0 and together)
+        feasible.append(latency_s[row] < np.inf and overflow[row] == 0)
     return latency_s, overflow, feasible
 
 
@@ -237,7 +234,7 @@ def random_problem(
     limited: float = 0.0,
     shared: bool = False,
 ) -> tuple[Problem, np.ndarray]:
-    """A problem of the given (N, E, tensors, D), and placements int32 [BATCH, N].
+    """A problem of the given (N, E, tensors, D), and placements int32 [BATCH, K].
 
     Problems of one size share their compilation. Where `shared`, several devices may be parts
     of one accelerator.

@@ -59,7 +59,7 @@ def test_padding_changes_no_outcome(objective):
         reference.random_problems(objective, size, shared=True, **LIMITS), 5
     ):
         expected = simulate(objective, problem.tables, placements)
-        missing = problem.num_padded_ops - problem.graph.num_ops
+        missing = problem.num_padded_ops - problem.num_decisions
         assert missing > 0
         padding = np.random.default_rng(0).integers(0, 3, (len(placements), missing))
         padded = np.concatenate([placements, padding.astype(np.int32)], axis=1)

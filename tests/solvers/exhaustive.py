@@ -15,8 +15,6 @@ from tests import helpers
 # Operations, edges, tensors, devices: problems of `reference.random_problem` of this size share
 # their compilations with these here.
 SIZE = (6, 9, 6, 3)
-_PLACEMENTS = {num: helpers.all_placements(SIZE[0], num) for num in (3, 4)}
-every_placement = _PLACEMENTS[SIZE[3]]
 
 
 def problems(
@@ -57,7 +55,7 @@ def problems(
 
 @functools.cache
 def six(objective: str) -> list[tuple[Problem, np.ndarray]]:
-    """Returns six problems, and the value of every placement in the order of `every_placement`."""
+    """Returns six problems, and the value of every placement, as in `helpers.every_placement`."""
     pairs = []
     for problem in problems(objective, 6, seed=5, shared=objective in ("makespan", "subgraph")):
         # The slowest device cannot hold everything, because a simulation without memories would
@@ -67,7 +65,7 @@ def six(objective: str) -> list[tuple[Problem, np.ndarray]]:
         same = problem.shares_memory[seconds.sum(axis=0).argmax()]
         capacity[same] = np.minimum(capacity[same], problem.costs.memory_bytes.sum() - 1)
         problem = problem._replace(costs=problem.costs._replace(capacity_bytes=capacity))
-        pairs.append((problem, np.asarray(problem.evaluate(every_placement))))
+        pairs.append((problem, np.asarray(problem.evaluate(helpers.every_placement(problem)))))
     return pairs
 
 
@@ -76,9 +74,10 @@ def returns_to_no_device(problem: Problem) -> np.ndarray:
     backward = problem.graph.backward
     same_pass = backward[:, None] == backward
     reaches = (dag.reachability(problem.graph) & same_pass).astype(int)
-    contiguous = np.ones(len(every_placement), bool)
+    devices = problem.expand(helpers.every_placement(problem))
+    contiguous = np.ones(len(devices), bool)
     for device in range(len(problem.devices)):
-        on = every_placement == device
+        on = devices == device
         contiguous &= ~(~on & (on @ reaches > 0) & (on @ reaches.T > 0)).any(axis=1)
     return contiguous
 
@@ -90,9 +89,10 @@ def follows_device_order(problem: Problem) -> np.ndarray:
     is_inner = graph.backward[graph.senders] == graph.backward[graph.receivers]
     senders, receivers = graph.senders[is_inner], graph.receivers[is_inner]
     is_backward = graph.backward[senders]
-    follows = np.zeros(len(every_placement), bool)
+    devices = problem.expand(helpers.every_placement(problem))
+    follows = np.zeros(len(devices), bool)
     for rank in map(np.array, itertools.permutations(range(len(problem.devices)))):
-        step = rank[every_placement[:, receivers]] - rank[every_placement[:, senders]]
+        step = rank[devices[:, receivers]] - rank[devices[:, senders]]
         up, down = (step[:, ~is_backward] >= 0).all(axis=1), step[:, is_backward]
         follows |= up & ((down <= 0).all(axis=1) | (down >= 0).all(axis=1))
     return follows
@@ -108,7 +108,7 @@ def admitted(method: str, solution: Solution, problem: Problem, values_s: np.nda
 
 def optimum(problem: Problem) -> float:
     """Returns the least value of all placements, inf where none is feasible."""
-    return float(np.min(problem.evaluate(_PLACEMENTS[len(problem.devices)])))
+    return float(np.min(problem.evaluate(helpers.every_placement(problem))))
 
 
 def check(solution: Solution, best_s: float) -> None:

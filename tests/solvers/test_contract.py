@@ -15,7 +15,6 @@ from placement.types import Solution, TensorBytes
 from tests import helpers
 from tests.simulators import reference
 from tests.solvers import exhaustive
-from tests.solvers.exhaustive import every_placement
 
 # Enough for a search to go round its loop, few enough that it need not find the optimum.
 BUDGET = 320
@@ -74,7 +73,7 @@ def test_solutions_agree_with_enumeration(name, objective):
             assert solution.value_s == ordered.value_s(solution.placement) < np.inf
             assert solution.status != "optimal" or solution.value_s <= possible_s.min()
         else:
-            row = (every_placement == solution.placement).all(axis=1).argmax()
+            row = (helpers.every_placement(problem) == solution.placement).all(axis=1).argmax()
             assert solution.value_s == values_s[row] < np.inf
             if solution.status == "optimal":
                 np.testing.assert_allclose(solution.value_s, possible_s.min(), rtol=1e-6)
@@ -119,12 +118,12 @@ def memory_problems(objective: str) -> list[tuple[Problem, np.ndarray]]:
             accelerator=np.arange(num_devices, dtype=np.int32),
         )
         problem = problem._replace(graph=graph, costs=costs)
-        rows = rng.permutation(every_placement)[:num_devices]
+        rows = rng.permutation(helpers.every_placement(problem))[:num_devices]
         peaks = np.diagonal([problem.peak_bytes(row) for row in rows])
         capacity = np.where(np.arange(num_devices) == rng.integers(num_devices), 2**20, peaks)
         costs = costs._replace(capacity_bytes=capacity.astype(np.float32))
         problem = problem._replace(costs=costs)
-        pairs.append((problem, np.asarray(problem.evaluate(every_placement))))
+        pairs.append((problem, np.asarray(problem.evaluate(helpers.every_placement(problem)))))
     return pairs
 
 
@@ -147,15 +146,13 @@ def test_exact_solvers_survive_memory(name, objective):
         statuses.add(str(solution.status))
         possible_s = exhaustive.admitted(name, solution, problem, values_s)
         assert solution.status != "infeasible" or np.isinf(possible_s).all()
-        assert (
-            solution.value_s
-            == values_s[(every_placement == solution.placement).all(axis=1).argmax()]
-        )
+        rows = helpers.every_placement(problem)
+        assert solution.value_s == values_s[(rows == solution.placement).all(axis=1).argmax()]
         assert np.isinf(solution.value_s) == (solution.status in ("infeasible", "failed"))
         assert not solution.bound_s > possible_s.min() * (1 + base.ROUNDING)
         if solution.status == "optimal":
             np.testing.assert_allclose([solution.value_s, solution.bound_s], possible_s.min())
-        singles_s = [values_s[(every_placement == d).all(axis=1)][0] for d in range(3)]
+        singles_s = [values_s[(rows == d).all(axis=1)][0] for d in range(3)]
         assert solution.value_s <= min(singles_s)
     assert "optimal" in statuses
     assert name == "graph_cut" or "finished" in statuses

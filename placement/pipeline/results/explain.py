@@ -47,7 +47,7 @@ def best(row: Row | None, context: Context) -> details.Details | None:
         )
         return None
     problem = context.problem.with_order(row.solution.order)
-    placement = row.placements[0]
+    placement, op_devices = row.placements[0], problem.expand(row.placements[0])
     candidate, measured = row.candidates[0], None
     in_segments = candidate.segments is not None
     predict = timeline.predict_segments if in_segments else timeline.predict
@@ -55,7 +55,7 @@ def best(row: Row | None, context: Context) -> details.Details | None:
     predicted = details.Timeline(predict(problem, placement), source)
     if measurer is not None and isinstance(row.outcome, Measurement):
         try:
-            measured = _measured(measurer, candidate, net, placement)
+            measured = _measured(measurer, candidate, net, op_devices)
         except (KeyboardInterrupt, ChildProcessError) as error:
             display.warn(f"no measured timeline: {str(error) or 'interrupted'}")
     assert target.costs is not None
@@ -65,8 +65,8 @@ def best(row: Row | None, context: Context) -> details.Details | None:
         devices=target.labels,
         graph=net.graph,
         coarse=problem.graph,
-        assignment=net.decision,
-        placement=placement,
+        assignment=net.coarsening.assignment,
+        placement=op_devices,
         compute_s=np.asarray(target.costs.compute_s, np.float64),
         memory_bytes=np.asarray(target.costs.memory_bytes, np.float64),
         predicted=predicted,
@@ -94,9 +94,9 @@ def write(workdir: Path, explained: details.Details | None, target: target_lib.T
 
 
 def _measured(
-    measurer: Measurer, candidate: Candidate, net: loading.Network, placement: np.ndarray
+    measurer: Measurer, candidate: Candidate, net: loading.Network, op_devices: np.ndarray
 ) -> details.Timeline:
-    """Measures when the parts of a placement run."""
+    """Measures when the parts of a placement run; `op_devices`: of the problem's operations."""
     if candidate.segments is None:
         names, seconds = zip(*measurer.ask(SubmodelTimes(candidate)), strict=True)
         times_s = np.cumsum(seconds)[:, None] - np.stack([seconds, np.zeros(len(seconds))], axis=1)
@@ -111,14 +111,14 @@ def _measured(
         length_s = intervals_s[:, :, 1].max(axis=1)
         times_s = intervals_s[np.argsort(length_s)[len(intervals_s) // 2]]
         method = f"measured: the inference of median length, of {len(intervals_s)}"
-    # Spans are of decisions, each in the first part with one of its operations.
-    decision = dict(zip(net.graph.op_names, net.decision.tolist(), strict=True))
+    # Spans are of the problem's operations, each in the first part with one of its members.
+    merged = dict(zip(net.graph.op_names, net.coarsening.assignment.tolist(), strict=True))
     assigned: set[int] = set()
     spans = []
     for ops, (start_s, finish_s) in zip(names, times_s.tolist(), strict=True):
-        ran = dict.fromkeys(decision[op] for op in ops if op in decision)
+        ran = dict.fromkeys(merged[op] for op in ops if op in merged)
         new = tuple(op for op in ran if op not in assigned)
         assigned.update(new)
         if new:
-            spans.append(Span(int(placement[new[0]]), new, start_s, finish_s))
+            spans.append(Span(int(op_devices[new[0]]), new, start_s, finish_s))
     return details.Timeline(tuple(spans), method)

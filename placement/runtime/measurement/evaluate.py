@@ -80,7 +80,7 @@ class MeasurementCache:
 
 
 class MeasuredEvaluate:
-    """An `Evaluate` that measures: int32 [B, N] -> float32 seconds [B], inf for a failure.
+    """An `Evaluate` that measures: int32 [B, K] -> float32 seconds [B], inf for a failure.
 
     Device indices are positions in `measurer.devices`. `measurements` counts measured candidates,
     without the incumbent and its rival. The module's docstring defines the seconds, which change a
@@ -101,8 +101,8 @@ class MeasuredEvaluate:
 
         Args:
           measurer: measures the model; stays open while this object is in use.
-          baseline: int32 [N], the first incumbent, such as everything on the first device.
-          candidate: maps a placement int32 [N] to the candidate to measure.
+          baseline: int32 [K], the first incumbent, such as everything on the first device.
+          candidate: maps a placement int32 [K] to the candidate to measure.
           cache: shared by all measurements of this model.
           stage_s: timing of each stage of a race, for each new placement; two rounds may take
             longer.
@@ -111,7 +111,7 @@ class MeasuredEvaluate:
         """
         self.num_measurements = 0
         self._measurer = measurer
-        self._num_ops = len(baseline)
+        self._num_decisions = len(baseline)
         self._candidate = candidate
         self._cache = cache
         self._stage_s = stage_s
@@ -123,7 +123,7 @@ class MeasuredEvaluate:
         self._candidates = {self._key(first): first}
 
     def __call__(self, placements: Array) -> np.ndarray:
-        """Returns the seconds of placements [B, N], float32 [B].
+        """Returns the seconds of placements [B, K], float32 [B].
 
         Raises:
           ChildProcessError: the incumbent cannot be measured.
@@ -131,7 +131,7 @@ class MeasuredEvaluate:
         """
         placements = np.asarray(placements, np.int32)
         assert placements.ndim == 2
-        assert placements.shape[1] == self._num_ops
+        assert placements.shape[1] == self._num_decisions
         for placement in placements:
             if placement.tobytes() not in self._keys:
                 candidate = self._candidate(placement)

@@ -9,14 +9,14 @@ without communication, over groups g of equal devices,
                 (3)  sum_c memory_bytes[c] y[c, g] <= memory of g
                      y >= 0.
 
-The second is a pigeonhole bound over j heavy classes. Let P[d, k] be the seconds of the k lightest
-of them on device d. A device with a load below T has room for as many of them as there are k with
-P[d, k] < T, and all devices together need room for j. So some load is at least
+The second is a pigeonhole bound over j heavy decisions. Let P[d, k] be the seconds of the k
+lightest of them on device d. A device with a load below T has room for as many of them as there are
+k with P[d, k] < T, and all devices together need room for j. So some load is at least
 
     the j-th smallest of all P[d, k].
 
 `subgraph` is bounded by the longest path with every operation on its fastest device. If
-accelerators cannot hold everything, the host has to take a share h[c] of class c:
+accelerators cannot hold everything, the host has to take a share h[c] of decision c:
 
     minimise    T
     subject to  (4)  T >= t[v] >= t[u] + (1 - h) * fastest accelerator + h * fastest host
@@ -36,32 +36,34 @@ from placement.graphs import dag
 from placement.problem import Problem, find_equal_devices
 
 _TOLERANCE = 1e-7  # relative: of linear programs
-_HEAVY_CLASSES = 16  # per device: with more, the relaxation is as good
+_HEAVY_DECISIONS = 16  # per device: with more, the relaxation is as good
 
 
 class Pigeonhole(NamedTuple):
-    """A bound by heavy classes: some device d computes more than `capacity[d]` of the members."""
+    """A bound by heavy decisions: some device d computes more than `capacity[d]` of the members."""
 
     bound_s: float  # the least load of a device that computes more than its `capacity`
-    members: np.ndarray  # int [J]: classes
+    members: np.ndarray  # int [J]: decisions
     capacity: np.ndarray  # int [D]: how many members a device computes in less than `bound_s`
 
 
 def bound_max_load(problem: Problem) -> float:
     """Bounds the objective `max_load` from below; inf where no placement can be feasible."""
-    classes = problem.classes
+    decisions = problem.decisions
     capacity = np.asarray(problem.costs.capacity_bytes, np.float64)
-    first_equal = find_equal_devices(np.concatenate([capacity[None], classes.compute_s]))
+    first_equal = find_equal_devices(np.concatenate([capacity[None], decisions.compute_s]))
     columns, group, size = np.unique(first_equal, return_inverse=True, return_counts=True)
-    compute_s, is_allowed = classes.compute_s[:, columns], classes.allowed[:, columns]
-    # Variable 0 is T; one share follows for each class and group of devices that can run it.
-    class_id, group_id = np.nonzero(is_allowed)
-    shares = np.arange(len(class_id))
+    compute_s, is_allowed = decisions.compute_s[:, columns], decisions.allowed[:, columns]
+    # Variable 0 is T; one share follows for each decision and group of devices that can run it.
+    decision_id, group_id = np.nonzero(is_allowed)
+    shares = np.arange(len(decision_id))
     shape = (len(size), len(shares))
     load_s = sparse.coo_array((compute_s[is_allowed], (group_id, shares)), shape)
     group_bytes = problem.sum_group_capacity(group)
     is_limited = np.isfinite(group_bytes)
-    used = sparse.coo_array((classes.memory_bytes[class_id], (group_id, shares)), shape).tocsr()
+    used = sparse.coo_array(
+        (decisions.memory_bytes[decision_id], (group_id, shares)), shape
+    ).tocsr()
     upper = sparse.block_array(
         [
             [sparse.coo_array(-size[:, None].astype(float)), load_s],
@@ -69,7 +71,7 @@ def bound_max_load(problem: Problem) -> float:
         ]
     )
     ones = np.ones(len(shares))
-    sums = sparse.coo_array((ones, (class_id, shares + 1)), (len(compute_s), len(shares) + 1))
+    sums = sparse.coo_array((ones, (decision_id, shares + 1)), (len(compute_s), len(shares) + 1))
     relaxed_s = _solve_linear_program(
         np.eye(1, len(shares) + 1)[0],
         upper.tocsr(),
@@ -78,17 +80,17 @@ def bound_max_load(problem: Problem) -> float:
         np.ones(len(compute_s)),
         (0, None),
     )
-    return max(relaxed_s, pigeonhole(classes.compute_s).bound_s)
+    return max(relaxed_s, pigeonhole(decisions.compute_s).bound_s)
 
 
 def pigeonhole(compute_s: np.ndarray) -> Pigeonhole:
-    """Returns the best pigeonhole bound of classes that compute for float64 [C, D]."""
+    """Returns the best pigeonhole bound of decisions that compute for float64 [K, D]."""
     chex.assert_rank(compute_s, 2)
     chex.assert_type(compute_s, float)
-    num_classes, num_devices = compute_s.shape
+    num_decisions, num_devices = compute_s.shape
     heaviest = np.argsort(-compute_s.min(axis=1), kind="stable")
     best = Pigeonhole(0.0, heaviest[:1], np.zeros(num_devices, int))
-    for count in range(1, min(num_classes, _HEAVY_CLASSES * num_devices + 1) + 1):
+    for count in range(1, min(num_decisions, _HEAVY_DECISIONS * num_devices + 1) + 1):
         members = heaviest[:count]
         loads = np.sort(compute_s[members], axis=0).cumsum(axis=0)
         bound_s = float(np.partition(loads.ravel(), count - 1)[count - 1])
@@ -99,8 +101,8 @@ def pigeonhole(compute_s: np.ndarray) -> Pigeonhole:
 
 def bound_subgraph(problem: Problem) -> float:
     """Bounds the objective `subgraph` from below; inf where no placement can be feasible."""
-    graph, classes, memory = problem.graph, problem.classes, problem.memory_limits
-    compute_s, total_bytes = problem.allowed_compute_s, classes.memory_bytes.sum()
+    graph, decisions, memory = problem.graph, problem.decisions, problem.memory_limits
+    compute_s, total_bytes = problem.allowed_compute_s, decisions.memory_bytes.sum()
     is_host = np.asarray(problem.costs.accelerator) < 0
     is_limited = np.asarray(memory.devices.any(axis=0))
     capacity = memory.capacity_bytes[memory.devices[:, ~is_host].any(axis=1)].sum()
@@ -110,15 +112,15 @@ def bound_subgraph(problem: Problem) -> float:
         fastest_s = compute_s.min(axis=1)
         return float(dag.longest_paths(graph.senders, graph.receivers, fastest_s).max())
 
-    # The program of lines (4) and (5); its variables are T, t [N], h [C].
+    # The program of lines (4) and (5); its variables are T, t [N], h [K].
     host_s = compute_s[:, is_host].min(axis=1)
     accelerator_s = compute_s[:, ~is_host].min(axis=1)
-    num_ops, num_classes = graph.num_ops, len(classes.memory_bytes)
-    low, high = np.zeros(num_classes), np.ones(num_classes)
-    low[classes.ids[np.isinf(accelerator_s)]] = 1.0
-    high[classes.ids[np.isinf(host_s)]] = 0.0
+    num_ops, num_decisions = graph.num_ops, len(decisions.memory_bytes)
+    low, high = np.zeros(num_decisions), np.ones(num_decisions)
+    low[problem.decision[np.isinf(accelerator_s)]] = 1.0
+    high[problem.decision[np.isinf(host_s)]] = 0.0
     if (low > high).any():
-        return float(compute_s.min(axis=1).max())  # inf: no device runs such a class
+        return float(compute_s.min(axis=1).max())  # inf: no device runs such a decision
     host_s, accelerator_s = (np.where(np.isfinite(s), s, 0.0) for s in (host_s, accelerator_s))
     ops = np.arange(num_ops)
     # The rows t[v] >= ... come first for every v alone, as of sources, and then for every edge.
@@ -126,12 +128,14 @@ def bound_subgraph(problem: Problem) -> float:
     rows = np.arange(len(readers))
     ones, host_extra_s = np.ones(len(readers)), (host_s - accelerator_s)[readers]
     row = np.concatenate([rows, rows[num_ops:], rows])
-    column = np.concatenate([1 + readers, 1 + graph.senders, 1 + num_ops + classes.ids[readers]])
+    column = np.concatenate(
+        [1 + readers, 1 + graph.senders, 1 + num_ops + problem.decision[readers]]
+    )
     data = np.concatenate([-ones, ones[num_ops:], host_extra_s])
-    starts = sparse.coo_array((data, (row, column)), (len(readers), 1 + num_ops + num_classes))
+    starts = sparse.coo_array((data, (row, column)), (len(readers), 1 + num_ops + num_decisions))
     ends = sparse.hstack([sparse.coo_array(-np.ones((num_ops, 1))), sparse.eye_array(num_ops)])
-    ends = sparse.hstack([ends, sparse.coo_array((num_ops, num_classes))])
-    memory_row = np.concatenate([np.zeros(1 + num_ops), -classes.memory_bytes])[None]
+    ends = sparse.hstack([ends, sparse.coo_array((num_ops, num_decisions))])
+    memory_row = np.concatenate([np.zeros(1 + num_ops), -decisions.memory_bytes])[None]
     limits = np.concatenate([-accelerator_s[readers], np.zeros(num_ops), [capacity - total_bytes]])
     bounds = np.array([[0, np.inf]] * (1 + num_ops) + list(zip(low, high, strict=True)))
     upper = sparse.vstack([starts, ends, sparse.coo_array(memory_row)]).tocsr()

@@ -8,9 +8,9 @@ earlier than its head and ends no later than T minus its tail,
     tail(u, a) = max over edges u -> v of min over devices d of
                      delay(u, v, a, d) + compute_s[v, d] + tail(v, d).
 
-So d is *open* to v only if head(v, d) + compute_s[v, d] + tail(v, d) <= T. It is open to a class of
-co-located operations only if it is open to all of them. Heads and tails are computed again over the
-open devices alone until nothing changes. A class without an open device refutes T.
+So d is *open* to v only if head(v, d) + compute_s[v, d] + tail(v, d) <= T. It is open to a decision
+only if it is open to all its operations. Heads and tails are computed again over the
+open devices alone until nothing changes. A decision without an open device refutes T.
 
 The open devices are then checked for load by a linear program (`_is_overloaded`). The bound is the
 largest T that was refuted (a destructive bound; Klein and Scholl 1999). It does not use the
@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import optimize, sparse
 
-from placement.problem import ColocationClasses, Problem, find_equal_devices
+from placement.problem import Problem, find_equal_devices
 from placement.solvers.limits import SearchLimits
 from placement.types import Array
 
@@ -34,8 +34,8 @@ _TOLERANCE = 1e-6  # of the linear program, in units of T
 _QUANTILES = 6  # of each device, where intervals begin and where they end
 _MAX_PASSES = 4  # of closing devices; the bound is valid after each of them
 _MAX_LOOPED_EDGES = 20_000  # with more, compiling the recursion takes less than Python's loop
-_MAX_SOLVED_CLASSES = 16_000  # with more, the linear program is solved for a sample
-_SAMPLE_CLASSES = 4_000  # the largest size of the sample
+_MAX_SOLVED_DECISIONS = 16_000  # with more, the linear program is solved for a sample
+_SAMPLE_DECISIONS = 4_000  # the largest size of the sample
 
 
 class Windows(NamedTuple):
@@ -68,7 +68,7 @@ def bound_makespan(problem: Problem, limits: SearchLimits) -> float:
     path_s = float(unlimited.compute_through_s().min(axis=1).max())
 
     def is_refuted(latency_s: float) -> bool:
-        windows = close_windows(problem.classes, edges, unlimited, latency_s)
+        windows = close_windows(problem.decision, edges, unlimited, latency_s)
         has_closed_op = np.isinf(windows.compute_s).all(axis=1).any()
         return bool(has_closed_op) or _is_overloaded(problem, windows, latency_s)
 
@@ -148,14 +148,14 @@ def compute_longest_s(edges: Edges, compute_s: np.ndarray) -> float:
 
 
 def close_windows(
-    classes: ColocationClasses, edges: Edges, windows: Windows, latency_s: float
+    decision: np.ndarray, edges: Edges, windows: Windows, latency_s: float
 ) -> Windows:
-    """Closes all devices on which a class makes every placement slower than `latency_s`."""
+    """Closes all devices on which a decision makes every placement slower than `latency_s`."""
     for _ in range(_MAX_PASSES):
         is_late = windows.compute_through_s() > latency_s * (1 + _TOLERANCE)
-        is_late_class = np.zeros(classes.compute_s.shape, bool)
-        np.logical_or.at(is_late_class, classes.ids, is_late)
-        compute_s = np.where(is_late_class[classes.ids], np.inf, windows.compute_s)
+        is_late_decision = np.zeros(is_late.shape, bool)  # the first K rows
+        np.logical_or.at(is_late_decision, decision, is_late)
+        compute_s = np.where(is_late_decision[decision], np.inf, windows.compute_s)
         if (np.isinf(compute_s) == np.isinf(windows.compute_s)).all():
             break
         windows = compute_windows(edges, compute_s)
@@ -171,7 +171,7 @@ def _is_overloaded(problem: Problem, windows: Windows, latency_s: float) -> bool
 
     where the last two are those of an operation that runs as early and as late as it can. All
     overlaps have to fit into the b - a seconds of the device. A linear program over the share
-    x(v, d) of a class on each of its open devices,
+    x(v, d) of a decision on each of its open devices,
 
         (1)  sum over v of overlap(v, d) x(v, d) <= b - a     for some intervals, for all d
         (2)  sum over d of x(v, d) = 1
@@ -180,20 +180,19 @@ def _is_overloaded(problem: Problem, windows: Windows, latency_s: float) -> bool
     refutes T if its least excess is positive. Devices with equal costs, heads and tails are one
     device in it, with the time and memory of all of them together.
 
-    If there are more than some thousand classes C, the program is solved for every k-th class,
+    If there are more than some thousand decisions K, the program is solved for every k-th decision,
     counted k times. Its multipliers y >= 0 of lines (1) and (3), sum of y <= 1, then refute T for
-    all classes by weak duality, if
+    all decisions by weak duality, if
 
-        sum over classes of min over open d of sum over rows r of d of y[r] load[r, c]
+        sum over decisions of min over open d of sum over rows r of d of y[r] load[r, c]
             > sum over rows of y[r] limit[r].
     """
-    classes = problem.classes
-    num_classes = len(classes.memory_bytes)
+    decision, num_decisions = problem.decision, problem.num_decisions
     first_equal = find_equal_devices(np.concatenate(windows))
     devices, group = np.unique(first_equal, return_inverse=True)
     num_groups = len(devices)
     # The R rows of lines (1) and (3), in units of their limits: the group of equal devices that a
-    # row limits, the load float64 [C] of each class on it, and the limit.
+    # row limits, the load float64 [K] of each decision on it, and the limit.
     loads, limits = list[tuple[int, np.ndarray]](), []
     quantiles = np.linspace(0, 1, _QUANTILES)
     for g, device in enumerate(devices.tolist()):
@@ -216,25 +215,25 @@ def _is_overloaded(problem: Problem, windows: Windows, latency_s: float) -> bool
                     ),
                     0.0,
                 )
-                load_s = np.bincount(classes.ids, overlap_s, num_classes)
+                load_s = np.bincount(decision, overlap_s, num_decisions)
                 loads.append((g, load_s / latency_s))
                 limits.append(np.sum(group == g) * length_s / latency_s)
     for g, capacity_bytes in enumerate(problem.sum_group_capacity(group)):
         if np.isfinite(capacity_bytes):
-            loads.append((g, classes.memory_bytes / max(capacity_bytes, 1.0)))
+            loads.append((g, problem.decisions.memory_bytes / max(capacity_bytes, 1.0)))
             limits.append(capacity_bytes / max(capacity_bytes, 1.0))
     if not loads:  # no operation takes time, and no memory is limited
         return False
 
-    # The program for every k-th class; its last variable is the excess over the limits.
-    is_open = np.ones((num_classes, num_groups), bool)
-    np.logical_and.at(is_open, classes.ids, np.isfinite(windows.compute_s[:, devices]))
-    k = -(-num_classes // _SAMPLE_CLASSES) if num_classes > _MAX_SOLVED_CLASSES else 1
+    # The program for every k-th decision; its last variable is the excess over the limits.
+    is_open = np.ones((num_decisions, num_groups), bool)
+    np.logical_and.at(is_open, decision, np.isfinite(windows.compute_s[:, devices]))
+    k = -(-num_decisions // _SAMPLE_DECISIONS) if num_decisions > _MAX_SOLVED_DECISIONS else 1
     is_sample_open = is_open[::k]
     rows = []
-    for g, class_load in loads:
+    for g, load in loads:
         row = np.zeros(is_sample_open.shape)
-        row[:, g] = k * class_load[::k]
+        row[:, g] = k * load[::k]
         rows.append(sparse.csr_array(row.reshape(1, -1)))
     excess = sparse.csr_array(-np.ones((len(rows), 1)))
     sums = sparse.kron(sparse.eye_array(len(is_sample_open)), np.ones((1, num_groups)))
@@ -249,7 +248,7 @@ def _is_overloaded(problem: Problem, windows: Windows, latency_s: float) -> bool
     if solution.status != 0 or k == 1:
         return bool(solution.status == 0 and solution.fun > _TOLERANCE)
 
-    # The sample's multipliers for all classes.
+    # The sample's multipliers for all decisions.
     multipliers = np.maximum(-solution.ineqlin.marginals, 0.0)
     multipliers /= max(1.0, multipliers.sum())
     weighted_load = np.where(is_open, 0.0, np.inf)

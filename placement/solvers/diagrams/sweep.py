@@ -71,7 +71,7 @@ class SweepResult(NamedTuple):
 
     bound_s: float  # of a relaxed sweep: a lower bound of all placements; at most T
     latency_s: float  # of `placement`; inf if there is none
-    placement: np.ndarray | None  # int [N]
+    placement: np.ndarray | None  # int [K]
     exact: bool  # whether no state was left out or merged, so that no placement is faster
     evaluations: int  # the number of operations placed, divided by N
 
@@ -89,7 +89,7 @@ class _Bounds(NamedTuple):
     remaining_load_s: np.ndarray  # [N + 1, Y]: the least weighted load of the layers from each on
     # [N + 1, D]: the earliest start of an operation without inputs in the layers from each on
     source_start_s: np.ndarray
-    # [N]: the bytes of an operation's class at its first operation, else 0; None without limits
+    # [N]: the bytes of an operation's decision at its first operation, else 0; None without limits
     new_bytes: np.ndarray | None
     memory: MemoryLimits
 
@@ -115,17 +115,17 @@ def make_diagram(problem: Problem, max_rows: int = MAX_ROWS) -> Diagram | None:
       None if a state has more than `max_rows` rows, or rows with thousands of remaining readers,
       all of which every layer would look at.
     """
-    classes, order = problem.classes, problem.priority_order
+    decision, order = problem.decision, problem.priority_order
     edges = makespan.collect_edges(problem)
     num_ops, num_devices = len(order), edges.delay_s.shape[-1]
 
-    # Edges from each operation to the next of its class, earlier receivers first.
-    class_order = order[np.argsort(classes.ids[order], kind="stable")]
-    is_joined = classes.ids[class_order[1:]] == classes.ids[class_order[:-1]]
+    # Edges from each operation to the next of its decision, earlier receivers first.
+    grouped = order[np.argsort(decision[order], kind="stable")]
+    is_joined = decision[grouped[1:]] == decision[grouped[:-1]]
     if is_joined.any():
         same_device_s = np.where(np.eye(num_devices, dtype=bool), 0.0, np.inf)
-        senders = np.concatenate([np.array(edges.senders, int), class_order[:-1][is_joined]])
-        receivers = np.concatenate([np.array(edges.receivers, int), class_order[1:][is_joined]])
+        senders = np.concatenate([np.array(edges.senders, int), grouped[:-1][is_joined]])
+        receivers = np.concatenate([np.array(edges.receivers, int), grouped[1:][is_joined]])
         joined_s = np.broadcast_to(same_device_s, (is_joined.sum(), *same_device_s.shape))
         sort = np.argsort(np.argsort(order)[receivers], kind="stable")
         edges = makespan.Edges(
@@ -214,7 +214,7 @@ def sweep(
     first_equal = problem.interchangeable_devices
     groups = [np.flatnonzero(first_equal == first) for first in np.unique(first_equal)]
     interchangeable = [group for group in groups if len(group) > 1]
-    decisions: list[tuple[np.ndarray, np.ndarray]] = []  # of each layer: parent and device, int [S]
+    choices: list[tuple[np.ndarray, np.ndarray]] = []  # of each layer: parent and device, int [S]
     exact, num_placed = True, 0
     for index, layer in enumerate(diagram.layers):
         evaluations = 1 + num_placed // num_layers
@@ -240,16 +240,17 @@ def sweep(
                 used_bytes[:, group] = np.take_along_axis(used_bytes[:, group], by_free_s, axis=1)
         survivors, states, is_complete = _shrink(states, bound_s, width, bounds, relaxed=relaxed)
         exact &= is_complete
-        decisions.append((parent[fast[survivors]], device[fast[survivors]]))
+        choices.append((parent[fast[survivors]], device[fast[survivors]]))
         if limits.is_over():
             lower_bound_s = min(float(bound_s.min()), latency_s) if relaxed else -np.inf
             return SweepResult(lower_bound_s, np.inf, None, exact=False, evaluations=evaluations)
     end_s = states.time_s[:, 1, 0]
     state = int(end_s.argmin())
     best_s = float(end_s[state])
-    placement = np.zeros(num_layers, int)
-    for layer, (parent, device) in zip(reversed(diagram.layers), reversed(decisions), strict=True):
-        placement[layer.op], state = device[state], parent[state]
+    decision = diagram.problem.decision
+    placement = np.zeros(diagram.problem.num_decisions, int)
+    for layer, (parent, device) in zip(reversed(diagram.layers), reversed(choices), strict=True):
+        placement[decision[layer.op]], state = device[state], parent[state]
     lower_bound_s = min(best_s, latency_s) if relaxed or exact else -np.inf
     return SweepResult(lower_bound_s, best_s, placement, exact, 1 + num_placed // num_layers)
 
@@ -262,8 +263,8 @@ def _make_bounds(diagram: Diagram, latency_s: float, *, limited: bool) -> _Bound
       latency_s: T.
       limited: whether limits of memory count, if any memory is too small for all operations.
     """
-    classes, memory = diagram.problem.classes, diagram.problem.memory_limits
-    windows = makespan.close_windows(classes, diagram.edges, diagram.windows, latency_s)
+    decision, memory = diagram.problem.decision, diagram.problem.memory_limits
+    windows = makespan.close_windows(decision, diagram.edges, diagram.windows, latency_s)
     compute_s, (num_ops, num_devices) = windows.compute_s, windows.compute_s.shape
     is_open = np.isfinite(compute_s)
     if not is_open.any(axis=1).all():
@@ -299,10 +300,11 @@ def _make_bounds(diagram: Diagram, latency_s: float, *, limited: bool) -> _Bound
     start_s = np.where(is_source[:, None], windows.head_s[order], np.inf)
     start_s = np.concatenate([start_s, np.full((1, num_devices), np.inf)])
     new_bytes = None
-    if limited and classes.memory_bytes.sum() > memory.capacity_bytes.min(initial=np.inf):
+    memory_bytes = diagram.problem.decisions.memory_bytes
+    if limited and memory_bytes.sum() > memory.capacity_bytes.min(initial=np.inf):
         new_bytes = np.zeros(num_ops)
-        _, first = np.unique(classes.ids[order], return_index=True)
-        new_bytes[order[first]] = classes.memory_bytes
+        _, first = np.unique(decision[order], return_index=True)
+        new_bytes[order[first]] = memory_bytes
     end_s = np.zeros((1, num_devices))
     return _Bounds(
         latency_s,

@@ -47,9 +47,8 @@ def m_topo(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     compute_s: list[list[float]] = np.asarray(problem.costs.compute_s, np.float64).tolist()
     accelerators = np.flatnonzero(np.asarray(problem.costs.accelerator) >= 0).tolist()
     devices = accelerators or list(range(len(problem.devices)))
-    memory_bytes = problem.classes.memory_bytes
+    memory_bytes = problem.decisions.memory_bytes
     cap_bytes = memory_bytes.sum() / len(devices) + memory_bytes.max()
-    placement = np.zeros(problem.graph.num_ops, int)
     current, used_bytes = 0, 0.0
     for op in problem.topological_order.tolist():
         candidates = assignment.candidates(op)
@@ -64,9 +63,8 @@ def m_topo(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
             used_bytes += new_bytes
         else:
             device = min(candidates, key=compute_s[op].__getitem__)
-        placement[op] = device
         assignment.assign(op, device)
-    return Solution(placement)
+    return Solution(np.array(assignment.placement))
 
 
 def m_etf(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
@@ -176,4 +174,4 @@ def _earliest_first(problem: Problem, favourite: np.ndarray, limits: SearchLimit
     for op in problem.priority_order.tolist():
         if schedule.placed[op] < 0 and not schedule.place_earliest(op, no_tail_s):
             return Solution(None)
-    return Solution(np.array(schedule.placed))
+    return Solution(np.array(schedule.assignment.placement))

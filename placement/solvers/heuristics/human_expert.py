@@ -65,5 +65,6 @@ def human_expert(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     # The host takes everything if there is no accelerator.
     is_host = np.asarray(problem.costs.accelerator) < 0
     devices = np.flatnonzero(is_host)[:1] if is_host.all() else np.flatnonzero(~is_host)
-    placement = devices.astype(np.int32)[layers[problem.leaders] % len(devices)]
+    layers = layers[problem.decisions.first_ops]
+    placement = devices.astype(np.int32)[layers % len(devices)]
     return Solution(placement, evaluations=1)

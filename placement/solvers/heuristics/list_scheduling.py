@@ -88,18 +88,18 @@ class Timeline:
 
 
 class Assignment:
-    """The devices of the classes placed so far, and the memory left; `assign` changes it.
+    """The placement so far, and the memory left; `assign` changes it.
 
     It consists of Python lists, whose elements are read faster than those of arrays. The first
-    operation of a co-location class that is placed decides the device of the others.
+    operation of a decision that is assigned decides the device of the others.
     """
 
     def __init__(self, problem: Problem):
-        classes, memory = problem.classes, problem.memory_limits
-        self._class: list[int] = classes.ids.tolist()
-        self._class_bytes: list[float] = classes.memory_bytes.tolist()
-        self._class_device = [-1] * len(self._class_bytes)
-        self._allowed = [[d for d, ok in enumerate(row) if ok] for row in classes.allowed.tolist()]
+        decisions, memory = problem.decisions, problem.memory_limits
+        self.placement = [-1] * problem.num_decisions  # -1 until decided
+        self._decision: list[int] = problem.decision.tolist()
+        self._bytes: list[float] = decisions.memory_bytes.tolist()
+        self._allowed = [np.flatnonzero(row).tolist() for row in decisions.allowed]
         free_bytes = np.full(len(problem.devices), np.inf)
         for devices, capacity in zip(memory.devices, memory.capacity_bytes, strict=True):
             free_bytes[devices] = capacity
@@ -109,24 +109,24 @@ class Assignment:
 
     def candidates(self, op: int) -> list[int]:
         """Returns the devices that an operation may go to; none if all memory is full."""
-        number = self._class[op]
-        if self._class_device[number] >= 0:
-            return [self._class_device[number]]
-        class_bytes, free_bytes = self._class_bytes[number], self._free_bytes
-        return [d for d in self._allowed[number] if class_bytes <= free_bytes[d]]
+        number = self._decision[op]
+        if self.placement[number] >= 0:
+            return [self.placement[number]]
+        num_bytes, free_bytes = self._bytes[number], self._free_bytes
+        return [d for d in self._allowed[number] if num_bytes <= free_bytes[d]]
 
     def new_bytes(self, op: int) -> float:
-        """Returns the bytes that placing an operation adds: none if its class has a device."""
-        number = self._class[op]
-        return 0.0 if self._class_device[number] >= 0 else self._class_bytes[number]
+        """Returns the bytes that placing an operation adds: none if its device is decided."""
+        number = self._decision[op]
+        return 0.0 if self.placement[number] >= 0 else self._bytes[number]
 
     def assign(self, op: int, device: int) -> None:
         """Assigns an operation to a device."""
-        number = self._class[op]
-        if self._class_device[number] < 0:
-            self._class_device[number] = device
+        number = self._decision[op]
+        if self.placement[number] < 0:
+            self.placement[number] = device
             for sharing_device in self._sharing[device]:
-                self._free_bytes[sharing_device] -= self._class_bytes[number]
+                self._free_bytes[sharing_device] -= self._bytes[number]
 
 
 class PartialSchedule:
@@ -209,7 +209,7 @@ def heft(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     for op in problem.priority_order.tolist():
         if not partial_schedule.place_earliest(op, no_tail_s):
             return Solution(None)
-    return Solution(np.array(partial_schedule.placed))
+    return Solution(np.array(partial_schedule.assignment.placement))
 
 
 def peft(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
@@ -234,4 +234,4 @@ def peft(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
             return Solution(None)
         for reader in waiting.place(op):
             heapq.heappush(queue, (-rank[reader], reader))
-    return Solution(np.array(partial_schedule.placed))
+    return Solution(np.array(partial_schedule.assignment.placement))

@@ -2,10 +2,10 @@
 
 They are configurations of `placement.solvers.iterated_local_search`, with `NUM_CHAINS` chains that
 begin at the starts (`placement.solvers.starts`) in turn, and one proposal per chain and step. A
-proposal is a neighbour: a *segment*, consecutive classes of a topological order, moves to one
-device. Half of the segments are a single class; the length of the others is log-uniform up to all
-classes. The device is drawn uniformly, or is that of the class before the segment, which moves the
-border between two devices. Classes that the device does not support do not move.
+proposal is a neighbour: a *segment*, consecutive decisions of a topological order, moves to one
+device. Half of the segments are a single decision; the length of the others is log-uniform up to
+all decisions. The device is drawn uniformly, or is that of the decision before the segment, which
+moves the border between two devices. Decisions that the device does not support do not move.
 
     local_search   restarts chains near the best placement after `_PATIENCE` steps without gain.
     annealing      accepts a proposal that costs x more with probability exp(-x / T) (Kirkpatrick et
@@ -18,7 +18,7 @@ border between two devices. Classes that the device does not support do not move
 """
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import chex
 import jax
@@ -39,12 +39,11 @@ _STEPS_PER_CALL = 50  # between two checks of the time
 
 
 class _SearchSpace(NamedTuple):
-    """Placements of N operations on D devices that keep C classes together."""
+    """Placements of K decisions on D devices."""
 
-    tables: Any  # the objective's `Problem.tables` without co-location, which moves respect
-    ranks: Array  # int32 [N]: position of an operation's class in the topological order
-    allowed: Array  # bool [N, D]: devices that support all of an operation's class
-    num_classes: Array  # int32 []: C
+    tables: simulators.Tables
+    ranks: Array  # int32 [K]: position of a decision in the topological order
+    allowed: Array  # bool [K, D]
     penalty_s: Array  # float32 []: least penalty of an infeasible placement
 
 
@@ -53,7 +52,7 @@ def local_search(
 ) -> Solution:
     """Searches with chains that accept what costs no more, and restart near the best placement.
 
-    All chains begin at `start`, int [N], if it is given.
+    All chains begin at `start`, int [K], if it is given.
     """
     return _search(problem, seed, limits, patience=_PATIENCE, start=start)
 
@@ -85,12 +84,10 @@ def _search(
         rows = np.array([start.placement for start in fastest])
     else:
         rows, start_evaluations = np.asarray(start, np.int32)[None], 0
-    classes, (placement_limits, objective_tables) = problem.classes, problem.tables
     space = _SearchSpace(
-        tables=(placement_limits._replace(representative=None), objective_tables),
-        ranks=np.argsort(problem.class_order)[classes.ids].astype(np.int32),
-        allowed=problem.allowed,
-        num_classes=np.array(len(classes.compute_s), np.int32),
+        tables=problem.tables,
+        ranks=np.argsort(problem.decision_order).astype(np.int32),
+        allowed=problem.decisions.allowed,
         penalty_s=np.zeros((), np.float32),
     )
     placements = rows[np.arange(NUM_CHAINS) % len(rows)].T
@@ -137,24 +134,24 @@ def _advance(
     ) -> tuple[chex.PRNGKey, ils.ChainState]:
         key, cross_key, move_key, accept_key = jax.random.split(carry[0], 4)
         chains, ranks = carry[1], space.ranks[:, None]
-        parents = chains.placements
+        parents, num_decisions = chains.placements, len(space.ranks)
         if crosses:  # with the better of two random chains, within a random interval
             mates_key, ends_key = jax.random.split(cross_key)
             mates = jax.random.randint(mates_key, (2, NUM_CHAINS), 0, NUM_CHAINS)
             costs_s = chains.costs_s[mates]
             mate = jnp.where(costs_s[0] <= costs_s[1], mates[0], mates[1])
-            ends = jax.random.randint(ends_key, (2, NUM_CHAINS), 0, space.num_classes + 1)
+            ends = jax.random.randint(ends_key, (2, NUM_CHAINS), 0, num_decisions + 1)
             is_inside = (ranks >= ends.min(axis=0)) & (ranks < ends.max(axis=0))
             parents = jnp.where(is_inside, parents[:, mate], parents)
-        # A neighbour of each parent int32 [N, K]: an interval of operations on one device.
+        # A neighbour of each parent int32 [K, C]: an interval of decisions on one device.
         num_chains, num_devices = parents.shape[1], space.allowed.shape[1]
         keys = jax.random.split(move_key, 5)
-        begin = jax.random.randint(keys[0], (num_chains,), 0, space.num_classes)
-        length = space.num_classes ** jax.random.uniform(keys[1], (num_chains,))
+        begin = jax.random.randint(keys[0], (num_chains,), 0, num_decisions)
+        length = num_decisions ** jax.random.uniform(keys[1], (num_chains,))
         length = jnp.where(jax.random.bernoulli(keys[2], 0.5, (num_chains,)), 1, length)
         device = jax.random.randint(keys[3], (num_chains,), 0, num_devices)
-        previous_op = jnp.argmax(ranks == jnp.maximum(begin - 1, 0), axis=0)
-        previous_device = parents[previous_op, jnp.arange(num_chains)]
+        previous = jnp.argmax(ranks == jnp.maximum(begin - 1, 0), axis=0)
+        previous_device = parents[previous, jnp.arange(num_chains)]
         device = jnp.where(
             jax.random.bernoulli(keys[4], 0.5, (num_chains,)), previous_device, device
         )

@@ -2,17 +2,17 @@
 
 Mirhoseini et al. 2017 compare with Scotch, which takes "the computational cost of each operation,
 the flow of data through each edge, and the compute and communication capacities of devices", and
-with MinCut, the same without the CPU. The graph becomes undirected: a vertex is a class of
-co-located operations, an edge joins two classes that exchange tensors,
+with MinCut, the same without the CPU. The graph becomes undirected: a vertex is a decision, an
+edge joins two decisions that exchange tensors,
 
-    vertex weight = sum over the class of the mean of compute_s over the devices that support it,
-    edge weight   = bytes of the distinct tensors between the two classes,
+    vertex weight = sum over operations of the mean of compute_s over the devices that support one,
+    edge weight   = bytes of the distinct tensors between the two decisions,
 
 both scaled to whole numbers, at least 1, that sum to about `_TOTAL`. The partitioner minimises the
 weight of cut edges while each device d gets about its share of the vertex weight, according to its
 speed,
 
-    share(d) ~ weight of the classes that d supports / seconds that they take on d.
+    share(d) ~ weight of the decisions that d supports / seconds that they take on d.
 
 Partitioners ignore that a device may not support an operation, which is repaired afterwards, and
 that its memory may be full, which the simulator reports. The placement does not depend on the
@@ -38,7 +38,7 @@ _ECO = 1  # KaHIP's preconfiguration between fast and strong
 
 
 class WeightedGraph(NamedTuple):
-    """An undirected graph with C vertices, whose numbers are the co-location classes."""
+    """An undirected graph with C vertices, whose numbers are the decisions."""
 
     weights: np.ndarray  # int64 [C], positive
     adjacency: sparse.csr_array  # int64 [C, C]: symmetric, positive edge weights, no self loops
@@ -51,7 +51,7 @@ Partitioner = Callable[[WeightedGraph, np.ndarray, int], np.ndarray]
 def metis(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     """METIS (Karypis and Kumar 1998): shares by device speed, few bytes cut.
 
-    If one class outweighs a whole part, METIS may leave parts empty, and prints that to stdout.
+    If one decision outweighs a whole part, METIS may leave parts empty, and prints that to stdout.
 
     Raises:
       UserError: pymetis is not installed.
@@ -164,29 +164,29 @@ def from_scotch(text: str, num_vertices: int, num_parts: int) -> np.ndarray:
 
 
 def _place(problem: Problem, devices: np.ndarray, partition: Partitioner, seed: int) -> Solution:
-    """Partitions the classes over some devices and repairs the result."""
-    ids, class_s = problem.classes.ids, problem.classes.compute_s
-    useful = devices[np.isfinite(class_s[:, devices]).any(axis=0)]
+    """Partitions the decisions over some devices and repairs the result."""
+    decision, decision_s = problem.decision, problem.decisions.compute_s
+    useful = devices[np.isfinite(decision_s[:, devices]).any(axis=0)]
     devices = useful if len(useful) else devices
     compute_s = np.asarray(problem.costs.compute_s, np.float64)[:, devices]
-    work_s = np.bincount(ids, ranks.finite_mean(compute_s))  # float64 [C]
-    supported = np.isfinite(class_s[:, devices])
+    work_s = np.bincount(decision, ranks.finite_mean(compute_s))  # float64 [C]
+    supported = np.isfinite(decision_s[:, devices])
     supported_work_s = np.where(supported, work_s[:, None], 0.0).sum(axis=0)
-    spent_s = np.where(supported, class_s[:, devices], 0.0).sum(axis=0)
+    spent_s = np.where(supported, decision_s[:, devices], 0.0).sum(axis=0)
     # A device that computes in no time counts as `_SHARES` times faster than the mean.
     speed = supported_work_s / np.where(
         supported_work_s > 0, np.maximum(spent_s, supported_work_s / _SHARES), 1.0
     )
     shares = _scale(speed, _SHARES)
-    num_classes = len(work_s)
-    if len(devices) > num_classes:  # some parts would be empty: use the fastest devices
-        fastest = np.sort(np.argsort(-shares, kind="stable")[:num_classes])
+    num_decisions = len(work_s)
+    if len(devices) > num_decisions:  # some parts would be empty: use the fastest devices
+        fastest = np.sort(np.argsort(-shares, kind="stable")[:num_decisions])
         devices, shares = devices[fastest], shares[fastest]
-    parts = np.zeros(num_classes, int)
+    parts = np.zeros(num_decisions, int)
     if len(devices) > 1:
-        # The graph of the classes; a tensor that a class reads several times counts once.
+        # The graph of the decisions; a tensor that one reads several times counts once.
         graph = problem.graph
-        ends = np.sort(problem.classes.ids[np.stack([graph.senders, graph.receivers])], axis=0)
+        ends = np.sort(decision[np.stack([graph.senders, graph.receivers])], axis=0)
         keys = np.stack([*ends, graph.tensors])
         _, edges = np.unique(keys, axis=1, return_index=True)
         edges = edges[ends[0, edges] != ends[1, edges]]
@@ -196,14 +196,14 @@ def _place(problem: Problem, devices: np.ndarray, partition: Partitioner, seed: 
         weighted_graph = WeightedGraph(_scale(work_s, _TOTAL), (upper + upper.T).tocsr())
         parts = np.asarray(partition(weighted_graph, shares, seed))
     placement = devices[parts]
-    # A class on a device that cannot run it goes to the fastest device that can, of those that took
-    # part if possible. A class that no device supports stays, and the simulator reports it.
-    index = np.arange(num_classes)
-    for candidates in (devices, np.arange(class_s.shape[1])):
-        best = candidates[class_s[:, candidates].argmin(axis=1)]
-        can_move = ~np.isfinite(class_s[index, placement]) & np.isfinite(class_s[index, best])
+    # A decision for a device that cannot run it goes to the fastest device that can, of those that
+    # took part if possible. What no device supports stays, and the simulator reports it.
+    index = np.arange(num_decisions)
+    for candidates in (devices, np.arange(decision_s.shape[1])):
+        best = candidates[decision_s[:, candidates].argmin(axis=1)]
+        can_move = ~np.isfinite(decision_s[index, placement]) & np.isfinite(decision_s[index, best])
         placement = np.where(can_move, best, placement)
-    return Solution(placement[ids].astype(np.int32), evaluations=1)
+    return Solution(placement.astype(np.int32), evaluations=1)
 
 
 def _scale(values: np.ndarray, total: int) -> np.ndarray:

@@ -69,14 +69,13 @@ def solve_makespan(
         return Solution(None, status=Status.INFEASIBLE, evaluations=evaluations)
     if value_s <= bound_s * (1 + base.ROUNDING):
         return Solution(best, bound_s=bound_s, status=Status.OPTIMAL, evaluations=evaluations)
-    classes = problem.classes
     scope, order = base.ALL if is_order_free else base.GIVEN_ORDER, problem.order
     model, device_booleans, op_starts, unit_s = _build_model(
         cp_model, problem, value_s, is_order_free=is_order_free
     )
     if best is not None:
-        class_devices, first_equal = best[classes.first_ops], problem.interchangeable_devices
-        cpsat_solver.add_hint(cp_model, model, device_booleans, class_devices, first_equal, limits)
+        first_equal = problem.interchangeable_devices
+        cpsat_solver.add_hint(cp_model, model, device_booleans, best, first_equal, limits)
 
     compute_s = np.asarray(problem.costs.compute_s, np.float64)
 
@@ -85,11 +84,11 @@ def solve_makespan(
     ) -> tuple[np.ndarray, np.ndarray | None, float]:
         """Returns a solution's placement and order, and their value in the simulator."""
         devices = [next(d for d, x in row.items() if value(x)) for row in device_booleans]
-        placement, order = np.array(devices)[classes.ids], problem.order
+        placement, order = np.array(devices), problem.order
         if is_order_free:
             # Of operations that start at the same time, those that take no time come first, and an
             # input comes before its readers.
-            op_compute_s = compute_s[np.arange(len(placement)), placement]
+            op_compute_s = compute_s[np.arange(len(compute_s)), problem.expand(placement)]
             start, duration = [value(s) for s in op_starts], np.floor(op_compute_s / unit_s)
             order = np.lexsort((np.argsort(problem.topological_order), duration, start))
         return placement, order, problem.with_order(order).value_s(placement)
@@ -130,14 +129,14 @@ def _build_model(
 ) -> tuple[Any, list[dict[int, Any]], list[Any], float]:
     """Builds the model of placements whose latency is at most that of the warm start.
 
-    For every class c of co-located operations and device d that supports it, x(c, d) says whether c
-    is on d. Every operation v of class c has a start s(v), a whole number. For every device d,
-    f(d, v) is the time at which d is free after the operations up to v in order of priority, and v'
-    precedes v in that order. Then
+    For every decision k and device d that supports it, x(k, d) says whether k takes d, and x(v, d)
+    is that of the decision about operation v, which has a start s(v), a whole number. For every
+    device d, f(d, v) is the time at which d is free after the operations up to v in order of
+    priority, and v' precedes v in that order. Then
 
         minimise    w
         subject to  (1)  w >= s(v) + compute(v, d) x(v, d)
-                    (2)  sum over d of x(c, d) = 1
+                    (2)  sum over d of x(k, d) = 1
                     (3)  s(v) >= s(u) + compute(u, a) + delay(u, v, a, b)   if x(u, a) and x(v, b),
                                                                              for edges u -> v
                     (4)  s(v) >= f(d, v')                                   if x(v, d)
@@ -160,11 +159,10 @@ def _build_model(
       is_order_free: whether lines (4) to (6) are left out.
 
     Returns:
-      The model; for each class, its Boolean x on each open device; for each operation, its start;
-      the seconds of a unit.
+      The model; for each decision, its Boolean x on each open device; for each operation, its
+      start; the seconds of a unit.
     """
-    model, classes, memory = cp_model.CpModel(), problem.classes, problem.memory_limits
-    class_ids = classes.ids.tolist()
+    model, decision, memory = cp_model.CpModel(), problem.decision, problem.memory_limits
 
     # The edges and windows in whole units; the windows are inf where a device is closed.
     edges = makespan_lib.collect_edges(problem)
@@ -174,14 +172,16 @@ def _build_model(
     limit = ceil(limit_s / unit_s * (1 + base.ROUNDING))
     edges = edges._replace(delay_s=np.floor(edges.delay_s / unit_s))
     windows = makespan_lib.compute_windows(edges, np.floor(problem.allowed_compute_s / unit_s))
-    windows = makespan_lib.close_windows(classes, edges, windows, limit)
+    windows = makespan_lib.close_windows(decision, edges, windows, limit)
     head, compute, tail = windows
 
     # The variables x, s and w.
-    is_open = np.ones(classes.compute_s.shape, bool)
-    np.logical_and.at(is_open, classes.ids, np.isfinite(compute))
-    class_x = [{d: model.new_bool_var("") for d in np.flatnonzero(row).tolist()} for row in is_open]
-    x = [class_x[c] for c in class_ids]  # of operations
+    is_open = np.ones((problem.num_decisions, len(problem.devices)), bool)
+    np.logical_and.at(is_open, decision, np.isfinite(compute))
+    decision_x = [
+        {d: model.new_bool_var("") for d in np.flatnonzero(row).tolist()} for row in is_open
+    ]
+    x = [decision_x[k] for k in decision.tolist()]  # of operations
     earliest, latest = head.min(axis=1), limit - (compute + tail).min(axis=1)
     start = [
         model.new_int_var(int(low), max(int(low), int(high)), "")
@@ -191,7 +191,7 @@ def _build_model(
     latency = model.new_int_var(int(shortest), limit, "")
     model.minimize(latency)
 
-    for booleans in class_x:  # line (2)
+    for booleans in decision_x:  # line (2)
         model.add_exactly_one(booleans.values())
     for v, booleans in enumerate(x):  # lines (1) and (9)
         remaining = {d: int(compute[v, d] + tail[v, d]) for d in booleans}
@@ -223,10 +223,10 @@ def _build_model(
                 free = next_free
         model.add_no_overlap(intervals)
     for devices, capacity_bytes in zip(memory.devices, memory.capacity_bytes, strict=True):
-        units, capacity = cpsat_solver.round_bytes(classes.memory_bytes, capacity_bytes)
+        units, capacity = cpsat_solver.round_bytes(problem.decisions.memory_bytes, capacity_bytes)
         terms = [
-            units[c] * y
-            for c, booleans in enumerate(class_x)
+            units[k] * y
+            for k, booleans in enumerate(decision_x)
             for d, y in booleans.items()
             if devices[d]
         ]
@@ -234,12 +234,12 @@ def _build_model(
 
     # Line (10).
     first_equal = problem.interchangeable_devices
-    class_order = list(dict.fromkeys(classes.ids[problem.priority_order].tolist()))
+    decision_order = problem.order_decisions(problem.priority_order).tolist()
     for first in np.unique(first_equal):
         for low, high in itertools.pairwise(np.flatnonzero(first_equal == first).tolist()):
             earlier: list[Any] = []
-            for booleans in (class_x[c] for c in class_order):
+            for booleans in (decision_x[k] for k in decision_order):
                 if high in booleans:
                     model.add_bool_or([*earlier, ~booleans[high]])
                 earlier += [booleans[low]] if low in booleans else []
-    return model, class_x, start, unit_s
+    return model, decision_x, start, unit_s

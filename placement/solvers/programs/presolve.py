@@ -29,7 +29,7 @@ from placement.solvers.programs.program import TaskGraph
 def presolve(problem: Problem) -> TaskGraph:
     """Merges all tasks of a problem that merge without loss."""
     task_ids = np.arange(problem.graph.num_ops)
-    is_colocated = np.bincount(problem.classes.ids)[problem.classes.ids] > 1
+    is_colocated = np.bincount(problem.decision)[problem.decision] > 1
     while True:
         tasks = _build(problem, task_ids)
         num_tasks = len(tasks.class_ids)
@@ -72,7 +72,7 @@ def presolve(problem: Problem) -> TaskGraph:
 def _build(problem: Problem, task_ids: np.ndarray) -> TaskGraph:
     graph, costs = problem.graph, problem.costs
     _, first = np.unique(task_ids, return_index=True)
-    _, class_ids = np.unique(problem.classes.ids[first], return_inverse=True)  # merging left gaps
+    _, class_ids = np.unique(problem.decision[first], return_inverse=True)  # merging left gaps
     task_s = dag.sum_by_part(task_ids, np.asarray(costs.compute_s, np.float64))
     memory_bytes = np.asarray(costs.memory_bytes, np.float64)
     if memory_bytes.sum() <= problem.memory_limits.capacity_bytes.min(initial=np.inf):
@@ -102,7 +102,7 @@ def _build(problem: Problem, task_ids: np.ndarray) -> TaskGraph:
     np.add.at(total_receive_s, number[leaves], receive_s[leaves])
     np.add.at(total_send_s, number[leaves], send_s[leaves])
     return TaskGraph(
-        task_ids=task_ids,
+        decision_class=op_class[problem.decisions.first_ops],
         class_ids=class_ids,
         edges=np.stack(dag.quotient(graph.senders, graph.receivers, task_ids)),
         backward=graph.backward[first],

@@ -16,7 +16,6 @@ solve it up to a horizon: the value of a placement that is known beforehand.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import chex
 import numpy as np
 
 from placement.problem import Problem, find_equal_devices
@@ -24,36 +23,22 @@ from placement.types import Status
 
 
 class TaskGraph(NamedTuple):
-    """A presolved problem: N operations in V tasks in C classes, and the K tensors between classes.
+    """A presolved problem: K decisions in C classes of V tasks, and the T tensors between classes.
 
     `placement.solvers.programs.presolve` defines tasks and classes.
     """
 
-    task_ids: np.ndarray  # int [N]: the task of each operation
+    decision_class: np.ndarray  # int [K]: the class of each decision
     class_ids: np.ndarray  # int [V]: the class of each task
     edges: np.ndarray  # int [2, Q]: senders and receivers, the distinct edges between tasks
     backward: np.ndarray  # bool [V]
     task_s: np.ndarray  # float64 [V, D]
     compute_s: np.ndarray  # float64 [C, D]
     memory_bytes: np.ndarray  # float64 [C]
-    source: np.ndarray  # int [K]: the class that produces a tensor
-    readers: tuple[np.ndarray, ...]  # K of int: the other classes that read it, at least one
-    receive_s: np.ndarray  # float64 [K, D]
-    send_s: np.ndarray  # float64 [K, D]
-
-    def to_operations(self, class_devices: np.ndarray) -> np.ndarray:
-        """Returns the devices int [N] of operations, given those int [C] of classes."""
-        chex.assert_shape(class_devices, self.compute_s.shape[:1])
-        chex.assert_type(class_devices, int)
-        return class_devices[self.class_ids[self.task_ids]]
-
-    def to_classes(self, placement: np.ndarray) -> np.ndarray:
-        """Returns the devices int [C] of classes, given those int [N] of operations."""
-        chex.assert_shape(placement, self.task_ids.shape)
-        chex.assert_type(placement, int)
-        class_devices = np.empty(len(self.compute_s), int)
-        class_devices[self.class_ids[self.task_ids]] = placement
-        return class_devices
+    source: np.ndarray  # int [T]: the class that produces a tensor
+    readers: tuple[np.ndarray, ...]  # T of int: the other classes that read it, at least one
+    receive_s: np.ndarray  # float64 [T, D]
+    send_s: np.ndarray  # float64 [T, D]
 
 
 # A literal: the Boolean b as b, its negation as ~b, which is negative.

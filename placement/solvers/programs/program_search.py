@@ -104,7 +104,8 @@ def _search(
         return start._replace(bound_s=start.value_s, status=Status.OPTIMAL, scope=scope)
     tasks = presolve(problem)
     if start.placement is not None:
-        horizon_s, hint = start.value_s * (1 + base.ROUNDING), tasks.to_classes(start.placement)
+        horizon_s, hint = start.value_s * (1 + base.ROUNDING), np.empty(len(tasks.compute_s), int)
+        hint[tasks.decision_class] = start.placement
     else:  # the sum of all costs: no finite value is above it
         costs = (tasks.compute_s, tasks.receive_s, tasks.send_s)
         total_s = sum(float(np.where(np.isfinite(c), c, 0.0).sum()) for c in costs)
@@ -114,7 +115,7 @@ def _search(
 
     def report(assignment: np.ndarray) -> None:
         nonlocal best, value_s
-        placement = tasks.to_operations(assignment.argmax(axis=1))
+        placement = assignment.argmax(axis=1)[tasks.decision_class]
         value_s = problem.value_s(placement)
         if value_s <= best.value_s:
             best = best._replace(placement=placement, value_s=value_s)

@@ -11,7 +11,7 @@ from placement.types import Solution
 
 _STARTS_SHARE, _IMPROVEMENT_SHARE = 0.06, 0.04  # of the remaining time
 _MIN_STARTS_S = 1.0  # if so much remains, so that short limits are not worse than heuristics
-_EVALUATIONS_PER_CLASS = 128  # while improving
+_EVALUATIONS_PER_DECISION = 128  # while improving
 
 
 def find_warm_start(
@@ -41,7 +41,7 @@ def find_warm_start(
     def is_admitted(placement: np.ndarray) -> bool:
         """Whether no path leaves a device and returns to it, where that matters."""
         for device in np.unique(placement) if contiguous else ():
-            is_inside = placement == device
+            is_inside = problem.expand(placement) == device
             is_between = reach[is_inside].any(axis=0) & reach[:, is_inside].any(axis=1)
             if (is_between & ~is_inside).any():
                 return False
@@ -64,7 +64,7 @@ def find_warm_start(
         take(np.asarray(placement), number)
     # The result of the local search is evaluated once more.
     budget = limits.budget - best.evaluations - 1
-    budget = min(budget, _EVALUATIONS_PER_CLASS * len(problem.classes.compute_s))
+    budget = min(budget, _EVALUATIONS_PER_DECISION * problem.num_decisions)
     if contiguous or budget < local_search.NUM_CHAINS:
         return best
     improvement_limits = limits.take_share(_IMPROVEMENT_SHARE, budget, best.evaluations)

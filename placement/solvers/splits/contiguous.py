@@ -10,7 +10,7 @@ where an ideal is a set that contains everything its members read from. The pape
 checks one device at a time: no path leaves it and returns. That admits also {a, d}, {b, c} for
 a -> b, c -> d, where each device would have to come first. No split into ideals yields it.
 
-The operations of a co-location class become one vertex. Vertices on a common cycle of the result
+The operations of a decision become one vertex. Vertices on a common cycle of the result
 become one vertex too, because no order of the devices could separate them (the paper's section
 4.2). Nothing is lost, but a single device must run all of them.
 
@@ -80,7 +80,7 @@ def build_vertex_graphs(problem: Problem) -> tuple[DeviceTypes, list[VertexGraph
     devices = tuple(np.flatnonzero(type_ids.ravel() == k) for k in range(len(column)))
     types = DeviceTypes(devices, capacity[column])
     operations = VertexGraph(
-        vertex_ids=np.arange(graph.num_ops),
+        vertex_ids=problem.decisions.first_ops,
         predecessors=np.zeros(0, int),
         successors=np.zeros(0, int),
         compute_s=compute_s[:, column],
@@ -101,7 +101,7 @@ def build_vertex_graphs(problem: Problem) -> tuple[DeviceTypes, list[VertexGraph
             predecessors=np.where(is_mirrored, graph.receivers, graph.senders)[is_within_pass],
             successors=np.where(is_mirrored, graph.senders, graph.receivers)[is_within_pass],
         )
-        vertices = _contract(vertices, problem.classes.ids)
+        vertices = _contract(vertices, problem.decision)
         ends = vertices.predecessors, vertices.successors
         vertices = _contract(vertices, dag.strong_components(vertices.num_vertices, *ends))
         labels = _label_merges(vertices, types)

@@ -32,7 +32,7 @@ class VertexGraph(NamedTuple):
     An ideal that contains the vertex `successors[q]` must contain `predecessors[q]`.
     """
 
-    vertex_ids: np.ndarray  # int [N]: the vertex of each operation
+    vertex_ids: np.ndarray  # int [W]: the vertex of each decision
     predecessors: np.ndarray  # int [Q]
     successors: np.ndarray  # int [Q]
     compute_s: np.ndarray  # float64 [V, K]

@@ -24,7 +24,7 @@ def test_bound_holds_for_all_placements(objective):
     for draw in range(5):
         graph = helpers.rewired(rng, base, colocated=0.4 * (draw % 2))
         problem = helpers.as_problem(graph, helpers.random_costs(rng, graph, 2), objective)
-        values = np.asarray(problem.evaluate(helpers.all_placements(6, 2)))
+        values = np.asarray(problem.evaluate(helpers.every_placement(problem)))
         found = advise(problem)
         assert found.bound_s <= values.min() * (1 + 1e-6)
         if objective == "serial":

@@ -103,11 +103,11 @@ def _wide(num_ops):
     return helpers.as_problem(graph, costs, "makespan")
 
 
-def test_sampled_classes_bound_makespan(monkeypatch):
+def test_sampled_decisions_bound_makespan(monkeypatch):
     problem = _wide(400)
     exact = _bound_makespan(problem)
-    monkeypatch.setattr(makespan, "_MAX_SOLVED_CLASSES", 100)
-    monkeypatch.setattr(makespan, "_SAMPLE_CLASSES", 100)
+    monkeypatch.setattr(makespan, "_MAX_SOLVED_DECISIONS", 100)
+    monkeypatch.setattr(makespan, "_SAMPLE_DECISIONS", 100)
     solve, sizes = makespan.optimize.linprog, []
     monkeypatch.setattr(
         makespan.optimize,

@@ -11,7 +11,8 @@ from tests.simulators import plain_ranks
 
 class Schedule:
     def __init__(self, problem: Problem):
-        self.classes, self.memory = problem.classes, problem.memory_limits
+        self.decision, self.decisions = problem.decision, problem.decisions
+        self.memory = problem.memory_limits
         self.compute_s = np.asarray(problem.costs.compute_s, np.float64).tolist()
         self.delay_s = problem.edge_delay_s.tolist()
         ends = problem.graph.senders.tolist(), problem.graph.receivers.tolist()
@@ -21,15 +22,15 @@ class Schedule:
         self.busy: list[list[tuple[float, float]]] = [[] for _ in problem.devices]
 
     def candidates(self, op: int) -> list[int]:
-        number = self.classes.ids
+        number = self.decision
         homes = {int(number[other]): device for other, device in self.device.items()}
         if number[op] in homes:
             return [homes[number[op]]]
         free_bytes = self.memory.capacity_bytes.copy()
         for placed, device in homes.items():
-            free_bytes[self.memory.devices[:, device]] -= self.classes.memory_bytes[placed]
-        fits = self.classes.memory_bytes[number[op]] <= free_bytes
-        allowed = np.flatnonzero(self.classes.allowed[number[op]]).tolist()
+            free_bytes[self.memory.devices[:, device]] -= self.decisions.memory_bytes[placed]
+        fits = self.decisions.memory_bytes[number[op]] <= free_bytes
+        allowed = np.flatnonzero(self.decisions.allowed[number[op]]).tolist()
         return [d for d in allowed if fits[self.memory.devices[:, d]].all()]
 
     def start_s(self, op: int, device: int, *, in_gaps: bool) -> float:
@@ -66,8 +67,7 @@ def heft(problem: Problem) -> list[int] | None:
 
 
 def peft(problem: Problem) -> list[int] | None:
-    classes = problem.classes
-    table = plain_ranks.optimistic_cost_s(problem, classes.allowed[classes.ids])
+    table = plain_ranks.optimistic_cost_s(problem, problem.allowed)
     rank = ranks.finite_mean(table)
     return _in_gaps(problem, lambda op: (-rank[op], op), table)
 
@@ -87,7 +87,7 @@ def m_etf(problem: Problem) -> list[int] | None:
             key_s, device, start_s = min(options, key=lambda option: option[0])
             choices.append((key_s, -rank[op], op, device, start_s))
         schedule.place(*min(choices)[2:])
-    return [schedule.device[op] for op in range(len(schedule.compute_s))]
+    return [schedule.device[op] for op in problem.decisions.first_ops.tolist()]
 
 
 def _in_gaps(
@@ -105,4 +105,4 @@ def _in_gaps(
             return None
         _, device, start_s = min(options, key=lambda option: option[0])
         schedule.place(op, device, start_s)
-    return [schedule.device[op] for op in range(len(schedule.compute_s))]
+    return [schedule.device[op] for op in problem.decisions.first_ops.tolist()]

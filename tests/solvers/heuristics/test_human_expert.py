@@ -24,13 +24,14 @@ def _named(names: list[str], edges: list[tuple[int, int]], **fields: Any) -> OpG
 
 
 def _place(graph: OpGraph, num_accelerators: int, num_hosts: int = 1) -> np.ndarray:
-    """Returns the placement on accelerators, which come after the hosts."""
+    """Returns the devices of operations: accelerators, which come after the hosts."""
     accelerator = np.arange(-num_hosts, num_accelerators)
     costs = helpers.unit_costs(
         graph, len(accelerator), accelerator=np.maximum(accelerator, -1).astype(np.int32)
     )
     problem = helpers.as_problem(graph, costs, "serial")
-    return human_expert.human_expert(problem, 0, SearchLimits(60.0, 1)).placement
+    solution = human_expert.human_expert(problem, 0, SearchLimits(60.0, 1))
+    return problem.expand(solution.placement)
 
 
 def _devices(graph: OpGraph, placement: np.ndarray, pattern: str) -> set[int]:

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from placement.errors import UserError
-from placement.graphs import opgraph
 from placement.problem import Problem
 from placement.runtime import scotch as program
 from placement.solvers import base
@@ -101,19 +100,14 @@ def test_shares_follow_speed(method):
 
 @methods()
 def test_limits_are_kept(method):
-    """Co-located operations stay together, on a device that supports all of them."""
+    """Co-located operations go to a device that supports all of them."""
     rng = np.random.default_rng(0)
     graph = helpers.random_dag(rng, 60, edge_probability=0.1, colocated=0.3)
     costs = helpers.random_costs(rng, graph, 3, unsupported=0.2)
     problem = helpers.as_problem(graph, costs, "serial")
     placement = _place(method, problem)
-    same = opgraph.find_leaders(graph)
-    np.testing.assert_array_equal(placement, placement[same])
-    # A class is supported where all its members are.
-    seconds = np.zeros((60, 3))
-    np.add.at(seconds, same, costs.compute_s)
-    runnable = np.isfinite(seconds[same])
-    chosen = runnable[np.arange(60), placement]
+    runnable = problem.decisions.allowed
+    chosen = runnable[np.arange(len(placement)), placement]
     np.testing.assert_array_equal(chosen, runnable.any(axis=1))
 
 
@@ -127,14 +121,14 @@ def _everything_on(part: int) -> Callable[[str], str]:
     return gmap
 
 
-def test_repair_moves_whole_classes():
+def test_repair_moves_whole_decisions():
     graph = _graph(4, [(0, 1), (1, 2), (2, 3)], colocation=[0, 1, 0, 2])
     problem = _problem(graph, [1.0, 1.0, 1.0])
     # Device 1 runs operation 0 in no time, but not operation 2, which shares its device.
     problem = _with_compute(problem, 0, [INF, 0.0, 3.0])
     problem = _with_compute(problem, 2, [1.0, INF, 3.0])
     placement = _place(functools.partial(partition.scotch, gmap=_everything_on(1)), problem)
-    assert placement.tolist() == [2, 1, 2, 1]
+    assert placement.tolist() == [2, 1, 1]
 
 
 def test_min_cut_avoids_the_host():
@@ -170,7 +164,7 @@ def test_degenerate_graphs(method):
     for graph, seconds in itertools.product(graphs, ([0.0] * 5, [1.0], [1.0] * 5, [1.0, INF])):
         problem = _problem(graph, seconds)
         placement = _place(method, problem)
-        assert placement.shape == (graph.num_ops,)
+        assert placement.shape == (problem.num_decisions,)
         _, _, (feasible,) = reference.outcomes(problem, placement[None])
         assert feasible
 
@@ -185,8 +179,8 @@ def test_missing_package_names_its_extra(method, package, monkeypatch):
 
 
 def test_scotch_input_and_answer():
-    # Classes {0}, {1, 4}, {2}, {3}. Operation 0's tensor of 10 bytes is read twice by class 1 and
-    # once by class 2, its other one of 30 bytes by class 1 alone; 1 -> 4 is within a class.
+    # Decisions {0}, {1, 4}, {2}, {3}. Operation 0's tensor of 10 bytes is read twice by decision 1
+    # and once by 2, its other one of 30 bytes by 1 alone; 1 -> 4 is within a decision.
     graph = _graph(
         5,
         [(0, 1), (0, 4), (0, 2), (0, 4), (1, 4), (2, 3)],
@@ -211,7 +205,7 @@ def test_scotch_input_and_answer():
     vertices = given[3:]
     assert sorted(row[0] for row in vertices) == [1_250_000, 1_250_000, 2_500_000, 5_000_000]
     assert all(len(row) == 2 + 2 * row[1] for row in vertices)
-    # Pairs of classes share 40, 10 and 50 bytes; every edge is there from both ends.
+    # Pairs of decisions share 40, 10 and 50 bytes; every edge is there from both ends.
     arcs = sorted(
         (vertex, end, size)
         for vertex, row in enumerate(vertices)
@@ -220,9 +214,9 @@ def test_scotch_input_and_answer():
     assert sorted((end, vertex, size) for vertex, end, size in arcs) == arcs
     sizes = sorted(size for vertex, end, size in arcs if vertex < end)
     assert sizes == [1_000_000, 4_000_000, 5_000_000]
-    # The seed has shuffled the vertices: that of class 1 alone weighs half.
+    # The seed has shuffled the vertices: that of decision 1 alone weighs half.
     heavy = next(i for i, row in enumerate(vertices) if row[0] == 5_000_000)
-    assert placement[1] == placement[4] == (heavy in (1, 3))
+    assert placement[1] == (heavy in (1, 3))
     assert placement[3] == 0  # device 1 does not support it
 
 
