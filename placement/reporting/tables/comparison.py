@@ -150,8 +150,10 @@ def records(rows: Iterable[Row]) -> list[dict[str, Any]]:
 
     A measured latency is its median.
     """
-    numbers = ("predicted_s", "own_best_s", "versus_best_single_device")
-    numbers += ("bound_s", "gap", "search_s")
+    numbers = (
+        *("predicted_s", "own_best_s", "versus_best_single_device"),
+        *("bound_s", "gap", "search_s"),
+    )
     return [
         {key: row.get(key) for key in _CSV}
         | {key: units.number(row.get(key)) for key in numbers}
