@@ -217,6 +217,7 @@ def run(
     result = Solution(None, status=Status.INFEASIBLE)
     if not reason:
         result = search(problem, seed, limits)
+        reason = result.reason
     search_s = limits.elapsed_s()
     placement, status, value_s = result.placement, result.status, np.inf
     scheduled = problem.with_order(result.order)
