@@ -33,8 +33,7 @@ def get_config() -> ConfigDict:
     config.objective = "makespan"
     config.methods = (
         "human_expert,scotch,min_cut,hierarchical:variant=tuned,"
-        "hierarchical:variant=tuned,grouping=random,colocrl:variant=tuned,placeto:variant=tuned,"
-        "group_moves,search"
+        "hierarchical:variant=tuned,grouping=random,colocrl:variant=tuned,placeto:variant=tuned,search"
     )
     config.starts = "single"  # the papers compare with heuristics
     config.seeds = 10

@@ -21,7 +21,7 @@ def get_config() -> ConfigDict:
     config.graphs = "inception_v3,resnet50,bert_base"
     config.devices = "host:f32,f32"
     config.objective, config.backend = "makespan", "concurrent"
-    config.methods = "hetero,placeto:variant=tuned,colocrl:variant=tuned,hsdag,group_moves"
+    config.methods = "hetero,placeto:variant=tuned,colocrl:variant=tuned,hsdag"
     config.starts = "single"  # the papers compare with heuristics
     config.seeds = 5
     config.budget = 8_000

@@ -16,8 +16,6 @@ _LEARNED = (
     "hsdag:variant=released",
     "hsdag:variant=released,faults=0",
     *(f"{m}{v}" for m in ("hierarchical", "colocrl", "placeto") for v in ("", ":variant=tuned")),
-    "group_moves",
-    "group_moves:variant=untrained",
     "scheduler",
     "zero_shot",
     "search",

@@ -13,7 +13,7 @@ def get_config() -> ConfigDict:
     config = common.base()
     config.graph = "resnet50"
     config.backend, config.objective = "hetero", "serial"
-    config.method, config.methods = "group_moves", "all"
+    config.method, config.methods = "hsdag", "all"
     config.budget = 2_000
     config.measure_s = 1.0
     config.search_anyway = True  # to run every step, whatever the possible gain

@@ -30,7 +30,6 @@ def check_policy(
     read: Callable[..., inputs.PolicyInput] = inputs.read_operations,
     *,
     num_devices: int = 2,
-    check_padding: bool = True,
 ) -> list[str]:
     """Checks a policy; compiles it for one size, and its `sample` for another one.
 
@@ -38,7 +37,6 @@ def check_policy(
       policy: made for `num_devices` devices.
       read: `read(problem, num_nodes=..., num_edges=...)`, the policy's reader.
       num_devices: D.
-      check_padding: whether samples must not depend on the padding.
 
     Returns:
       The names of the parameters that no gradient reaches.
@@ -105,14 +103,13 @@ def check_policy(
         draws = [draw(given, 10 + k) for k in range(_NUM_DRAWS)]
         _check_frequencies(np.flatnonzero(given.nodes["mask"]), draws)
 
-    if check_padding:
-        wide = draw(_read(read, problems["plain"], _WIDE_SIZE).graph, 2)
-        # Where T grows with the padding, the steps of padding are last and decide nothing.
-        steps, num_ops = tight.log_prob.shape[1], problems["plain"].graph.num_ops
-        rule = "padding must not change samples and their log-probabilities"
-        _assert_close(rule, wide.placement[:, :steps, :num_ops], tight.placement[..., :num_ops])
-        _assert_close(rule, wide.log_prob[:, :steps], tight.log_prob)
-        _assert_close(rule, wide.log_prob[:, steps:], np.zeros_like(wide.log_prob[:, steps:]))
+    wide = draw(_read(read, problems["plain"], _WIDE_SIZE).graph, 2)
+    # Where T grows with the padding, the steps of padding are last and decide nothing.
+    steps, num_ops = tight.log_prob.shape[1], problems["plain"].graph.num_ops
+    rule = "padding must not change samples and their log-probabilities"
+    _assert_close(rule, wide.placement[:, :steps, :num_ops], tight.placement[..., :num_ops])
+    _assert_close(rule, wide.log_prob[:, :steps], tight.log_prob)
+    _assert_close(rule, wide.log_prob[:, steps:], np.zeros_like(wide.log_prob[:, steps:]))
     return unreached
 
 

@@ -126,9 +126,6 @@ class LogProb(NamedTuple):
     log_prob: Array  # float32 [T]
     entropy: Array  # float32 [T]
     choices: Array  # float32 [T]: number of device choices over which the entropy is summed
-    # Arrays [T] for the one learner that knows them (`learning.local_search`); most policies have
-    # None.
-    shared: Any = None
 
 
 class Policy(NamedTuple):

@@ -26,7 +26,7 @@ from placement.methods import learned
 from placement.reporting.tables import grids
 from placement.solvers.limits import SearchLimits
 
-_METHODS = ("hsdag", "group_moves", "scheduler", "placeto", "hierarchical", "colocrl")
+_METHODS = ("hsdag", "scheduler", "placeto", "hierarchical", "colocrl")
 _LAYERED = "synthetic:family=layered,ops=300,seed={}"
 _GRAPHS = (*map(_LAYERED.format, range(2)), "inception_v3", "resnet50", "bert_base")
 _BUCKET = tuple(map(_LAYERED.format, range(10)))

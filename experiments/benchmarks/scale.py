@@ -41,7 +41,7 @@ from placement.zoo import synthetic
 
 SIZES = (10_000, 100_000, 1_000_000)
 _DEVICES = "roofline:cpu,gpu,gpu"
-_LEARNED = "group_moves", "hierarchical:variant=tuned"
+_LEARNED = "hierarchical:variant=tuned"
 _BATCH = 16  # placements simulated at once
 
 
@@ -114,20 +114,19 @@ def measure(size: int, workdir: Path) -> list[Phase]:
     run_phase("simulating, compiled first", lambda: problem.evaluate(placements))
     run_phase(f"simulating {_BATCH} placements", lambda: problem.evaluate(placements))
     run_phase("heft", lambda: methods.solve(problem, "heft").value_s)
-    for name in _LEARNED:
-        method = learned.make(name, len(problem.devices))
-        reading = run_phase(f"{name}: features", functools.partial(method.read, problem))
-        search = learned.Search(method, reading, problem, evaluate=None)
-        start = run_phase(f"{name}: start, compiled first", functools.partial(search.start, 0))
-        steps = trainer.search(
-            *(method.learner, reading, problem, start, 10_000),
-            clock_s=itertools.count().__next__,  # so that each report has one step
-        )
-        # The first report comes after compilation, without a step.
-        run_phase(
-            f"{name}: a step, compiled first", functools.partial(list, itertools.islice(steps, 2))
-        )
-        run_phase(f"{name}: a step", functools.partial(next, steps))
+    method = learned.make(_LEARNED, len(problem.devices))
+    reading = run_phase(f"{_LEARNED}: features", functools.partial(method.read, problem))
+    search = learned.Search(method, reading, problem, evaluate=None)
+    start = run_phase(f"{_LEARNED}: start, compiled first", functools.partial(search.start, 0))
+    steps = trainer.search(
+        *(method.learner, reading, problem, start, 10_000),
+        clock_s=itertools.count().__next__,  # so that each report has one step
+    )
+    # The first report comes after compilation, without a step.
+    run_phase(
+        f"{_LEARNED}: a step, compiled first", functools.partial(list, itertools.islice(steps, 2))
+    )
+    run_phase(f"{_LEARNED}: a step", functools.partial(next, steps))
     run_phase("bound", lambda: solvers.lower_bound(problem))
 
     settings = Settings(

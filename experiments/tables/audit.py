@@ -34,22 +34,15 @@ POINTS = (
     f"{WARM_S:g} s, compiled",
     f"{COLD_S:g} s, cold",
 )
-SINGLE, MAIN, SHARDED = "single", "group_moves", "sharded_"
+SINGLE, SHARDED = "single", "sharded_"
 _PLACETO, _COLOCRL = "placeto:variant=tuned", "colocrl:variant=tuned"
 _GIPH, _DOPPLER = "giph:variant=tuned", "doppler:variant=tuned"
 COLD = -1  # see `Run`
 # The newest methods, and those that they are compared with; they also run on sharded products.
 COMPARED = (
     *(SINGLE, "heft", "m_etf", "search"),
-    *(MAIN, "hierarchical:variant=tuned", _PLACETO, _GIPH, _DOPPLER),
+    *("hierarchical:variant=tuned", _PLACETO, _GIPH, _DOPPLER),
 )
-# Variants of `MAIN` that each lack a part, and what they have instead.
-PARTS = {
-    f"{MAIN}:learning_rate=0": "no learning on the graph",
-    f"{MAIN}:scores=prior": "edges scored by their delays alone",
-    f"{MAIN}:uniform=1": "moves drawn uniformly",
-    f"{MAIN}:variant=untrained": "no pretraining",
-}
 # The papers' conclusions: the paper, its method, a method that it is better than, and the family
 # that the conclusion is about. Names with `variant=tuned` stand for methods of which the audit has
 # no runs with the constants of their papers.
@@ -196,13 +189,10 @@ def evaluate(problems: tuple[str, ...], methods: tuple[str, ...] = ()) -> Result
 
 
 def read_methods() -> Grid:
-    """Reads the geometric mean of each method at each point, without variants of `MAIN`."""
+    """Reads the geometric mean of each method at each point."""
     header, rows = read_summary()
     columns = [0, *(i for i, title in enumerate(header) if title.endswith(": mean"))]
-    variants = tuple(f"`{name}" for name in (*PARTS, f"{MAIN}, "))
-    return ["method", *POINTS], [
-        [row[i] for i in columns] for row in rows if not row[0].startswith(variants)
-    ]
+    return ["method", *POINTS], [[row[i] for i in columns] for row in rows]
 
 
 @functools.cache
@@ -239,28 +229,6 @@ def read_summary() -> Grid:
     return header, rows
 
 
-def read_parts() -> Grid:
-    """Returns how much worse `MAIN` is without each part, by kind of graph and point.
-
-    The cold point is left out: there most of these searches still compile.
-    """
-    problems = list_problems()
-    optima = tuple(name for name in problems if name.startswith("known_optimum"))
-    kinds = {
-        "known optimum": evaluate(optima),
-        "others": evaluate(tuple(name for name in problems if name not in optima)),
-    }
-    columns = [(kind, point) for kind in kinds for point in range(len(POINTS) - 1)]
-    header = ["method", "difference", *(f"{kind}, {POINTS[point]}" for kind, point in columns)]
-    return header, [
-        [
-            *(f"`{method}`", difference),
-            *(kinds[kind].ratio(method, MAIN, point).write() for kind, point in columns),
-        ]
-        for method, difference in PARTS.items()
-    ]
-
-
 def read_conclusions() -> Grid:
     """Returns for each conclusion how likely a run of the method is better, at the first point."""
     rows = []
@@ -280,6 +248,5 @@ def read_conclusions() -> Grid:
 TABLES: dict[str, Callable[[], Grid]] = {
     "methods": read_methods,
     "audit": read_summary,
-    "audit_parts": read_parts,
     "audit_conclusions": read_conclusions,
 }

@@ -4,9 +4,7 @@
 
 It runs what `audit.csv.gz` lacks of all problems, or of some, and adds each method's runs there; to
 repeat runs, remove them from the file. Two processes must not run at the same time. Methods outside
-`audit.COMPARED` run on problems of the split `test`. `group_moves, pretraining N` starts
-from `runs/pretraining_N/policy.msgpack`, made by `--task=pretrain --config=pretrain_group_moves
---config.seed=N`; it is left out without the file.
+`audit.COMPARED` run on problems of the split `test`.
 
 Each method searches twice with each seed: once with a budget of evaluations, once with a time
 limit. `_UNDECIDED` have more seeds with the budget. A search that is not learned runs a third time,
@@ -20,17 +18,16 @@ its programs, and imitation in `doppler`.
 import sys
 import time
 from collections.abc import Sequence
-from functools import partial
 
 import jax
 import numpy as np
 
-from experiments.tables import audit, stored
+from experiments.tables import audit
 from experiments.tables.audit import COLD, Point, Run
 from placement import arguments, methods, suite
 from placement.errors import UserError
 from placement.learning import trainer
-from placement.methods import learned, pretrained
+from placement.methods import learned
 from placement.pipeline.console.compilation_cache import limit_compiled
 from placement.problem import Problem
 from placement.solvers import base
@@ -48,9 +45,7 @@ METHODS = (
     *("hsdag", "hsdag:variant=released", "hierarchical", "scheduler"),
     *(f"hierarchical:variant=tuned,{part}" for part in ("slices=0", "grouping=random")),
     "colocrl:variant=tuned",
-    *audit.PARTS,
 )
-_UNTRAINED = "group_moves:variant=untrained"
 _NO_BUDGET = 10**12  # evaluations
 _FIRST = 64  # evaluations, for which a learned method compiles all of its programs
 _STEP = 1e-4  # relative: a smaller improvement is not a separate point
@@ -66,22 +61,15 @@ def run(names: Sequence[str]) -> None:
       UserError: a problem does not exist.
     """
     problems, runs = audit.list_problems(split=""), audit.read_stored()
-    searches = {method: methods.find(method, "makespan") for method in METHODS}
-    for path in sorted((stored.ROOT / "runs").glob("pretraining_*/policy.msgpack")):
-        load = partial(pretrained.load, path, _UNTRAINED)
-        number = path.parent.name.partition("_")[2]
-        searches[f"group_moves, pretraining {number}"] = partial(
-            learned.find, _UNTRAINED, load=load
-        )
     for name in names or problems:
         arguments.check_choice("problem", name, problems)
-        for method, find in searches.items():
+        for method in METHODS:
             is_stored = any((r.problem, r.method) == (name, method) for r in runs)
             is_extra = name not in audit.list_problems() and method not in audit.COMPARED
             if is_stored or is_extra:
                 continue
             try:
-                made = run_method(name, method, find)
+                made = run_method(name, method)
             except UserError as error:
                 print(f"{name}: {method} left out: {error}", file=sys.stderr)
                 continue
@@ -92,24 +80,25 @@ def run(names: Sequence[str]) -> None:
             limit_compiled()
 
 
-def run_method(name: str, method: str, find: base.Find) -> list[Run]:
+def run_method(name: str, method: str) -> list[Run]:
     """Runs a method with every seed.
 
     Raises:
       UserError: the method cannot run on this problem or machine.
     """
-    problem, registered = suite.load(name), methods.METHODS.get(method.partition(":")[0])
-    if registered and (missing := registered.missing()):
+    problem, registered = suite.load(name), methods.METHODS[method.partition(":")[0]]
+    if missing := registered.missing():
         raise UserError(missing)
-    is_search = registered is not None and registered.kind == "search"
-    seeds = range(_SEEDS if registered is None or registered.seeded else 1)
+    find = methods.find(method, "makespan")
+    is_search = registered.kind == "search"
+    seeds = range(_SEEDS if registered.seeded else 1)
     num_parameters, compile_s = 0, 0.0
     if methods.is_learned(method):
         search = learned.Search.prepare(method, problem)
         init, graph = search.method.policy.init, search.policy_input.graph
         shapes = jax.eval_shape(init, jax.random.PRNGKey(0), graph)
         num_parameters = sum(leaf.size for leaf in jax.tree.leaves(shapes))
-    if is_search or registered is None or registered.kind == "learned":
+    if registered.kind in ("search", "learned"):
         compile_s = measure_compilation(method, find, problem)
     warm_s = max(audit.WARM_S, audit.COLD_S - compile_s)
     budget_seeds = range(_BUDGET_SEEDS) if method in _UNDECIDED else seeds

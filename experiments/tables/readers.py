@@ -21,13 +21,14 @@ def split_cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip().strip("|").split("|")]
 
 
-def read_report(run: str, column: str, dropped: Sequence[str] = ()) -> Grid:
-    """Reads the first table of a report with a column of this name, and leaves some columns out."""
+def read_report(run: str, column: str) -> Grid:
+    """Reads the first table of a report with a column of this name."""
     lines = stored.read(run, "report.md").splitlines()
     rulers = [i for i, line in enumerate(lines) if line.startswith("| ---")]
     start = next(i for i in rulers if column in split_cells(lines[i - 1])) - 1
     end = next(i for i in range(start, len(lines)) if not lines[i].startswith("|"))
-    return _drop_columns(lines[start:end], dropped)
+    header, _, *rows = map(split_cells, lines[start:end])
+    return header, rows
 
 
 def read_comparison(names: Sequence[str], dropped: Sequence[str] = ()) -> Grid:
@@ -35,11 +36,7 @@ def read_comparison(names: Sequence[str], dropped: Sequence[str] = ()) -> Grid:
     rows = stored.read_rows(names)
     learners = set(filter(methods.is_learned, (row["method"] for row in rows)))
     compared = comparison.compare(rows, learners)
-    return _drop_columns(comparison.grid(compared).markdown().splitlines(), dropped)
-
-
-def _drop_columns(lines: Sequence[str], dropped: Sequence[str]) -> Grid:
-    header, _, *rows = map(split_cells, lines)
+    header, _, *rows = map(split_cells, comparison.grid(compared).markdown().splitlines())
     indices = [i for i, column in enumerate(header) if column not in dropped]
     return [header[i] for i in indices], [[row[i] for i in indices] for row in rows]
 
@@ -220,7 +217,7 @@ def read_verdicts(names: Iterable[str], columns: Sequence[str]) -> Grid:
 
 
 _PLANNER = ("hierarchical", "hierarchical-4", "hierarchical-8")
-_SERIAL_METHODS = ("group_moves", "hierarchical:variant=tuned", "local_search")
+_SERIAL_METHODS = ("hierarchical:variant=tuned", "local_search")
 # The reader of each table, by the name in its mark.
 TABLES: dict[str, Callable[[], Grid]] = {
     "quickstart": partial(read_report, "gains-inception_v3", "status"),
@@ -238,7 +235,7 @@ TABLES: dict[str, Callable[[], Grid]] = {
         papers.read_published, "hierarchical_random_groups", _PLANNER
     ),
     "planner_search": partial(read_comparison, stored.find("hierarchical*-search"), ["reduction"]),
-    "hsdag": partial(read_report, "hsdag", "reduction", ["bound", "gap of the best"]),
+    "hsdag": partial(read_comparison, ["hsdag"], ["bound", "gap of the best"]),
     "scale": partial(read_phases, stored.find("scale-*")),
     "scale_methods": partial(read_comparison, ["large_methods"], ["reduction"]),
     "precisions": partial(read_precisions, stored.find("precisions-*"), "graph_cut"),

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from placement import methods
 from placement.errors import UserError
 from placement.reporting import runs
 
@@ -46,8 +47,9 @@ def read_json(run: str, file: str = runs.SUMMARY) -> Any:
 
 
 def read_rows(names: Iterable[str]) -> list[dict[str, Any]]:
-    """Returns the rows of several runs' summaries, one after another."""
-    return [row for run in names for row in read_json(run)["rows"]]
+    """Returns the rows of several runs' summaries, without methods that are removed by now."""
+    rows = [row for run in names for row in read_json(run)["rows"]]
+    return [row for row in rows if row["method"].partition(":")[0] in methods.METHODS]
 
 
 def find(*patterns: str) -> list[str]:

@@ -64,12 +64,10 @@ class State(NamedTuple):
     params: Params
     opt_state: Any
     key: chex.PRNGKey
-    # float32 [T]: the moving average of returns, or of squared gains in a local search. Before the
-    # first update it is nan, or the returns of an episode of failures if these have a constant
-    # reward.
+    # float32 [T]: the moving average of returns. Before the first update it is nan, or the returns
+    # of an episode of failures if these have a constant reward.
     baseline: Array
     updates: Array  # int32 []: batches learned from
-    local_search: Any = None  # the `ChainState` of `learning.local_search`, if that is the learner
 
 
 class Learner(NamedTuple):
@@ -99,8 +97,6 @@ Metrics = dict[str, Array]  # scalars by name
 Loss = Callable[[Params, jraph.GraphsTuple, Batch, Array], tuple[Array, Metrics]]
 # `descend(state, batch) -> (state, metrics)`: one gradient step
 Descend = Callable[[State, Batch], tuple[State, Metrics]]
-# `give_credit(settings, state, latency_s, reference_s)`, see `compute_advantages`
-GiveCredit = Callable[[Settings, State, Array, Array], tuple[Array, Array]]
 
 
 def entropy_bonus(settings: Settings, log_prob: LogProb, num_updates: Array) -> Array:
@@ -127,7 +123,6 @@ def make_learner(
     settings: Settings,
     loss: Loss,
     take_steps: Callable[[Descend, State, Batch], tuple[State, Metrics]] | None = None,
-    give_credit: GiveCredit | None = None,
 ) -> Learner:
     """Makes the learner that minimises a loss; `sample` and `update` are jitted.
 
@@ -136,7 +131,6 @@ def make_learner(
       settings: the hyper-parameters.
       loss: the loss of a batch.
       take_steps: takes the gradient steps of an update; None: one on the whole batch.
-      give_credit: computes the advantages; None: `compute_advantages`.
 
     Raises:
       UserError: a setting is unknown, or there are too few samples for the baseline.
@@ -209,8 +203,7 @@ def make_learner(
             metrics = {"loss": value, **metrics, "grad_norm": optax.tree.norm(gradient_vector)}
             return state._replace(params=params, opt_state=opt_state), metrics
 
-        give = give_credit or compute_advantages
-        advantage, baseline = give(settings, state, latency_s, reference_s)
+        advantage, baseline = compute_advantages(settings, state, latency_s, reference_s)
         state = state._replace(baseline=baseline, updates=state.updates + 1)
         batch = Batch(samples, advantage)
         return descend(state, batch) if take_steps is None else take_steps(descend, state, batch)

@@ -21,15 +21,11 @@ import numpy as np
 
 from placement import simulators
 from placement.graphs import batching
-from placement.learning import local_search, mesh
+from placement.learning import mesh
 from placement.learning.base import Learner, Metrics, State
 from placement.problem import Problem
 from placement.simulators import list_schedule
-from placement.solvers import iterated_local_search as ils
 from placement.types import Array, LogProb, Params, Policy, Sample
-
-# Steps of a local search on each graph: as in a search of some 10,000 evaluations.
-_LOCAL_SEARCH_STEPS = 400
 
 
 class Stack(NamedTuple):
@@ -121,44 +117,3 @@ def train_step(learner: Learner, state: State, batch: Stack) -> tuple[State, Met
     episodes_s = latency_s.reshape(-1, latency_s.shape[-1])
     state, metrics = learner.update(state, batch.graphs, samples, episodes_s, batch.reference_s)
     return state, metrics | {"ratio": ratio, "evaluated": jnp.float32(latency_s.size)}
-
-
-@partial(jax.jit, static_argnums=0)
-def train_by_local_search(learner: Learner, state: State, batch: Stack) -> tuple[State, Metrics]:
-    """Learns from local searches of all graphs, a step on each in turn.
-
-    Every local search starts anew, so that the state's is ignored, and None afterwards. The
-    parameters that a step on one graph has updated serve the next step on another. The learner is
-    of `learning.local_search`, of a policy of single graphs.
-
-    Returns:
-      As `train_step`: the ratio is of the best placements, the learner's metrics are means.
-    """
-    num_graphs = len(batch.reference_s)
-
-    def one_step(
-        carry: tuple[State, ils.ChainState], number: Array
-    ) -> tuple[tuple[State, ils.ChainState], tuple[Metrics, Array]]:
-        state, searches = carry
-        index = number % num_graphs
-        graph, tables, search = jax.tree.map(
-            lambda leaf: jnp.asarray(leaf)[index], (batch.graphs, batch.tables, searches)
-        )
-        state, samples = learner.sample(state._replace(local_search=search), graph)
-        placements = samples.placement[:, 0]
-        outcome = mesh.shard_map(batch.simulate, tables, placements)
-        latency_s, is_feasible = outcome.penalised_s()[:, None], outcome.feasible[:, None]
-        reference_s = jnp.asarray(batch.reference_s)[index]
-        state, metrics = learner.update(state, graph, samples, latency_s, reference_s, is_feasible)
-        searches = jax.tree.map(
-            lambda leaf, new: leaf.at[index].set(new), searches, state.local_search
-        )
-        return (state._replace(local_search=None), searches), (metrics, jnp.float32(latency_s.size))
-
-    start = state._replace(local_search=None), jax.vmap(local_search.begin)(batch.graphs)
-    (state, searches), (metrics, evaluated) = jax.lax.scan(
-        one_step, start, jnp.arange(num_graphs * _LOCAL_SEARCH_STEPS)
-    )
-    ratio = jnp.exp(jnp.log(searches.best_latency_s / batch.reference_s).mean())
-    means = jax.tree.map(jnp.mean, metrics)
-    return state, means | {"ratio": ratio, "evaluated": evaluated.sum()}

@@ -24,7 +24,7 @@ import numpy as np
 
 from placement import simulators
 from placement.graphs import batching
-from placement.learning import local_search, mesh
+from placement.learning import mesh
 from placement.learning.base import Learner, Metrics, State
 from placement.policies.inputs import PolicyInput
 from placement.problem import Problem
@@ -92,8 +92,7 @@ def start(
 ) -> Progress:
     """Initialises a learner and remembers the starts, so that no search ends with a slower one.
 
-    The fastest single device is the unit of the rewards. A policy that improves a placement
-    (`learning.local_search`) begins at the fastest start; all others only gain the incumbent.
+    The fastest single device is the unit of the rewards.
 
     Args:
       learner: from `reinforce.make_learner` or `ppo.make_learner`.
@@ -103,18 +102,8 @@ def start(
       starts: evaluated placements, the single devices first.
       keep_starts: False keeps the unit but not the incumbent, as HSDAG's released code.
     """
-    graph, num_devices = policy_input.graph, len(problem.devices)
-    fastest_s = min(start.value_s for start in starts[:num_devices])
-    state = learner.init(key, graph)
-    fastest = min(starts, key=lambda start: start.value_s)
-    if state.local_search is not None and np.isfinite(fastest.value_s):
-        placement = np.zeros(len(graph.nodes["mask"]), np.int32)
-        nodes = policy_input.node[problem.decisions.first_ops]
-        placement[nodes] = start_placement = np.asarray(fastest.placement)
-        # Where the decisions of a node differ, the cost of its placement is unknown.
-        is_exact = np.array_equal(placement[nodes], start_placement)
-        latency_s = fastest.value_s if is_exact else np.inf
-        state = state._replace(local_search=local_search.begin_at(placement, latency_s))
+    fastest_s = min(start.value_s for start in starts[: len(problem.devices)])
+    state = learner.init(key, policy_input.graph)
     progress = Progress(
         state=state,
         elite=np.zeros((ELITE, problem.num_decisions), np.int32),

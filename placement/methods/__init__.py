@@ -282,7 +282,6 @@ _ROWS = (
     Method("placeto", "learned", "policies.placeto"),
     Method("giph", "learned", "policies.giph"),
     Method("doppler", "learned", "policies.doppler"),
-    Method("group_moves", "learned", "policies.group_moves"),
     Method("scheduler", "learned", "policies.scheduler"),
     Method("search", "search", "search.multistart", options={"improve_order": True}),
     Method("single", "baseline", "methods", seeded=False),

@@ -11,30 +11,24 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jraph
 import numpy as np
 
 from placement import arguments, methods
 from placement.graphs import features
-from placement.learning import base, local_search, mesh, ppo, reinforce, trainer
-from placement.methods import checkpoints
+from placement.learning import base, mesh, ppo, reinforce, trainer
 from placement.policies.base import Recipe
 from placement.policies.inputs import PolicyInput
 from placement.problem import Problem
 from placement.solvers import starts
 from placement.solvers.limits import SearchLimits
-from placement.types import Array, Evaluate, Params, Policy, Solution, Status
+from placement.types import Evaluate, Params, Policy, Solution, Status
 
-_INSTALLED = Path(__file__).parent / "pretrained"
-_WALK = "walk"
 _ALGORITHMS: dict[str, Callable[..., base.Learner]] = {
     "reinforce": reinforce.make_learner,
     "ppo": ppo.make_learner,
-    _WALK: local_search.make_learner,
 }
 # Whole numbers that may be 0; the other hyper-parameters that are whole numbers are at least 1.
 _MINIMA = {"levels": 0, "groups": 0, "num_groups": 0, "entropy_decay_updates": 0}
@@ -78,12 +72,8 @@ def make(
         arguments.check_choice("faults", faults, ("0", "1"))
         variant = variant if faults == "1" else variant.corrected
     make_policy, read = recipe.make, recipe.read
-    default_algorithm = variant.learner["algorithm"]
-    algorithm = options.pop("algorithm", default_algorithm)
-    # A policy that improves on placements learns by `walk` alone, and no other policy does.
-    is_walk = default_algorithm == _WALK
-    suitable = tuple(key for key in _ALGORITHMS if (key == _WALK) == is_walk)
-    arguments.check_choice("algorithm", algorithm, suitable)
+    algorithm = options.pop("algorithm", variant.learner["algorithm"])
+    arguments.check_choice("algorithm", algorithm, _ALGORITHMS)
     reader = {key: value for key, value in _defaults(read).items() if value is not None}
     if "features" in reader:
         reader["features"] = "+".join(features.DEFAULT_BLOCKS)
@@ -102,23 +92,6 @@ def make(
         return {key: values[key] for key in keys}
 
     policy = make_policy(num_devices=num_devices, **select(policy_values.keys() - reader.keys()))
-    if variant.shipped:
-        untrained = policy
-
-        def init(key: Array, graph: jraph.GraphsTuple) -> Params:
-            """Reads the parameters that are installed for the graph's objective, if there are."""
-            objective = graph.globals.objective.name
-            if objective not in variant.shipped:
-                return untrained.init(key, graph)
-            template = jax.eval_shape(untrained.init, key, graph)
-            return checkpoints.read(
-                _INSTALLED / f"{name}_{objective}.msgpack",
-                lambda content: checkpoints.restored(template, content["params"]),
-                remedy=f"{method!r} begins with it: leave its sizes and features, or set "
-                f"{name}:variant=untrained with them",
-            )
-
-        policy = policy._replace(init=init)
     settings = base.Settings(**select(learner_values.keys() - algorithm_values.keys()))
     policy = mesh.shard_policy(policy)
     learned_policy = policy if wrap_policy is None else wrap_policy(policy)

@@ -10,7 +10,7 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,23 +27,10 @@ from placement.pipeline import checkpoints, loading, workdirs
 from placement.pipeline.console import metrics, progress
 from placement.pipeline.settings import Settings
 from placement.reporting import runs
-from placement.simulators import OBJECTIVES
-from placement.types import Policy, Status
+from placement.types import Status
 from placement.zoo import families
 
-
-class _Training(NamedTuple):
-    """The pretraining of a policy."""
-
-    batch_policy: Callable[[Policy], Policy] | None  # None: it places one graph at a time
-    learn: Callable[..., tuple[base.State, base.Metrics]]  # from a batch
-    objectives: tuple[str, ...]
-
-
-_TRAININGS = {
-    "scheduler": _Training(batched.batch_policy, batched.train_step, ("makespan",)),
-    "group_moves": _Training(None, batched.train_by_local_search, tuple(OBJECTIVES)),
-}
+_METHOD, _OBJECTIVE = "scheduler", "makespan"  # that can be trained on many graphs
 # Padded operations and edges of a batch. Larger graphs are left out: a batch takes as long as its
 # largest graph, and a policy trained on a thousand operations also works on more.
 _SIZES = ((128, 256), (512, 1024), (1280, 2560))
@@ -66,13 +53,11 @@ def run(
     """Trains until the budget or the time is spent, or Ctrl-C; the same command continues."""
     loading.check_settings(settings)
     name, _ = arguments.split_arguments(settings.method, "method")
-    arguments.check_choice("method to pretrain", name, tuple(_TRAININGS))
-    training = _TRAININGS[name]
-    objective = settings.objective
-    arguments.check_choice(f"objective to pretrain {name} for", objective, training.objectives)
+    arguments.check_choice("method to pretrain", name, (_METHOD,))
+    arguments.check_choice("objective to pretrain for", settings.objective, (_OBJECTIVE,))
     device_texts = tuple(filter(None, settings.devices.split(";")))
     device_sets = [roofline.parse_devices(devices) for devices in device_texts]
-    method = learned.make(settings.method, len(device_sets[0]), wrap_policy=training.batch_policy)
+    method = learned.make(settings.method, len(device_sets[0]), wrap_policy=batched.batch_policy)
     family_names = arguments.split_list(settings.families)
     for family in family_names:
         arguments.check_choice("family", family, families.names())
@@ -83,7 +68,7 @@ def run(
     runs.write_json(workdir / "config.json", settings.to_dict())
     with display.phase("reading graphs"):
         batches = _make_batches(settings, graphs, device_sets, method, display)
-    record = _train(settings, workdir, method, training, batches, display)
+    record = _train(settings, workdir, method, batches, display)
     record |= {
         "objective": settings.objective,
         "families": settings.families,
@@ -137,7 +122,6 @@ def _train(
     settings: Settings,
     workdir: Path,
     method: learned.Method,
-    training: _Training,
     batches: list[batched.Stack],
     display: progress.Display,
 ) -> dict[str, Any]:
@@ -151,12 +135,8 @@ def _train(
     identity = {k: v for k, v in settings.to_dict().items() if k not in limits}
     text = json.dumps(identity, sort_keys=True, default=str)
     key = hashlib.sha256(text.encode()).hexdigest()
-    example = batches[0].graphs
-    if training.batch_policy is None:
-        example = jax.tree.map(lambda leaf: leaf[0], example)
-    state = method.learner.init(jax.random.PRNGKey(settings.seed), example)
-    # A local search belongs to a single graph.
-    fresh = _Progress(state._replace(local_search=None), 0, 0.0, 0)
+    state = method.learner.init(jax.random.PRNGKey(settings.seed), batches[0].graphs)
+    fresh = _Progress(state, 0, 0.0, 0)
 
     def restore(content: dict[str, Any]) -> _Progress:
         return restored(fresh, content["progress"]) if content["key"] == key else fresh
@@ -181,7 +161,7 @@ def _train(
             batch = batches[next(order)]
             size = np.shape(batch.graphs.nodes["mask"])[1]
             phase.note(f"compiling for {_BATCH_SIZE} graphs of {size}" if not ratios else "")
-            state, report = training.learn(method.learner, current.state, batch)
+            state, report = batched.train_step(method.learner, current.state, batch)
             record = {name: float(value) for name, value in report.items()}
             evaluations = current.evaluations + int(record.pop("evaluated"))
             spent_s = time.monotonic() - start_s

@@ -15,9 +15,6 @@ class Variant(NamedTuple):
 
     policy: Mapping[str, Any]  # keywords of `make` and `read`
     learner: Mapping[str, Any]  # 'algorithm', and keywords of it and of `learning.base.Settings`
-    # The objectives under which a search starts from parameters that are installed with the
-    # library; under others it starts from initial ones.
-    shipped: tuple[str, ...] = ()
     # Whether a placement on a single device counts as 1e10 seconds, as in HSDAG's released code.
     single_devices_fail: bool = False
     # The variant without the faults of its authors' code, which `faults=0` selects.

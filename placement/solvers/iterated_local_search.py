@@ -12,8 +12,6 @@ every chain's placement in one batch, and `move_chains`
 These searches run in the engine:
 
     search, lns                        blocks of operations (`placement.search.block_search`)
-    group_moves                        a policy's moves, from which it learns
-                                       (`placement.learning.local_search`)
     local_search, annealing, genetic   segments of a topological order (`heuristics.local_search`)
 
 Proposals may be of several kinds. A kind is then drawn in proportion to its recent improvements,

@@ -78,7 +78,7 @@ def test_place_writes_the_run_directory(tmp_path: Path) -> None:
     summary = check_summary(tmp_path)
     rows = {row["method"]: row for row in summary["rows"]}
     assert len([name for name in rows if name.startswith("single:")]) == 2
-    assert {"hetero", "random", "group_moves"} <= set(rows)
+    assert {"hetero", "random", "hsdag"} <= set(rows)
     for row in rows.values():
         assert (row["measured_s"] is None) == row["status"].startswith("failed"), row
         if row["measured_s"]:

@@ -5,9 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from placement.learning import base, batched, local_search
-from placement.policies import group_moves, scheduler
-from placement.policies.inputs import read_operations
+from placement.learning import base, batched
+from placement.policies import scheduler
 from placement.problem import Problem
 from tests import helpers
 
@@ -64,33 +63,3 @@ def test_advantages_compare_within_graph():
     advantage, _ = compute_advantages(settings, state, both, jnp.array([1.0, 100.0]))
     np.testing.assert_allclose(advantage[:4], advantage[4:], rtol=1e-5)
     assert advantage[0] > 0 > advantage[3]
-
-
-@pytest.mark.slow
-def test_local_searches_train_one_policy(monkeypatch):
-    steps, num_samples = 24, 4  # so few samples that no search ends in its first step
-    monkeypatch.setattr(batched, "_LOCAL_SEARCH_STEPS", steps)
-    policy = group_moves.make(num_devices=2, hidden_size=8, num_layers=1, levels=3, groups=16)
-    settings = base.Settings(num_samples=num_samples, entropy_weight=0.0)
-    learner = local_search.make_learner(policy, settings)
-    graphs = [read_operations(problem, num_nodes=20, num_edges=30).graph for problem in PROBLEMS]
-    prepared = [batched.prepare(*pair) for pair in zip(graphs, PROBLEMS, strict=True)]
-    stack = batched.stack(prepared)
-    state = learner.init(jax.random.key(0), graphs[0])
-    after, metrics = batched.train_by_local_search(learner, state, stack)
-    assert metrics["evaluated"] == steps * num_samples * len(PROBLEMS)
-    assert after.updates == steps * len(PROBLEMS)
-    assert after.local_search is None
-    assert metrics["ratio"] < 1
-    rows = helpers.all_placements(PROBLEMS[0].graph.num_ops, 2)
-    best_s = float(np.min(PROBLEMS[0].evaluate(rows)))
-    repeated, repeated_metrics = batched.train_by_local_search(
-        learner, state, batched.stack(3 * prepared[:1])
-    )
-    assert repeated_metrics["ratio"] == pytest.approx(best_s / stack.reference_s[0])
-    assert any(
-        (x != y).any()
-        for x, y in zip(
-            jax.tree.leaves(repeated.params), jax.tree.leaves(after.params), strict=True
-        )
-    )

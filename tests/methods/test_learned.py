@@ -7,13 +7,10 @@ import numpy as np
 import pytest
 
 from placement import methods
-from placement.costs import roofline
 from placement.errors import UserError
 from placement.learning import trainer
 from placement.methods import learned, pretrained
-from placement.pipeline import loading
 from placement.problem import Problem
-from placement.solvers import starts
 from placement.solvers.limits import SearchLimits
 from placement.types import Status
 from tests import helpers
@@ -67,7 +64,7 @@ def test_variants_place_every_operation(name, variant):
 def test_training_lowers_mean_latency(method, ratio):
     """Of all samples of a step: that of a policy which does not learn stays as it was.
 
-    GiPH, which needs more steps, is tested with its policy, and group moves by their pretraining.
+    GiPH, which needs more steps, is tested with its policy.
     """
     if ratio < 0.8:
         graph = helpers.chain(6)
@@ -87,41 +84,6 @@ def test_training_lowers_mean_latency(method, ratio):
     assert np.mean(means_s[-10:]) < ratio * np.mean(means_s[:4])
 
 
-def _three_devices(network: str) -> Problem:
-    net = loading.build_graph_network(network, constants=True)
-    devices = roofline.parse_devices("roofline:cpu,gpu,gpu")
-    costs = roofline.cost_model(net.graph, devices)
-    return loading.make_problem(net, costs, devices, "makespan")
-
-
-@pytest.mark.slow
-def test_pretraining_improves_group_moves():
-    """Which an untrained policy's file in place of the installed one would not."""
-    problem = _three_devices("synthetic:family=layered,ops=120,seed=7")
-    search = learned.Search.prepare("group_moves", problem)
-    untrained = learned.make("group_moves:variant=untrained", 3).learner
-    ratios = []
-    for seed in range(3):  # one compilation for all
-        start = search.start(seed, SearchLimits(600.0, 1_600, starts="single"))
-        drawn = untrained.init(jax.random.key(seed), search.policy_input.graph)
-        state = start.state._replace(params=drawn.params)
-        value_s, untrained_s = (
-            search.run(progress, SearchLimits(600.0, 1_600)).value_s
-            for progress in (start, start._replace(state=state))
-        )
-        ratios.append(value_s / untrained_s)
-    assert np.mean(ratios) < 0.97
-
-
-def test_other_sizes_need_untrained_variant():
-    made, graph = learned.make("group_moves:hidden_size=8", 3), helpers.random_problem()
-    with pytest.raises(UserError, match="set group_moves:variant=untrained with them") as error:
-        made.learner.init(jax.random.key(0), made.read(graph).graph)
-    assert "\n" not in str(error.value)
-    given = learned.make("group_moves:variant=untrained,hidden_size=8", 3)
-    given.learner.init(jax.random.key(0), given.read(graph).graph)
-
-
 def test_features_are_selected_by_name():
     problem = helpers.random_problem()
     all_features, two = (
@@ -137,14 +99,12 @@ def test_features_are_selected_by_name():
         ("alexrl", "unknown method 'alexrl'; valid: hsdag, hierarchical, colocrl, placeto"),
         ("colocrl:variant=released", "unknown variant 'released'; valid: paper, tuned"),
         ("hierarchical:algorithm=sgd", "unknown algorithm 'sgd'; valid: reinforce, ppo"),
-        ("group_moves:algorithm=ppo", "unknown algorithm 'ppo'; valid: walk"),
         ("placeto:features=degrees", "unknown argument 'features'"),
         ("hsdag:features=degrees+colour", "unknown feature 'colour'"),
         ("hsdag:variant=released,faults=some", "unknown faults 'some'; valid: 0, 1"),
         ("hsdag:pooling=all", "unknown pooling 'all'; valid: kept, inside"),
         ("hsdag:dropout=1", "dropout=1.0 is out of range"),
-        ("group_moves:returns=all", "unknown returns 'all'; valid: to_go, episode"),
-        ("group_moves:reward=sqrt", "leave reward=log"),
+        ("hsdag:returns=all", "unknown returns 'all'; valid: to_go, episode"),
         ("hierarchical:grouping=fixed", "unknown grouping 'fixed'; valid: learned, random"),
         ("colocrl:hidden_size=7", "hidden_size=7 cannot be halved"),
         ("giph:start=slowest", "unknown start 'slowest'; valid: fastest, random"),
@@ -157,7 +117,7 @@ def test_mistakes_are_one_line(text, said):
     assert "\n" not in str(error.value)
 
 
-SMALL = "group_moves:variant=untrained,hidden_size=4,num_layers=1,levels=1,groups=4,num_samples=4"
+SMALL = "placeto:rounds=1,hidden_size=4,num_samples=4"
 
 
 def _bucket_problem(seed: int, num_ops: int) -> Problem:
@@ -211,7 +171,7 @@ def test_time_limit_excludes_compilation(monkeypatch):
     assert limits.elapsed_s() == 107.0
 
 
-@pytest.mark.parametrize("method", ["colocrl", "group_moves", "group_moves:variant=untrained"])
+@pytest.mark.parametrize("method", ["colocrl", "hsdag:variant=released"])
 def test_zero_shot_refuses_other_policies(method):
     with pytest.raises(UserError, match=f"zero_shot cannot place with a policy of '{method}'"):
         pretrained.check_zero_shot(method)
@@ -227,29 +187,3 @@ def test_zero_shot_finds_optimum():
     assert solution.value_s == pytest.approx(problem.value_s(solution.placement))
     rows = helpers.all_placements(graph.num_ops, 2)
     assert solution.value_s == pytest.approx(float(problem.evaluate(rows).min()))
-
-
-def test_group_moves_begin_at_best_start():
-    problem = helpers.random_problem()
-    search = learned.Search.prepare("group_moves:variant=untrained", problem)
-    begun = [*starts.evaluate_starts(problem, 0, SearchLimits(60.0, 1_000))]
-    best = min(begun, key=lambda start: start.value_s)
-    progress = search.start(0, SearchLimits(60.0, 1_000))
-    chain = progress.state.local_search
-    np.testing.assert_array_equal(chain.placements[: problem.graph.num_ops, 0], best.placement)
-    assert progress.best_s == float(chain.costs_s[0]) == np.float32(best.value_s)
-    assert progress.evaluations == begun[-1].evaluations
-    assert progress.own_best_s == np.inf
-
-
-@pytest.mark.parametrize("objective", ["makespan", "serial"])
-def test_installed_parameters_are_for_makespan(objective):
-    problem = helpers.random_problem()._replace(objective=objective)
-    installed, untrained = (
-        method.learner.init(jax.random.key(0), method.read(problem).graph).params
-        for method in (
-            learned.make(name, 3) for name in ("group_moves", "group_moves:variant=untrained")
-        )
-    )
-    is_equal = jax.tree.map(np.array_equal, installed, untrained)
-    assert all(jax.tree.leaves(is_equal)) == (objective != "makespan")

@@ -52,7 +52,7 @@ def test_scores_are_over_best_known(store):
         [
             *_cell("single", 4 * best_s),
             *_cell("search", best_s, compile_s=audit.COLD_S - 2),  # 2 s of its curve count as cold
-            *_cell("group_moves", best_s, compile_s=audit.COLD_S + 1),  # still compiles when cold
+            *_cell("hsdag", best_s, compile_s=audit.COLD_S + 1),  # still compiles when cold
             *_cell("lns", best_s, compile_s=audit.COLD_S + 1),
             _run("lns", 0, 3 * best_s, audit.COLD),  # replaces the warm run when cold
             *_cell("heft", math.inf),
@@ -61,7 +61,7 @@ def test_scores_are_over_best_known(store):
     scores = audit.evaluate((_PROBLEM,)).scores
     points = {m: [seeds.tolist() for (seeds,) in by_point] for m, by_point in scores.items()}
     assert points["search"] == [[1], [1], [2]]
-    assert points["group_moves"] == [[1], [1], [4]]
+    assert points["hsdag"] == [[1], [1], [4]]
     assert points["lns"] == [[1], [1], [3]]
     assert points["heft"] == [[4], [4], [4]]
 
