@@ -36,9 +36,9 @@ def read_comparison(names: Sequence[str], dropped: Sequence[str] = ()) -> Grid:
     rows = stored.read_rows(names)
     learners = set(filter(methods.is_learned, (row["method"] for row in rows)))
     compared = comparison.compare(rows, learners)
-    header, _, *rows = map(split_cells, comparison.grid(compared).markdown().splitlines())
+    header, _, *cells = map(split_cells, comparison.grid(compared).markdown().splitlines())
     indices = [i for i, column in enumerate(header) if column not in dropped]
-    return [header[i] for i in indices], [[row[i] for i in indices] for row in rows]
+    return [header[i] for i in indices], [[row[i] for i in indices] for row in cells]
 
 
 def _format_ms(seconds: float | None) -> str:

@@ -77,7 +77,7 @@ def _linear(rule: str) -> Policy:
         order = slice(None, None, -1 if rule == "padding" else 1)
         each = jax.vmap(distributions.sample, in_axes=(0, None))
         placement = each(keys, table(params, graph)[order])[:, None, order]
-        value, entropy, _, _ = log_prob(params, graph, Sample(placement, 0.0, 0.0))
+        value, entropy, _ = log_prob(params, graph, Sample(placement, 0.0, 0.0))
         return Sample(placement, value + (rule == "must equal"), entropy)
 
     return Policy(init, sample, log_prob)
