@@ -13,10 +13,10 @@ from placement.errors import UserError
 from placement.pipeline.console import faults, metrics, progress
 from placement.pipeline.settings import Settings
 from placement.reporting import details as details_lib
-from placement.reporting import printable, runs, traces, verdict
+from placement.reporting import printable, runs, verdict
 from placement.reporting.figures import plots
 from placement.reporting.page import html
-from placement.reporting.tables import aggregates, comparison, results
+from placement.reporting.tables import comparison, results
 
 CELLS = "cells.json"  # the run directories that a comparison consists of, and their graphs
 T = TypeVar("T")
@@ -81,7 +81,7 @@ def write_report(
     with task_faults.during("writing the trace"):
         (workdir / "trace.json").unlink(missing_ok=True)  # of an earlier run
         if details is not None:
-            runs.write_json(workdir / "trace.json", traces.trace(details), indent=None)
+            runs.write_json(workdir / "trace.json", details_lib.trace(details), indent=None)
     _write_page(text, workdir, drawings, console, task_faults, details)
 
 
@@ -99,7 +99,8 @@ def write_comparison(
     for sentence in verdict.sentences(plain["rows"], plain["objective"]):
         console.print(sentence.replace("`", ""), markup=False)
     compared = comparison.compare(summary["rows"], _learners(summary["rows"]))
-    sections = [comparison.grid(compared).markdown(), aggregates.markdown(summary["statistics"])]
+    statistics = comparison.write_statistics(summary["statistics"])
+    sections = [comparison.grid(compared).markdown(), statistics]
     text = results.report(summary, {"Comparison": "\n\n".join(sections)})
     for name, content in (
         ("report.md", text),
@@ -116,10 +117,10 @@ def write_comparison(
 
 
 def aggregate(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the statistics of rows with graph and seed, as `aggregates.aggregate` does."""
+    """Returns the statistics of rows with graph and seed, as `comparison.aggregate` does."""
     learners = _learners(rows)
     compared = comparison.compare(rows, learners)
-    return aggregates.aggregate(compared, (*learners, "zero_shot", "search", "heft"))
+    return comparison.aggregate(compared, (*learners, "zero_shot", "search", "heft"))
 
 
 def _learners(rows: list[dict[str, Any]]) -> tuple[str, ...]:

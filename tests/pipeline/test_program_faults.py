@@ -134,7 +134,7 @@ def test_cells_with_faults_repeat(workload: str, tmp_path: Path) -> None:
     ("where", "result"),
     [
         ("measurement.worker.profile.profile_devices", False),
-        ("execution.threads.measure_busy_shares", True),
+        ("measurement.worker.trials.measure_busy_shares", True),
     ],
 )
 def test_worker_faults_have_tracebacks(

@@ -12,7 +12,7 @@ import numpy as np
 import openvino as ov
 import pytest
 
-from placement.runtime.execution import threads
+from placement.runtime.measurement.worker import trials
 from tests.runtime import small
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,7 +81,7 @@ def test_models_are_placed_without_posix(tmp_path):
 
 
 def test_threads_are_timed_without_linux(monkeypatch):
-    monkeypatch.setattr(threads, "_HAS_SCHEDULER_STATISTICS", False)
+    monkeypatch.setattr(trials, "_HAS_SCHEDULER_STATISTICS", False)
     stop, native_ids = threading.Event(), []
 
     def compute() -> None:
@@ -98,7 +98,7 @@ def test_threads_are_timed_without_linux(monkeypatch):
             time.sleep(0.3)
 
     try:
-        shares = threads.measure_busy_shares(Request(), lambda: None)
+        shares = trials.measure_busy_shares(Request(), lambda: None)
     finally:
         stop.set()
         thread.join()

@@ -1,6 +1,6 @@
 import pytest
 
-from placement.reporting import traces
+from placement.reporting import details
 from tests.reporting import drawn
 
 
@@ -10,7 +10,7 @@ def find_events(trace, phase, pid=None):
 
 
 def test_devices_are_threads():
-    trace = traces.trace(drawn.diamond())
+    trace = details.trace(drawn.diamond())
     names = {(e["pid"], e["tid"]): e["args"]["name"] for e in find_events(trace, "M")}
     cpu, gpu = "CPU [f32, 1 thread, host]", "GPU.0 [f16]"
     assert names == {
@@ -22,7 +22,7 @@ def test_devices_are_threads():
 
 def test_spans_and_flows():
     """Times are in microseconds; a flow leads to the first reader on another device."""
-    trace = traces.trace(drawn.diamond())
+    trace = details.trace(drawn.diamond())
     first, second, *_ = find_events(trace, "X", 1)
     assert first["name"] == "op0"
     assert (first["ts"], first["dur"], first["tid"]) == (0, pytest.approx(1000), 1)

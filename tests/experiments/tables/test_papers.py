@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from experiments.tables import papers
+from experiments.tables import readers
 from placement import zoo
 from placement.reporting.tables import comparison
 
 
-@pytest.mark.parametrize("path", sorted(papers.PUBLISHED.glob("*.json")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", sorted(readers.PUBLISHED.glob("*.json")), ids=lambda p: p.stem)
 def test_published_figures_name_their_source(path):
     source = json.loads(path.read_text("utf-8"))
     assert any(str(year) in source["title"] for year in range(2017, 2030))

@@ -4,7 +4,7 @@ import math
 import pytest
 
 from placement.reporting import runs
-from placement.reporting.tables import aggregates, comparison
+from placement.reporting.tables import comparison
 from tests.reporting import rows
 
 
@@ -31,7 +31,7 @@ PAIRED = ("hsdag", "placeto", "heft")
 
 
 def aggregate(compared):
-    return aggregates.aggregate(comparison.compare(compared, {"hsdag", "placeto"}), PAIRED)
+    return comparison.aggregate(comparison.compare(compared, {"hsdag", "placeto"}), PAIRED)
 
 
 def find_cells(text, start):
@@ -52,7 +52,7 @@ def test_room_selects_graphs():
     }
     title, scope = get_scope(result)
     assert (title, scope["graphs"]) == ("graphs with room", ["a"])
-    assert "best single device: 1 of 2. Without room: `b`." in aggregates.markdown(result)
+    assert "best single device: 1 of 2. Without room: `b`." in comparison.write_statistics(result)
     title, scope = get_scope(aggregate([row for row in ROWS if row["graph"] == "b"]))
     assert (title, scope["graphs"]) == ("all graphs", ["b"])
     unfit = aggregate([*make_rows("a", "single:gpu", None), *make_rows("a", "hsdag", 1.0)])
@@ -66,7 +66,7 @@ def test_means_are_over_best_known(tmp_path):
     assert list(means) == ["hsdag", "heft", "placeto", comparison.SINGLE]
     assert means["hsdag"]["value"] == pytest.approx(1.1)  # of 1.0 and 1.2
     assert means["heft"] == {"value": 1.25, "low": None, "high": None}
-    text = aggregates.markdown(result)
+    text = comparison.write_statistics(result)
     assert find_cells(text, "method")[:2] == ["method", "graphs with room (1)"]
     assert find_cells(text, "hsdag")[1:] == [
         *("**1.100 [1.000, 1.200]**", ""),
@@ -80,7 +80,7 @@ def test_incomplete_methods_are_left_out():
     result = aggregate([*ROWS, *only_a, *make_rows("a", "lns", 1.15)])
     _, scope = get_scope(result)
     assert (scope["graphs"], scope["left_out"]) == (["a", "c"], ["lns"])
-    assert "Left out, without a run on some of them: `lns`." in aggregates.markdown(result)
+    assert "Left out, without a run on some of them: `lns`." in comparison.write_statistics(result)
 
 
 def test_ties_and_unsolved_graphs():
@@ -88,13 +88,13 @@ def test_ties_and_unsolved_graphs():
     _, scope = get_scope(aggregate([*nearly, *make_rows("a", "placeto", 0.5, 0.5)]))
     assert scope["probability_of_improvement"]["placeto"]["hsdag"]["value"] == 0.5
     nothing = [*make_rows("c", "single:gpu", None, None), *make_rows("c", "hsdag", math.inf, None)]
-    assert "Nothing runs on: `c`." in aggregates.markdown(aggregate([*ROWS, *nothing]))
+    assert "Nothing runs on: `c`." in comparison.write_statistics(aggregate([*ROWS, *nothing]))
     only = aggregate(nothing)
     assert only["scopes"] == {}
-    assert "device: 0 of 1." in aggregates.markdown(only)
+    assert "device: 0 of 1." in comparison.write_statistics(only)
 
 
 def test_one_run_has_no_interval():
     result = aggregate([row for row in ROWS if row["graph"] == "a" and row["seed"] == 0])
     assert get_scope(result)[1]["probability_of_improvement"] == {}
-    assert "[" not in aggregates.markdown(result).partition("A score is")[0]
+    assert "[" not in comparison.write_statistics(result).partition("A score is")[0]

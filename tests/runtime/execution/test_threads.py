@@ -6,10 +6,10 @@ import sys
 import pytest
 
 from placement.runtime import devices
-from placement.runtime.execution import threads
-from placement.runtime.execution.threads import ThreadTime
 from placement.runtime.measurement import local
 from placement.runtime.measurement.request import Candidate, HeteroChoice, Measure, Measurement
+from placement.runtime.measurement.worker import trials
+from placement.runtime.measurement.worker.trials import ThreadTime
 from tests.runtime import small
 
 CORES = len(os.sched_getaffinity(0))
@@ -36,9 +36,9 @@ def test_thread_shares_fit_the_time():
         "c": ThreadTime(1_000, 1_000),
         "d": ThreadTime(900, 2_000),  # the number of a thread that ended was given again
     }
-    assert threads.busy_shares(first, last) == {"a": 0.5, "b": 1.0, "c": 0.0, "d": 0.0}
-    assert threads.count_active_threads([0.25, 0.5]) == 0.75
-    assert threads.count_active_threads([1.0] * (CORES + 1)) == CORES
+    assert trials.busy_shares(first, last) == {"a": 0.5, "b": 1.0, "c": 0.0, "d": 0.0}
+    assert trials.count_active_threads([0.25, 0.5]) == 0.75
+    assert trials.count_active_threads([1.0] * (CORES + 1)) == CORES
 
 
 @pytest.mark.alone

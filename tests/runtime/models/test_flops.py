@@ -5,7 +5,7 @@ import openvino as ov
 import pytest
 from openvino import opset13 as ops
 
-from placement.runtime.models import flops
+from placement.runtime.models import extract
 
 
 def _x(*shape, dtype=ov.Type.f32):
@@ -62,14 +62,14 @@ _STATE = (2, 3)  # batch 2, 3 hidden units
     ],
 )
 def test_operations(op, expected):
-    assert flops.flops(op.get_node() if isinstance(op, ov.Output) else op) == expected
+    assert extract.flops(op.get_node() if isinstance(op, ov.Output) else op) == expected
 
 
 def test_sequences():
     x, state, lengths = _x(2, 7, 5), _x(2, 2, 3), _x(2, dtype=ov.Type.i32)
     weights = _x(2, 9, 5), _x(2, 9, 3), _x(2, 9)
     gru = ops.gru_sequence(x, state, lengths, *weights, 3, "bidirectional")
-    assert flops.flops(gru) == 2 * 7 * 3 * 2 * (2 * 3 * (5 + 3) + 20)
+    assert extract.flops(gru) == 2 * 7 * 3 * 2 * (2 * 3 * (5 + 3) + 20)
 
 
 def test_loop_is_its_trips():
@@ -82,7 +82,7 @@ def test_loop_is_its_trips():
     op.set_merged_input(state, start.output(0), following.output(0))
     model = ov.Model([ops.result(op.get_iter_value(following.output(0), -1))], [x, start], "model")
     (loop,) = (op for op in model.get_ops() if op.get_type_name() == "TensorIterator")
-    assert flops.flops(loop) == 6 * 8
+    assert extract.flops(loop) == 6 * 8
 
 
 def test_branch_is_the_costlier_one():
@@ -94,26 +94,26 @@ def test_branch_is_the_costlier_one():
     op.set_else_body(ov.Model([otherwise], [other], "else"))
     op.set_input(x.output(0), inside, other)
     op.set_output(then, otherwise)
-    assert flops.flops(op) == 4 * 8
+    assert extract.flops(op) == 4 * 8
 
 
 def test_unknown_types_are_estimated():
     # Reads 10 float32 and an int64, writes 3 float32 and 3 int32: 40 + 8 + 12 + 12 bytes.
     op = ops.topk(_x(10), ops.constant(3), 0, "max", "value", index_element_type="i32")
-    assert flops.flops(op) is None
-    assert flops.estimate(op) == 72 / 4
+    assert extract.flops(op) is None
+    assert extract.estimate(op) == 72 / 4
 
 
 def test_bytes():
-    assert flops.num_bytes(_x(3, 4, dtype=ov.Type.f16).output(0)) == 24
-    assert flops.num_bytes(_x(17, dtype=ov.Type.u1).output(0)) == 3
-    assert flops.num_bytes(_x(2, dtype=ov.Type.string).output(0)) == 64
-    assert flops.num_bytes(_x(dtype=ov.Type.i64).output(0)) == 8
+    assert extract.num_bytes(_x(3, 4, dtype=ov.Type.f16).output(0)) == 24
+    assert extract.num_bytes(_x(17, dtype=ov.Type.u1).output(0)) == 3
+    assert extract.num_bytes(_x(2, dtype=ov.Type.string).output(0)) == 64
+    assert extract.num_bytes(_x(dtype=ov.Type.i64).output(0)) == 8
 
 
 def test_unknown_sizes():
-    assert flops.dims(_x(-1, "2..8", 3).output(0)) == (1, 8, 3)
+    assert extract.dims(_x(-1, "2..8", 3).output(0)) == (1, 8, 3)
     unknown = ops.parameter(ov.PartialShape.dynamic(), ov.Type.f32)
-    assert flops.dims(unknown.output(0)) == ()
-    assert flops.flops(ops.matmul(unknown, _x(3, 4), False, False)) is None
-    assert flops.flops(ops.transpose(unknown, np.array([1, 0]))) == 0
+    assert extract.dims(unknown.output(0)) == ()
+    assert extract.flops(ops.matmul(unknown, _x(3, 4), False, False)) is None
+    assert extract.flops(ops.transpose(unknown, np.array([1, 0]))) == 0

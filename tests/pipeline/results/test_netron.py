@@ -9,7 +9,7 @@ import openvino as ov
 import pytest
 from openvino import opset13 as ops
 
-from placement.runtime.models import netron
+from placement.pipeline.results import explain
 from tests.runtime import small
 
 
@@ -17,7 +17,7 @@ def read_shown(text: bytes) -> dict[str, str | None]:
     """Returns the device that a viewer shows, by layer."""
     layers = ElementTree.fromstring(text).findall("layers/layer")
     data = {layer.get("name"): layer[0] for layer in layers if layer[0].tag == "data"}
-    return {name: element.get(netron.ATTRIBUTE) for name, element in data.items()}
+    return {name: element.get("device") for name, element in data.items()}
 
 
 def test_every_layer_shows_its_device():
@@ -25,7 +25,7 @@ def test_every_layer_shows_its_device():
     name = 'a\x01 "b"\n<c> &#7; \ufffe'
     value = ops.softmax(ops.relu(source, name=name), 0, name="softmax")  # a ReLU has no <data>
     model = ov.Model([ops.result(value)], [source], "names")
-    shown = read_shown(netron.annotate(model, {name: "CPU", "softmax": "GPU.0"}))
+    shown = read_shown(explain.annotate(model, {name: "CPU", "softmax": "GPU.0"}))
     assert shown['a\\x01 "b"\n<c> &#7; \\ufffe'] == "CPU"
     assert (shown["softmax"], shown["x"]) == ("GPU.0", None)
 
@@ -41,7 +41,7 @@ def test_write_errors_delete_no_device(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(ov, "serialize", fail)
     with pytest.raises(OSError, match="MiB are free") as raised:
-        netron.annotate(small.convolutions(length=1), {})
+        explain.annotate(small.convolutions(length=1), {})
     assert {Path(output).parent.parent for output in outputs} == {tmp_path}
     assert Path(raised.value.filename).parent == tmp_path
     assert list(tmp_path.iterdir()) == []
