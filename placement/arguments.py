@@ -72,14 +72,9 @@ _SIZE_UNITS = {"b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 2**10, "mib": 2
 
 
 def parse_bytes(text: str, context: str) -> int:
-    """Converts a size such as '6GB', '40MB' or '1.5GiB' to bytes.
+    """Converts a size such as '6GB', '40MB' or '1.5GiB' to bytes; a UserError if it is less than 1.
 
-    Args:
-      text: a positive number and its unit; KB, MB and GB are decimal, KiB, MiB and GiB binary.
-      context: the text that contains the size, for the error.
-
-    Raises:
-      UserError: the text is not a size, or less than a byte.
+    KB, MB and GB are decimal, KiB, MiB and GiB binary. Errors name the `context` of the text.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmg]i?b|b)", text.strip().lower(), re.ASCII)
     num_bytes = int(float(match[1]) * _SIZE_UNITS[match[2]]) if match else 0
@@ -92,27 +87,19 @@ def parse_bytes(text: str, context: str) -> int:
 
 
 def check_choice(kind: str, value: str, valid: Collection[str], *, context: str = "") -> None:
-    """Checks that a value is one of the valid ones.
+    """Checks that a value is one of the valid ones; raises the error of `make_choice_error` if not.
 
     Args:
       kind: the kind of thing that the value names.
-      value: the value.
-      valid: the valid values.
+      value, valid: the value, and the valid ones.
       context: the text that contains the value, for the error; '' if the value is the whole text.
-
-    Raises:
-      UserError: it is not; the error is that of `make_choice_error`.
     """
     if value not in valid:
         raise make_choice_error(kind, value, valid, context=context)
 
 
 def check_range(name: str, value: float, low: float, high: float = math.inf) -> None:
-    """Checks that a number is from `low` to `high`.
-
-    Raises:
-      UserError: it is not, or it is NaN.
-    """
+    """Checks that a number is from `low` to `high`; raises a UserError if not, or if it is NaN."""
     if not low <= value <= high:
         valid = f"from {low:,} to {high:,}" if high < math.inf else f"at least {low:,}"
         raise UserError(f"{name}={value} is out of range; set {valid}")

@@ -42,11 +42,10 @@ class ProblemArrays(NamedTuple):
     objective: ObjectiveName
 
     def evaluate(self, placement: Array) -> tuple[Array, Array]:
-        """Evaluates a placement int32 [N], padded.
+        """Evaluates a placement int32 [N], padded, to float32 [] and bool [].
 
-        Returns:
-          float32 []: the value in units, increased by the share by which memory is exceeded.
-          bool []: whether the placement is feasible.
+        They are the value in units, increased by the share by which memory is exceeded, and whether
+        the placement is feasible.
         """
         simulate = simulators.get_objective(self.objective.name).simulate
         outcome = simulate(self.tables, placement[None])

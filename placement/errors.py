@@ -18,19 +18,13 @@ class UserError(ValueError):
 def missing_extra(package: str, extra: str) -> str:
     """Returns a message about an optional package that is not installed.
 
-    Args:
-      package: the package's name, such as 'ortools'.
-      extra: the extra of pyproject.toml that installs it, such as 'solvers'.
+    `extra` is the extra of pyproject.toml that installs it, such as 'solvers' for 'ortools'.
     """
     return f"{package} is not installed; in the project's folder: pip install -e '.[{extra}]'"
 
 
 def import_extra(module: str, extra: str) -> Any:
-    """Imports a module of an optional package.
-
-    Raises:
-      UserError: the package is not installed; see `missing_extra`.
-    """
+    """Imports a module of an optional package; without it, a UserError (`missing_extra`)."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -39,11 +33,7 @@ def import_extra(module: str, extra: str) -> Any:
 
 @contextlib.contextmanager
 def parsing(subject: str = "") -> Iterator[None]:
-    """Turns a ValueError of a block that parses a user's data into a UserError about `subject`.
-
-    Raises:
-      UserError: the block raised a ValueError.
-    """
+    """Turns a ValueError of a block that parses a user's data into a UserError about `subject`."""
     try:
         yield
     except UserError:

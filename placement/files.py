@@ -88,8 +88,7 @@ def read_json(
 def read_jsonl(path: StrPath, schema: Schema, *, remedy: str) -> list[dict[str, Any]]:
     """Returns the records of a log; an unfinished last line is ignored, a missing log is empty.
 
-    Raises:
-      CorruptFileError: a finished line does not fit the schema.
+    A finished line that does not fit the schema is a CorruptFileError.
     """
     records, problem = read_valid_lines(path, schema)
     if problem:
@@ -191,11 +190,7 @@ def open_regular(path: StrPath, mode: str, *, follow_links: bool = False) -> IO[
 
 
 def refuse_link(path: StrPath) -> None:
-    """Refuses a symbolic link in place of a file or folder that the program writes to.
-
-    Raises:
-      UserError: there is one.
-    """
+    """Raises a UserError for a symbolic link in place of a file or folder to write to."""
     if os.path.islink(path):
         raise UserError(
             f"{os.fspath(path)!r} is a symbolic link, through which nothing is written; remove it"
@@ -220,11 +215,7 @@ def remove_files(folder: Path, patterns: Iterable[str]) -> None:
 
 
 def convert(conversion: Callable[[Any], T], data: Any, path: StrPath, *, remedy: str) -> T:
-    """Converts a file's data with a function; its errors mean that the file is corrupt.
-
-    Raises:
-      CorruptFileError: the function failed as it does on data of another shape.
-    """
+    """Converts a file's data; errors as on data of another shape are a CorruptFileError."""
     try:
         return conversion(data)
     except _SHAPE_ERRORS as error:

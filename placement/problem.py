@@ -526,9 +526,7 @@ def find_equal_devices(columns: np.ndarray) -> np.ndarray:
 def _interchangeable(num_devices: int, is_symmetric: Callable[[np.ndarray], bool]) -> np.ndarray:
     """Returns for each device the first one that it can change places with, int64 [D].
 
-    Args:
-      num_devices: D.
-      is_symmetric: returns whether nothing changes under a permutation int [D] of the devices.
+    `is_symmetric` returns whether nothing changes under a permutation int [D] of the devices.
     """
     first = np.arange(num_devices)
     for device in range(num_devices):

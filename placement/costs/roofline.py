@@ -180,9 +180,7 @@ _MODEL_ELEMENT_BYTES = 4
 def parse_devices(spec: str) -> tuple[str, ...]:
     """Returns the names of described devices, in the order of a placement's indices.
 
-    Args:
-      spec: the kinds of the devices, such as 'roofline:cpu,gpu,gpu', which gives ('cpu', 'gpu0',
-        'gpu1'): kinds that occur several times are numbered.
+    Repeated kinds are numbered: 'roofline:cpu,gpu,gpu' gives ('cpu', 'gpu0', 'gpu1').
 
     Raises:
       UserError: a kind is not in `SPECS`.

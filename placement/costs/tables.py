@@ -212,14 +212,7 @@ def limit_memory(
     """Adds the devices' memory to profiled costs, and the memory of tensors and states.
 
     The state that a ReadValue holds from one inference to the next stays in its device's memory.
-
-    Args:
-      costs: of `cost_model`.
-      graph: the graph of the costs.
-      capacity_bytes: of each device; None where it has no limit.
-
-    Returns:
-      The costs as they are if no device has a limit.
+    Without a limit (all capacities None) the costs stay as they are.
     """
     if all(num_bytes is None for num_bytes in capacity_bytes):
         return costs

@@ -86,12 +86,7 @@ def fit_line(
 
 
 def make_matrices(fits: Sequence[TransferFit], num_devices: int) -> Transfers:
-    """Returns the fitted costs as symmetric matrices with a zero diagonal.
-
-    Args:
-      fits: one for each pair of devices.
-      num_devices: the number of devices.
-    """
+    """Returns the costs fitted to each pair of devices as symmetric matrices, with a zero diagonal."""
     latency_s, s_per_byte = np.zeros((num_devices,) * 2), np.zeros((num_devices,) * 2)
     for transfer in fits:
         for i, j in (transfer.pair, transfer.pair[::-1]):

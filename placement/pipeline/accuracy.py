@@ -126,13 +126,8 @@ def bisect(
     """Divides a part, finely where errors arise, and returns the parts in order.
 
     A part is not divided if neither half has half of its error: the error then arises from
-    operations of both halves together.
-
-    Args:
-      part: the units to divide.
-      measure: returns the output error with some units on the device; nan if that failed, which
-        makes the part around them final.
-      is_final: returns whether a part needs no division.
+    operations of both halves together. `measure` returns the output error with some units on the
+    device; nan if that failed, which makes the part around them final.
     """
     if len(part.units) == 1 or is_final(part):
         return [part]

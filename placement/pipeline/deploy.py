@@ -188,11 +188,7 @@ def _list_own_files(final: Path) -> set[str]:
 
 
 def _refuse_foreign(final: Path, names: Collection[str]) -> None:
-    """Refuses to replace files that an earlier deployment has not written.
-
-    Raises:
-      UserError: there are some of these names.
-    """
+    """Raises a UserError if a file that would be replaced is not of an earlier deployment."""
     own_names = _list_own_files(final)
     foreign = [name for name in names if name not in own_names and os.path.lexists(final / name)]
     if foreign:

@@ -143,11 +143,7 @@ def check_settings(settings: Settings) -> None:
 
 
 def check_graph(graph: str) -> None:
-    """Checks that a graph's network or file exists, before any is loaded.
-
-    Raises:
-      UserError: it does not.
-    """
+    """Raises a UserError unless a graph's network or file exists, before any is loaded."""
     path = graph_labels.file(graph)
     if path is None:
         arguments.check_choice("network", graph.partition(":")[0], (synthetic.NAME, *zoo.names()))
@@ -223,11 +219,7 @@ def load_dynamic(settings: Settings) -> Any:  # ov.Model | None
 
 
 def require_model(net: Network, graph: str) -> Any:  # ov.Model
-    """Returns the model of a network.
-
-    Raises:
-      UserError: no device could run it, as a workload or a training step.
-    """
+    """Returns the model of a network; a UserError where there is none that a device could run."""
     if net.model is None:
         raise UserError(
             f"graph={graph!r} is not a model that a device could run; set a model's file, or "
@@ -261,11 +253,7 @@ def coarsen_kernels(net: Network, costs: CostModel) -> Network:
 
 
 def inputs(settings: Settings, model: Any) -> Inputs:
-    """Loads or draws the inputs of a model, as the settings say.
-
-    Raises:
-      UserError: `input_values` or `inputs` do not suit it.
-    """
+    """Loads or draws the inputs of a model; a UserError if the settings do not suit it."""
     values, file = settings.input_values, settings.inputs
     return inputs_lib.load_inputs(
         model, seed=settings.seed, values=values, file=file, max_error=settings.max_error
@@ -275,10 +263,7 @@ def inputs(settings: Settings, model: Any) -> Inputs:
 def build_graph_network(text: str, *, constants: bool = False) -> Network:
     """Builds only the graph of a zoo network or synthetic graph by name, without a model to run.
 
-    `constants` is as `Settings.constants`.
-
-    Raises:
-      UserError: it does not exist.
+    `constants` is as `Settings.constants`. An unknown name is a UserError.
     """
     if text.split(":")[0] == synthetic.NAME:
         graph = synthetic.build(text)
@@ -288,11 +273,7 @@ def build_graph_network(text: str, *, constants: bool = False) -> Network:
 
 
 def extract_zoo_graph(text: str, *, constants: bool) -> OpGraph:
-    """Extracts the graph of a zoo network, with an edge from each constant to each reader.
-
-    Raises:
-      UserError: it does not exist.
-    """
+    """Extracts the graph of a zoo network, with an edge from each constant to each reader."""
     model = frontend.prepare(zoo.build(text, weights=False), "")
     return extract.op_graph(model, name=text, constants=constants).graph
 
@@ -354,11 +335,7 @@ def make_candidate(
 def require_measured_evaluate(
     settings: Settings, net: Network, problem: Problem, measurer: Measurer, workdir: Path
 ) -> MeasuredEvaluate:
-    """Returns the function of `make_measured_evaluate`.
-
-    Raises:
-      UserError: no baseline fits.
-    """
+    """Returns the function of `make_measured_evaluate`; a UserError if no baseline fits."""
     measured = make_measured_evaluate(settings, net, problem, measurer, workdir)
     if measured is None:
         raise UserError(

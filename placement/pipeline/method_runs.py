@@ -152,8 +152,7 @@ def prepare(
 def installed(methods: tuple[str, ...], display: progress.Display) -> tuple[str, ...]:
     """Returns the methods whose packages and programs are here; warns about the others.
 
-    Raises:
-      UserError: none is left.
+    If none is left, it raises a UserError.
     """
     missing = {method: methods_lib.entry(method).missing() for method in methods}
     reasons = {method: reason for method, reason in missing.items() if reason}

@@ -45,16 +45,10 @@ class Placed:
         return verdict_lib.sentence(decided, self.summary["objective"])
 
     def deploy(self, directory: str | os.PathLike[str]) -> Path:
-        """Deploys the placement and copies the deployed folder.
-
-        Args:
-          directory: the folder to make; it must not exist.
-
-        Returns:
-          The folder, for `placement.load`.
+        """Deploys the placement, and copies the folder to a new directory, for `placement.load`.
 
         Raises:
-          UserError: the folder exists, or the placement cannot be deployed: one line.
+          UserError: the directory exists, or the placement cannot be deployed: one line.
         """
         folder = Path(directory)
         if folder.exists():

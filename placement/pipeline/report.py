@@ -25,11 +25,7 @@ T = TypeVar("T")
 def run(
     settings: Settings | None, workdir: Path, display: progress.Display = progress.DEFAULT_DISPLAY
 ) -> dict[str, Any]:
-    """Reports again on a finished run, whatever the configuration.
-
-    Raises:
-      UserError: the run directory holds no readable summary.json.
-    """
+    """Reports again on a finished run, whatever the configuration."""
     summary = runs.read_summary(workdir)
     report = write_comparison if "statistics" in summary else write_report
     with faults.raise_at_end() as task_faults:
@@ -175,11 +171,7 @@ def _read_or_print(read: Callable[[], T], console: Console) -> T | None:
 
 
 def _read_logs(workdir: Path) -> dict[str, list[dict[str, Any]]]:
-    """Returns the records of a comparison's learned searches, by graph.
-
-    Raises:
-      UserError: a file of a cell cannot be read.
-    """
+    """Returns the records of a comparison's learned searches, by graph."""
     logs: dict[str, list[dict[str, Any]]] = {}
     schema, remedy = [{"directory": str, "graph": str}], "compare with this workdir again"
     for cell in files.read_json(workdir / CELLS, schema, remedy=remedy):

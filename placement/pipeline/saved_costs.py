@@ -35,12 +35,7 @@ _SCHEMA = {
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Reads the costs of D devices.
-
-    Raises:
-      UserError: the file does not exist.
-      files.CorruptFileError: it is another file, or its parts have different numbers of devices.
-    """
+    """Reads the costs of D devices; a UserError without the file, or if it is not one of costs."""
     return files.read_json(path, _SCHEMA, _validate, remedy=f"pass the {FILE} of a run")
 
 

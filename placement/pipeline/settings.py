@@ -108,11 +108,7 @@ class Settings:
         return cls(**checked)
 
     def refuse(self, key: str, reason: str) -> None:
-        """Refuses a setting that a task does not take.
-
-        Raises:
-          UserError: it is set.
-        """
+        """Raises a UserError if a setting is set that a task does not take."""
         if (value := getattr(self, key)) != getattr(type(self), key):
             raise UserError(f"{reason}: leave out {key}={value!r}")
 

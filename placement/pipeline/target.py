@@ -67,11 +67,7 @@ def describe_host() -> dict[str, Any]:
 
 
 def find_hosts() -> cluster.Choice:
-    """Finds the largest group of equal hosts in the cluster (`measure_on='ray'`).
-
-    Raises:
-      UserError: the cluster is missing, or none of its hosts can work.
-    """
+    """Finds the largest group of equal hosts in the cluster; a UserError if none can work."""
     return cluster.survey(describe_host)
 
 
@@ -246,13 +242,8 @@ def open_accurate(
 ) -> Iterator[tuple[Target, Measurer, Mapping[devices_lib.Device, OutputCheck]]]:
     """Opens a measurer on the present devices, each in a precision whose outputs are right.
 
-    A device without such a precision is left out of the target.
-
-    Args:
-      target: the target.
-      settings: the settings of the run.
-      display: receives a line about each device that is changed or left out.
-      accept_divisible: whether a wrong device stays if others can run a part of the model instead.
+    A device without such a precision is left out of the target, unless `accept_divisible` and
+    others can run a part of the model instead.
 
     Yields:
       The target, its measurer, and the wrong devices that stay.

@@ -112,11 +112,7 @@ class Details:
 
 
 def write(path: Path, details: Details) -> None:
-    """Writes the details atomically, without the member types of merged operations.
-
-    Raises:
-      OSError: the file cannot be written; the error names it.
-    """
+    """Writes the details atomically, without the member types of merged operations."""
     data = vars(details).copy()
     for key in ("graph", "coarse"):
         data[key] = {column: getattr(data[key], column) for column in _GRAPH_COLUMNS}

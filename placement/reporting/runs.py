@@ -57,9 +57,7 @@ def prepare_workdir(path: StrPath) -> None:
 def make_folder(path: StrPath) -> Path:
     """Creates a folder in a run directory unless it exists.
 
-    Raises:
-      UserError: the path is a symbolic link, which would lead out of the run directory.
-      OSError: the folder cannot be created.
+    A symbolic link, which would lead out of the run directory, is a UserError.
     """
     folder = Path(path)
     files.refuse_link(folder)
@@ -93,11 +91,7 @@ def append_jsonl(path: StrPath, record: Mapping[str, Any]) -> None:
 
 
 def read_summary(workdir: StrPath) -> dict[str, Any]:
-    """Reads a run directory's summary.json.
-
-    Raises:
-      UserError: the file is missing or is not a valid summary.
-    """
+    """Reads a run directory's summary.json; a UserError if it is missing or not valid."""
     path = Path(workdir) / SUMMARY
     if not path.exists():
         raise UserError(
@@ -108,11 +102,7 @@ def read_summary(workdir: StrPath) -> dict[str, Any]:
 
 
 def set_aside(path: StrPath) -> Path:
-    """Renames a file to NAME.corrupt, or NAME.corrupt-2 and so on; returns the new path.
-
-    Raises:
-      OSError: it cannot be renamed; the error names it.
-    """
+    """Renames a file to NAME.corrupt, or NAME.corrupt-2 and so on; returns the new path."""
     original = Path(path)
     free, number = original.with_name(f"{original.name}.corrupt"), 1
     while free.exists():

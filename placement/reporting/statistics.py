@@ -40,8 +40,7 @@ class Interval(NamedTuple):
 def interquartile_mean(scores: Scores) -> Interval:
     """Computes the mean of the middle half of all runs on all graphs, with its interval.
 
-    A quarter of the runs, rounded down, is left out on either side. There is at least one graph,
-    and each has at least one run.
+    A quarter of the runs, rounded down, is left out on either side.
     """
     value = float(_middle_mean(np.concatenate(scores)))
     rng = np.random.default_rng(0)
@@ -74,10 +73,7 @@ def probability_of_improvement(ours: Scores, theirs: Scores) -> Interval:
     """Computes the probability that a run of ours beats one of theirs, averaged over graphs.
 
     On a graph it is the share of pairs of runs in which ours has the lower score, ties counting
-    half: Mann and Whitney's U over the number of pairs.
-
-    Args:
-      ours, theirs: scores on the same graphs, in the same order.
+    half: Mann and Whitney's U over the number of pairs. Both have the same graphs in one order.
     """
     rng = np.random.default_rng(0)
     values, resampled = [], []

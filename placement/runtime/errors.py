@@ -76,13 +76,9 @@ def summarise_error(error: BaseException) -> str:
 
 
 def find_reason(error: BaseException, otherwise: str) -> str:
-    """Returns the line of an exception of OpenVINO that says what is wrong.
+    """Returns the line of an exception of OpenVINO that says what is wrong, or else `otherwise`.
 
     The operation that the exception names, if any, is appended.
-
-    Args:
-      error: the exception.
-      otherwise: the text to return if no line says what is wrong.
     """
     causes = _list_causes(error)
     if not causes:
@@ -129,9 +125,8 @@ def silent_stderr() -> Iterator[None]:
 def run_stage(stage: str, function: Any, *arguments: Any) -> Any:
     """Calls a function as one stage of measuring a candidate, and returns its result.
 
-    Raises:
-      FailedError: OpenVINO raised a RuntimeError, or the candidate is invalid (a UserError).
-      MemoryError: OpenVINO ran out of memory.
+    A RuntimeError of OpenVINO or a UserError (the candidate is invalid) becomes a FailedError, but
+    a lack of memory a MemoryError.
     """
     try:
         return function(*arguments)

@@ -22,16 +22,10 @@ def _find_program() -> str | None:
 
 
 def run_gmap(text: str) -> str:
-    """Maps a graph onto an architecture with `gmap - - -`.
+    """Maps a graph onto an architecture, both in Scotch's formats; returns the standard output.
 
     The simpler program `gpart` does not support parts of different sizes. Scotch runs with one
     thread: with several, the same input gives another mapping every time. Its seed is fixed.
-
-    Args:
-      text: the graph and the architecture in Scotch's formats.
-
-    Returns:
-      The standard output.
 
     Raises:
       UserError: Scotch is not installed, or refuses the input.

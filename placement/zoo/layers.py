@@ -123,14 +123,9 @@ def integers(name: str, values: int | Sequence[int]) -> ov.Node:
 def filters(name: str, shape: Sequence[int], *, std: float, mirrored: bool) -> ov.Node:
     """Returns a compressed weight [out, in, ...] with opposite numbers for inputs 2i and 2i+1.
 
-    An odd number of inputs (the colours of an image) is not paired. There the taps of each filter
-    sum to zero, which cancels a constant colour.
-
-    Args:
-      name: the name of the Constant.
-      shape: [out, in, ...].
-      std: standard deviation.
-      mirrored: whether outputs 2i and 2i+1 have opposite filters too.
+    If it is `mirrored`, outputs 2i and 2i+1 have opposite filters too. An odd number of inputs (the
+    colours of an image) is not paired. There the taps of each filter sum to zero, which cancels a
+    constant colour.
     """
     if not _DRAW_WEIGHTS.get():
         return compressed(name, np.zeros(shape, dtype=np.float16))
@@ -146,11 +141,7 @@ def filters(name: str, shape: Sequence[int], *, std: float, mirrored: bool) -> o
 
 
 def scaled(channels: int, percent: int) -> int:
-    """Returns a percentage of channels, rounded to an even number: mirror images stay in pairs.
-
-    Raises:
-      UserError: no channel is left.
-    """
+    """Returns a percentage of channels, rounded to an even number: mirror images stay in pairs."""
     arguments.check_range("width", percent, -(-100 // channels))  # less leaves no channel
     return 2 * ((channels * percent + 100) // 200)
 
@@ -284,11 +275,7 @@ def classifier(x: Value, *, classes: int, gain: float, prefix: str = "") -> ov.N
 
 
 def check_heads(network: str, hidden: int, heads: int) -> None:
-    """Refuses a number of attention heads that does not divide the width of a token's embedding.
-
-    Raises:
-      UserError: it does not.
-    """
+    """Raises a UserError unless the number of heads divides the width of a token's embedding."""
     if hidden % heads:
         raise UserError(
             f"{network} cannot share hidden={hidden} among heads={heads}; "
@@ -297,15 +284,7 @@ def check_heads(network: str, hidden: int, heads: int) -> None:
 
 
 def split_heads(x: ov.Node, batch: int, tokens: int, heads: int, name: str) -> ov.Node:
-    """Splits a dense layer into heads: [B, n, hidden] -> [B, heads, n, hidden / heads].
-
-    Args:
-      x: the input of the dense layer.
-      batch: B.
-      tokens: n; -1 if it is dynamic.
-      heads: the number of heads.
-      name: of the dense layer.
-    """
+    """Splits the dense layer `name` of x: [B, n, hidden] -> [B, heads, n, hidden / heads]."""
     hidden = last_size(x)
     x = dense(x, name, hidden)
     shape = integers(f"{name}/split/shape", [batch, tokens, heads, hidden // heads])

@@ -97,16 +97,10 @@ def make_cell(name: str, inputs: int, hidden: int) -> Cell:
 
 
 def advance(cell: Cell, step: int, inputs: list[ov.Node], state: State) -> State:
-    """Builds one step of an LSTM layer: 14 operations with 21 inputs.
+    """Builds one step of an LSTM layer on inputs [batch, ...]: 14 operations with 21 inputs.
 
     Hochreiter and Schmidhuber 1997 with forget gates and without peepholes, with the operations of
     TensorFlow's BasicLSTMCell; its forget bias is part of the bias here.
-
-    Args:
-      cell: the layer.
-      step: the number of the step.
-      inputs: the layer's inputs, [batch, ...] each.
-      state: the state after the previous step.
     """
     name = f"{cell.name}/step{step}"
     joined = ops.concat([*inputs, state.output], 1, name=f"{name}/concat")

@@ -198,10 +198,6 @@ class SolverMetrics:
 
 
 def read_metrics(workdir: Path) -> list[dict[str, Any]]:
-    """Reads the records of a run directory's searches.
-
-    Raises:
-      UserError: the log cannot be read.
-    """
+    """Reads the records of a run directory's searches; a UserError if the log cannot be read."""
     remedy = "remove it, and searches start a new log"
     return files.read_jsonl(workdir / FILE, RECORD, remedy=remedy)

@@ -82,9 +82,6 @@ def write(workdir: Path, explained: details.Details | None, target: target_lib.T
     """Writes the details and, for a model, an IR for Netron that shows each operation's device.
 
     Without details it removes the files of an earlier run.
-
-    Raises:
-      OSError: they cannot be written.
     """
     if explained is None:
         for name in (details.FILE, NETRON):
@@ -134,13 +131,8 @@ _FORBIDDEN = "[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]"  # in XML, but not in na
 def annotate(model: ov.Model, affinity: Mapping[str, str]) -> bytes:
     """Returns the IR of a model without its weights, with each operation's device for Netron.
 
-    Netron shows the attributes of a layer's `<data>` element, but no runtime information.
-
-    Characters that XML forbids are escaped as in Python, such as '\\x01', so that viewers can read
-    the file.
-
-    Raises:
-      OSError: the temporary folder cannot hold the model; the error names the folder.
+    Netron shows the attributes of a layer's `<data>` element, but no runtime information. What XML
+    forbids is escaped as in Python, such as '\\x01', so that viewers can read the file.
     """
     text = serialization.to_bytes(model)[0].decode()
 

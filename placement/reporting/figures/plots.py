@@ -63,11 +63,7 @@ def save(figure: "Figure", directory: Path, name: str) -> str:
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    """Makes an empty figure, sizes in inches.
-
-    Raises:
-      NothingToDrawError: matplotlib is not installed.
-    """
+    """Makes an empty figure, sizes in inches; a NothingToDrawError without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

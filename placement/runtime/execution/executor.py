@@ -196,11 +196,7 @@ class InferRequest:
         self._end_callback: Callable[[], object] = lambda: None
 
     def infer(self) -> None:
-        """Runs the model on the inputs that are set, and waits for its outputs.
-
-        Raises:
-          RuntimeError: an inference failed.
-        """
+        """Runs the model on the inputs that are set, and waits; a RuntimeError if that fails."""
         has_ended = threading.Semaphore(0)
         self.start(next(self._request_numbers), has_ended.release)
         has_ended.acquire()

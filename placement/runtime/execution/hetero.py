@@ -208,13 +208,10 @@ def _validate_affinity(model: ov.Model, affinity: Affinity, device_names: Sequen
 
 
 def _label_constants(op: ov.Node, device: str, *, is_renamed: bool) -> None:
-    """Labels a constant operation and all operations that it is computed from.
+    """Labels a constant operation and all that it is computed from, unless it has a label already.
 
-    Args:
-      op: the operation; nothing happens if it has a label already.
-      device: the name of the device.
-      is_renamed: whether the operations' names get the suffix '@DEVICE', because the operations of
-        another device may have the same names.
+    `is_renamed` adds the suffix '@DEVICE' to their names, because the operations of another device
+    may have the same names.
     """
     if "affinity" in op.get_rt_info():
         return

@@ -48,11 +48,7 @@ class MeasurementCache:
     """Outcomes of candidates, in memory and in an append-only file of JSON lines."""
 
     def __init__(self, path: str | os.PathLike[str] | None = None):
-        """Reads the file if it exists, without an unfinished last line that a crash may leave.
-
-        Raises:
-          UserError: the file cannot be read.
-        """
+        """Reads the file if it exists, without an unfinished last line that a crash may leave."""
         self._path = None if path is None else Path(path)
         self._records: dict[str, dict[str, Any]] = {}
         remedy = "remove it, and placements are measured again"
@@ -69,11 +65,7 @@ class MeasurementCache:
         return self._records.get(key)
 
     def add(self, key: str, **fields: str | float) -> None:
-        """Stores the record of a key, in place of an earlier one.
-
-        Raises:
-          OSError: the file cannot be written; the error names it.
-        """
+        """Stores the record of a key, in place of an earlier one."""
         self._records[key] = record = {"key": key, **fields}
         if self._path is not None:
             files.append_line(self._path, json.dumps(record).encode())

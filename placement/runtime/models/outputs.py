@@ -90,10 +90,7 @@ def tolerance(
 ) -> float:
     """Returns the largest error that is accepted of outputs computed on `devices`.
 
-    Args:
-      devices: the devices that compute.
-      quantised: whether the model is quantised (`is_quantised`).
-      max_error: the user's limit; 0: that of the least precise device.
+    That is `max_error`, the user's limit, or if it is 0 that of the least precise device.
     """
     if max_error:
         return max_error

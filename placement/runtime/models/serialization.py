@@ -20,11 +20,7 @@ XML, WEIGHTS = "model.xml", "model.bin"
 
 
 def write_model(model: ov.Model, folder: Path) -> None:
-    """Writes `model.xml` and `model.bin` into a temporary folder.
-
-    Raises:
-      OSError: the files cannot be written; see `report_free_space`.
-    """
+    """Writes `model.xml` and `model.bin` into a temporary folder, with `report_free_space`."""
     with report_free_space(folder):
         ov.serialize(model, folder / XML, folder / WEIGHTS)
 

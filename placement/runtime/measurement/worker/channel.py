@@ -41,11 +41,7 @@ class Channel:
         self._thread.start()
 
     def send(self, message: Any) -> None:
-        """Sends a message; waits while the pipe is full.
-
-        Raises:
-          OSError: the other process has ended.
-        """
+        """Sends a message; waits while the pipe is full. OSError: the other process has ended."""
         self._writer.write(pickle.dumps(message))
         self._writer.flush()
 

@@ -64,14 +64,10 @@ def with_counters(devices: Iterable[Device]) -> list[Device]:
 
 
 def mean_after_warm_up(mean_s: float, warm_up_mean_s: float, num_inferences: int) -> float:
-    """Returns the mean of a counter over the inferences after the warm-up.
+    """Returns the mean of a counter over the `num_inferences` after the warm-up.
 
-    OpenVINO's counters give the mean over all inferences since compilation.
-
-    Args:
-      mean_s: the counter at the end.
-      warm_up_mean_s: the counter after `WARM_UP_INFERENCES`.
-      num_inferences: number of inferences since then.
+    OpenVINO's counters give the mean over all inferences since compilation: `mean_s` at the end,
+    `warm_up_mean_s` after `WARM_UP_INFERENCES`.
     """
     total_s = mean_s * (num_inferences + WARM_UP_INFERENCES)
     # The counters are rounded to microseconds, so that the difference may be negative.

@@ -212,10 +212,7 @@ class LoadedModel:
     ) -> outputs.OutputCheck:
         """Returns the worst comparison with the reference outputs over the inputs.
 
-        Args:
-          request: runs the model.
-          devices: the devices that compute in it; their precisions set the tolerance.
-          num_samples: the number of samples of the inputs; None: all.
+        The precisions of the devices that compute set the tolerance.
         """
         samples = list(zip(self._samples, self._reference_outputs, strict=True))[:num_samples]
         errors = [

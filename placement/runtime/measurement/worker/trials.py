@@ -41,11 +41,7 @@ def measure_busy_shares(request: Any, alive: Callable[[], None]) -> dict[str, fl
     """Returns for each thread the share of time, at most 1, in which it runs or waits for a core.
 
     Waiting counts, because on a busy machine two threads that share a core would otherwise look
-    like one.
-
-    Args:
-      request: inferred again and again during the measurement, at least 3 times.
-      alive: called before every inference.
+    like one. The request runs at least 3 times, each time after a call of `alive`.
     """
     first, begin_s, num_inferences = _read_thread_times(), time.perf_counter(), 0
     while num_inferences < 3 or time.perf_counter() - begin_s < _MEASURING_S:
@@ -84,9 +80,6 @@ def wait_until_idle(alive: Callable[[], None]) -> None:
     """Waits, at most 2 s, until the threads of a compilation or another model stop spinning.
 
     They yield while they spin, so that on a busy machine this takes them long.
-
-    Args:
-      alive: called every 10 ms, or every 100 ms without the statistics of Linux.
     """
     begin_s, is_busy = time.perf_counter(), True
     while is_busy and time.perf_counter() - begin_s < 2.0:
