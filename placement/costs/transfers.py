@@ -86,7 +86,7 @@ def fit_line(
 
 
 def make_matrices(fits: Sequence[TransferFit], num_devices: int) -> Transfers:
-    """Returns the costs fitted to each pair of devices as symmetric matrices, with a zero diagonal."""
+    """Returns the costs fitted to each pair of devices as symmetric matrices, diagonal zero."""
     latency_s, s_per_byte = np.zeros((num_devices,) * 2), np.zeros((num_devices,) * 2)
     for transfer in fits:
         for i, j in (transfer.pair, transfer.pair[::-1]):

@@ -24,11 +24,7 @@ class RequestGroup:
             request.set_input_tensor(index, tensor)
 
     def infer(self) -> None:
-        """Runs the first request alone, and waits for its outputs.
-
-        Raises:
-          RuntimeError: an inference failed.
-        """
+        """Runs the first request alone, and waits for its outputs."""
         self.requests[0].infer()
 
     @property
@@ -53,11 +49,7 @@ class Stream(RequestGroup):
     """
 
     def __init__(self, compiled: ov.CompiledModel):
-        """Makes OPTIMAL_NUMBER_OF_INFER_REQUESTS requests.
-
-        Raises:
-          RuntimeError: OpenVINO cannot make them.
-        """
+        """Makes OPTIMAL_NUMBER_OF_INFER_REQUESTS requests."""
         self._queue = ov.AsyncInferQueue(compiled)
         super().__init__(list(self._queue))
         self._ends_s: list[float] = []
