@@ -46,12 +46,8 @@ def split_name(text: str) -> tuple[str, str]:
 def split_arguments(text: str, kind: str = "graph") -> tuple[str, dict[str, str]]:
     """Splits 'nmt:layers=4,steps=30' into ('nmt', {'layers': '4', 'steps': '30'}).
 
-    Args:
-      text: the name and its arguments.
-      kind: the kind of thing that the text names, for errors.
-
-    Raises:
-      UserError: an argument is not KEY=VALUE, or is given twice.
+    Errors call the text a `kind`. An argument that is not KEY=VALUE, or is given twice, is a
+    UserError.
     """
     name, colon, rest = text.partition(":")
     arguments: dict[str, str] = {}

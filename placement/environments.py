@@ -137,17 +137,10 @@ def observe(state: State) -> Observation:
 
 
 def step(state: State, device: Array) -> tuple[State, Array]:
-    """Places the next operation.
+    """Places the next operation; returns the next state, and the reward float32 [].
 
-    After the end of the episode nothing changes, and rewards are zero.
-
-    Args:
-      state: the state.
-      device: int32 []. A device that `Observation.allowed` excludes is replaced by the first one
-        that it allows.
-
-    Returns:
-      The next state, and the reward float32 [].
+    After the end of the episode nothing changes, and rewards are zero. A device, int32 [], that
+    `Observation.allowed` excludes is replaced by the first one that it allows.
     """
     problem, (op, allowed, _, finish_s) = state.problem, observe(state)
     device = jnp.where(allowed[device], device, allowed.argmax())

@@ -131,8 +131,7 @@ def open_to_read(path: StrPath, *, remedy: str) -> Iterator[IO[bytes]]:
 def write_bytes(path: StrPath, data: bytes) -> None:
     """Writes a file in an existing directory; an earlier one stays until the new one is complete.
 
-    Raises:
-      OSError: the file cannot be written; the error names it.
+    An OSError names the file.
     """
     target = Path(path)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
@@ -150,10 +149,7 @@ def write_bytes(path: StrPath, data: bytes) -> None:
 def append_line(path: StrPath, line: bytes) -> None:
     """Appends a line to a log, which may be missing, in one write.
 
-    Removes an unfinished line at its end, left by a killed run.
-
-    Raises:
-      OSError: the log cannot be written; the error names it.
+    Removes an unfinished line at its end, left by a killed run. An OSError names the log.
     """
     with naming(path), open_regular(path, "ab+") as log:
         if log.seek(0, os.SEEK_END):
@@ -201,9 +197,6 @@ def remove_files(folder: Path, patterns: Iterable[str]) -> None:
     """Removes files from a folder by patterns of `Path.glob`, and the folder if it is then empty.
 
     The folder may be missing, and nothing is removed through a symbolic link.
-
-    Raises:
-      OSError: a file cannot be removed; the error names it.
     """
     if folder.is_symlink() or not folder.is_dir():
         return
@@ -224,11 +217,7 @@ def convert(conversion: Callable[[Any], T], data: Any, path: StrPath, *, remedy:
 
 
 def check(data: Any, schema: Schema, name: str = "") -> None:
-    """Checks JSON-able data against a schema; the error calls them `name`.
-
-    Raises:
-      ValueError: the data do not fit; it describes the first part that does not.
-    """
+    """Checks JSON-able data called `name`; a ValueError describes the first part that is wrong."""
     if isinstance(schema, tuple):  # an OptionalField, too
         errors = list[ValueError]()
         for alternative in schema:

@@ -155,8 +155,7 @@ class Problem(_Data):
     def sum_group_capacity(self, group: np.ndarray) -> np.ndarray:
         """Returns float64 [G]: the memory of all devices of a group, inf if one has no limit.
 
-        Args:
-          group: int [D]: the group of each device, numbered from 0.
+        `group`, int [D], has the group of each device, numbered from 0.
         """
         chex.assert_shape(group, (len(self.devices),))
         chex.assert_type(group, int)
@@ -406,11 +405,7 @@ class Problem(_Data):
             return jax.device_put(self.build_tables(sizes))
 
     def build_tables(self, sizes: batching.Sizes | None = None) -> simulators.Tables:
-        """Builds the `tables` on the host; with sizes, for placements of `sizes.padded_ops`.
-
-        Raises:
-          UserError: as `tables`.
-        """
+        """Builds the `tables` on the host; with sizes, for placements of `sizes.padded_ops`."""
         num_devices = np.asarray(self.costs.compute_s).shape[1]
         if num_devices > _MAX_DEVICES:
             raise UserError(
@@ -458,16 +453,10 @@ class Problem(_Data):
         return float(self.evaluate(placement[None])[0])
 
     def peak_bytes(self, placement: np.ndarray) -> np.ndarray:
-        """Computes the bytes that a placement needs on each device, as the memory limits count.
+        """Computes the bytes float64 [D] that a placement int [K] needs on the devices.
 
         Tensors count while they are alive, under the objectives whose schedule says when that is.
         Parts of one accelerator need their memory together.
-
-        Args:
-          placement: int [K].
-
-        Returns:
-          float64 [D].
         """
         chex.assert_shape(placement, (self.num_decisions,))
         chex.assert_type(placement, int)

@@ -40,12 +40,9 @@ class Fit(NamedTuple):
 def fit(
     predict: Callable[[np.ndarray], np.ndarray], measured_s: np.ndarray, num_devices: int
 ) -> Fit:
-    """Fits the factors.
+    """Fits the factors of D devices to measured placements, float [M].
 
-    Args:
-      predict: maps factors to the predicted seconds float [M] of the measured placements.
-      measured_s: float [M].
-      num_devices: D.
+    `predict` maps factors to the predicted seconds float [M] of these placements.
     """
     deviations = np.repeat(_DEVIATIONS, (num_devices, num_devices * NUM_KINDS, _NUM_SHARED))
 

@@ -234,9 +234,6 @@ def coarse_costs(costs: CostModel, assignment: np.ndarray, edges: np.ndarray) ->
       costs: the costs of the N original operations.
       assignment: int32 [N], the coarse operation of each (`graphs.coarsen.Coarsening`).
       edges: int32 [E'], the original edge of each coarse edge.
-
-    Returns:
-      Costs of the coarse operations and edges; inf if any member is unsupported.
     """
     chex.assert_rank([assignment, edges], 1)
     chex.assert_type([assignment, edges], int)

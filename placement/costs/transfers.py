@@ -50,12 +50,10 @@ class TransferFit(NamedTuple):
 def fit_line(
     pair: tuple[int, int], samples: Sequence[tuple[float, float]], copy_s_per_byte: float
 ) -> TransferFit:
-    """Fits a line to samples; without samples it is that of a copy, with no latency.
+    """Fits a line to samples of bytes and seconds; without any it is a copy's, without latency.
 
-    Args:
-      pair: indices of the devices.
-      samples: bytes and seconds, all finite.
-      copy_s_per_byte: the time of a byte in a copy within this machine's memory, above zero.
+    `pair` has the indices of the devices. `copy_s_per_byte` is the time of a byte in a copy within
+    this machine's memory, above zero.
     """
     from scipy.optimize import least_squares  # takes 0.3 s, of which most runs have no need
 

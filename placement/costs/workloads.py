@@ -199,8 +199,7 @@ def from_json(data: Any, *, name: str, objective: str, parts: int = 1) -> Worklo
 def _fill(record: dict[str, Any], schema: dict[str, Any], place: str) -> dict[str, Any]:
     """Returns the fields of a JSON object, those that are missing or null with their defaults.
 
-    Raises:
-      ValueError: a number or flag is out of range.
+    A number or flag out of range is a ValueError.
     """
     given = {key: record[key] for key in schema if record.get(key) is not None}
     values = {key: value for key, value in _DEFAULTS.items() if key in schema} | given

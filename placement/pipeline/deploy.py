@@ -171,11 +171,7 @@ def _clean(new: Path, final: Path) -> None:
 
 
 def _list_own_files(final: Path) -> set[str]:
-    """Returns the names of the files of the deployment in a folder, without links.
-
-    Raises:
-      UserError: the folder is a link or a file, or its manifest is not that of a deployment.
-    """
+    """Returns the names of the files of the deployment in a folder; a UserError if it is none."""
     files.refuse_link(final)
     files.refuse_link(final / MANIFEST)
     if final.exists() and not final.is_dir():

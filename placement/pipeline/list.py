@@ -68,11 +68,7 @@ def method_sections() -> dict[str, dict[str, str]]:
 
 
 def hyper_parameter_section(method: str) -> dict[str, dict[str, str]]:
-    """Lists the hyper-parameters of a learned method, `METHOD:name=value`, with their values.
-
-    Raises:
-      UserError: the method does not exist or has no hyper-parameters.
-    """
+    """Lists the hyper-parameters of a learned method, `METHOD:name=value`, with their values."""
     name = method.partition(":")[0]
     arguments.check_choice("method", name, methods.METHODS)
     if not methods.is_learned(name):
@@ -100,11 +96,7 @@ def device_sections() -> dict[str, dict[str, str]]:
 
 
 def support_sections(graph: str, input_shapes: str) -> dict[str, dict[str, str]]:
-    """Lists how many operations of a model each device cannot run, then these with the reasons.
-
-    Raises:
-      UserError: the model cannot be read, or has dynamic inputs without shapes.
-    """
+    """Lists how many operations of a model each device cannot run, then these with the reasons."""
     settings = Settings(graph=graph, input_shapes=input_shapes, devices="CPU")
     net = loading.load_network(settings)
     model = loading.require_model(net, graph)

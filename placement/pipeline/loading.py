@@ -123,11 +123,7 @@ def remove_variable_cycles(net: Network, problem: Problem, placements: np.ndarra
 
 
 def check_settings(settings: Settings) -> None:
-    """Checks settings that can be judged before anything is loaded.
-
-    Raises:
-      UserError: a setting has an invalid value.
-    """
+    """Raises a UserError for invalid settings that can be judged before anything is loaded."""
     arguments.check_choice("objective", settings.objective, tuple(simulators.OBJECTIVES))
     arguments.check_choice("evaluate", settings.evaluate, EVALUATE)
     arguments.check_choice("measure_on", settings.measure_on, MEASURE_ON)
@@ -229,11 +225,7 @@ def require_model(net: Network, graph: str) -> Any:  # ov.Model
 
 
 def refuse_stateful_stream(settings: Settings, net: Network) -> None:
-    """Refuses to place a model with a state for a stream of requests.
-
-    Raises:
-      UserError: the objective is `max_load`, and the model keeps a state.
-    """
+    """Raises a UserError where a model with a state is to serve a stream of requests."""
     if (
         settings.objective == "max_load"
         and net.model is not None

@@ -38,10 +38,7 @@ def run(method: str, context: Context, *, is_only_method: bool) -> Row:
 
     If a fault, a failure of the machine or Ctrl-C ends a method, its row has the best placement so
     far and the reason. The task raises faults and failures later. A method that cannot be used on
-    this problem also has a row, unless it is the only requested method.
-
-    Raises:
-      UserError: the only method that was asked for cannot be used on this problem.
+    this problem also has a row; if it is the only requested method, that is a UserError.
     """
     context = context._replace(incumbent=Incumbent())
     measured = context.measured
@@ -189,11 +186,7 @@ def prepare(
 ) -> tuple[target_lib.Target, tuple[str, ...]]:
     """Checks everything that was asked for; returns the target and the methods to run.
 
-    Args:
-      settings: of the run.
-      methods: that the user asked for.
-      extra: methods that run before them, if they can run on this machine.
-      display: receives a line about each method that is left out.
+    The `extra` methods run before those that the user asked for, if they can run on this machine.
 
     Raises:
       UserError: a setting is invalid, or a method that was asked for cannot run here.

@@ -127,8 +127,7 @@ def _train(
 ) -> dict[str, Any]:
     """Trains on all batches again and again, in a new order each time, until a limit.
 
-    Returns:
-      The outcome, for pretraining.json.
+    Returns the outcome, for pretraining.json.
     """
     path = workdir / "pretraining.msgpack"
     limits = ("budget", "time_limit_s")  # may differ when a run continues another

@@ -76,11 +76,7 @@ class Comparison:
         return f"Comparison({', '.join(counts)}, best={self.summary['best']!r})"
 
     def plot(self) -> Any:  # matplotlib.figure.Figure
-        """Draws the latency of each method over that of the best single device, by graph.
-
-        Raises:
-          UserError: matplotlib is not installed, or there is no latency to draw.
-        """
+        """Draws the latency of each method over that of the best single device, by graph."""
         try:
             return plots.methods(self.summary["rows"])
         except plots.NothingToDrawError as error:

@@ -124,11 +124,7 @@ def write(path: Path, details: Details) -> None:
 
 
 def read(path: Path) -> Details | None:
-    """Reads the file that `write` wrote, with printable names; returns None where there is none.
-
-    Raises:
-      UserError: the file is not a valid details.json.
-    """
+    """Reads the file that `write` wrote, with printable names; None where there is none."""
 
     def timeline(data: Mapping[str, Any]) -> Timeline:
         spans = (Span(device, tuple(ops), *times) for device, ops, *times in data["spans"])

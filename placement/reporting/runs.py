@@ -37,11 +37,7 @@ _LONGEST_NAME = 100  # characters; suffixes are added to it
 
 
 def prepare_workdir(path: StrPath) -> None:
-    """Creates a run directory with its parents.
-
-    Raises:
-      UserError: the path is a file, or the directory cannot be created or written to.
-    """
+    """Creates a run directory with its parents; a UserError if it cannot be written to."""
     workdir = Path(path)
     reason: str | None = ""
     try:
@@ -73,14 +69,8 @@ def write_text(path: StrPath, text: str) -> None:
 def write_json(path: StrPath, data: Any, *, indent: int | None = 2) -> None:
     """Writes a JSON file as `files.write_bytes` does.
 
-    Args:
-      path: the file.
-      data: any data that `json` accepts. Tuples and arrays (NumPy's and JAX's) become lists, their
-        scalars numbers, paths strings, and NaN and infinities null.
-      indent: None writes one line, which is a third as long and takes a tenth of the time.
-
-    Raises:
-      TypeError: the data holds an object of another type; the file is unchanged.
+    Tuples and arrays (NumPy's and JAX's) become lists, their scalars numbers, paths strings, NaN
+    and infinities null. `indent=None` writes one line: a third as long, in a tenth of the time.
     """
     write_text(path, json.dumps(_plain(data), indent=indent, allow_nan=False) + "\n")
 

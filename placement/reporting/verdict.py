@@ -230,11 +230,8 @@ def misprediction(rows: Iterable[Row]) -> str | None:
 def rank(rows: Iterable[Row]) -> dict[str, float]:
     """Ranks all methods of a comparison, references included, the best first.
 
-    Methods without a ratio on every graph are left out. Of equals the first is first.
-
-    Returns:
-      By method, the geometric mean, over graphs and over the seeds of each, of the ratio to the
-      best single device.
+    Returns, by method, the geometric mean, over graphs and over the seeds of each, of the ratio to
+    the best single device. Methods without a ratio on every graph are left out.
     """
     rows, means = list(rows), {}
     num_graphs = len(summaries.group_by_graph(rows))

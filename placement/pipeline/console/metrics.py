@@ -102,10 +102,8 @@ class Log:
     ):
         """Opens the log and drops this search's records after the step that it starts from.
 
-        Args:
-          workdir, method, seed: the run directory, and the search.
-          step: the last step of the checkpoint that the search continues from, else 0.
-          evaluations: the number of evaluations up to that step.
+        `step` is the last one of the checkpoint that the search continues from, else 0;
+        `evaluations` is their number up to that step.
         """
         self._path = workdir / FILE
         self._search = {"method": method, "seed": seed}
@@ -140,9 +138,6 @@ class Log:
           record: `step`, `evaluations`, `best_s` and other numbers.
           elapsed_s: seconds of the search so far.
           latencies_s: float [k], finite: of the placements that the step evaluated.
-
-        Raises:
-          OSError: it cannot be written; the error names the file.
         """
         timed = self._search | {"elapsed_s": round(elapsed_s, 4)} | dict(record)
         runs.append_jsonl(self._path, timed)

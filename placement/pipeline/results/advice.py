@@ -101,12 +101,6 @@ def estimate(
 
     Under `serial` the bound is a minimum cut, which is exact for two devices; under the other
     objectives it is that of `solvers.lower_bound`, for any order of a device's operations.
-
-    Args:
-      target: the model on devices.
-      problem: with the costs of the settings' backend.
-      measurer: measures on the devices, unless the settings only simulate; None for described ones.
-      settings: of the run.
     """
     placements = methods.single_device_placements(problem)
     singles_s = [problem.value_s(placement) for placement in placements]

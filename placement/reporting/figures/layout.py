@@ -95,11 +95,7 @@ def _heights(
 ) -> np.ndarray:
     """Returns y of every item, float64 [I], with minimum 0.
 
-    Args:
-      item_layer: int64 [I].
-      half: float64 [I], half the height of each item.
-      senders: int64 [L], the items at the starts of lines.
-      receivers: int64 [L], the items at their ends.
+    `half`, float64 [I], is half the height of each item. Lines lead from item to item, int64 [L].
     """
     # From here on items are sorted by layer, so that a layer is a slice.
     ranked = np.argsort(item_layer, kind="stable")

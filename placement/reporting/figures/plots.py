@@ -42,11 +42,7 @@ class NothingToDrawError(Exception):
 
 
 def save(figure: "Figure", directory: Path, name: str) -> str:
-    """Writes NAME.png and NAME.svg; equal figures make equal files. Returns the SVG.
-
-    Raises:
-      OSError: a file cannot be written; the error names it.
-    """
+    """Writes NAME.png and NAME.svg; equal figures make equal files. Returns the SVG."""
     import matplotlib
     from matplotlib.text import Text
 

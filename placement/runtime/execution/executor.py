@@ -150,13 +150,8 @@ class InferRequest:
     ):
         """Makes the requests of the parts; called by `Executor`.
 
-        Args:
-          split: the parts of the model.
-          compiled: a compiled model for each part.
-          workers: the devices' threads.
-          predecessors: for each part the parts that must end before it starts.
-          request_numbers: a counter that the requests of an executor share. Inferences with lower
-            numbers have priority.
+        `predecessors` has for each part the parts that must end before it starts. The requests of
+        an executor share the counter `request_numbers`; lower numbers have priority.
         """
         self.spans: list[Span] = []
         self.error: BaseException | None = None  # of the last inference, until it is raised
@@ -203,11 +198,9 @@ class InferRequest:
         _raise_first_error([self])
 
     def start(self, number: int, end_callback: Callable[[], object]) -> None:
-        """Starts an inference.
+        """Starts an inference; devices run parts of inferences with lower numbers first.
 
-        Args:
-          number: its priority; devices run parts of inferences with lower numbers first.
-          end_callback: called on a device's thread when the inference has ended or failed.
+        `end_callback` is called on a device's thread when the inference has ended or failed.
         """
         self._number, self._end_callback = number, end_callback
         self._num_pending_predecessors = [len(parts) for parts in self._predecessors]
@@ -282,11 +275,9 @@ class InferRequest:
 def find_predecessors(split: SplitModel, *, keep_device_order: bool) -> list[frozenset[int]]:
     """Returns for each part the parts that must end before it starts.
 
-    Args:
-      split: the parts of the model.
-      keep_device_order: whether a device also runs its parts in the order of the split. It then
-        waits for the next part's inputs even if it could run a later part meanwhile, because that
-        one may be long and other devices may be waiting for the next part.
+    With `keep_device_order` a device also runs its parts in the order of the split. It then waits
+    for the next part's inputs even if it could run a later part meanwhile, because that one may be
+    long and other devices may be waiting for the next part.
     """
     previous_part: dict[str, int] = {}  # of each device
     predecessors = []

@@ -65,21 +65,13 @@ def compile_placement(
 
 
 def label_devices(model: ov.Model, affinity: Affinity, names: Sequence[str]) -> ov.Model:
-    """Returns a clone of `model` with a device label on every operation.
+    """Returns a clone of `model` with a device label on every operation (`compile_placement`).
 
     A part is a connected set of operations on one device. Every part gets its own copies of the
     constants that it shares with other parts. HETERO counts operations that read one constant on
     one device as connected, so that a scalar that is read everywhere would connect distant parts,
     close cycles, and turn a few parts into hundreds of submodels. Neither a clone nor these copies
-    duplicate the weights in memory.
-
-    Args:
-      model: as for `compile_placement`.
-      affinity: as for `compile_placement`.
-      names: the device names, in HETERO's order of preference.
-
-    Raises:
-      UserError: as for `compile_placement`.
+    duplicate the weights in memory. `names` has the devices in HETERO's order of preference.
     """
     _validate_affinity(model, affinity, names)
     clone = model.clone()

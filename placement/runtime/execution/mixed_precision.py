@@ -38,12 +38,9 @@ def find_coarse_device(devices: Collection[Device]) -> Device | None:
 
 
 def keep_in_f32(core: ov.Core, model: ov.Model, names: Collection[str]) -> ov.Model:
-    """Returns a copy of a model in which the named operations keep f32.
+    """Returns a copy of a model of `frontend.prepare` in which the named operations keep f32.
 
-    Args:
-      core: reads the model.
-      model: from `frontend.prepare`; it is not changed.
-      names: operations; inputs, outputs and constants have no precision to keep.
+    Inputs, outputs and constants among them have no precision to keep. `core` reads the model.
     """
     clone = model.clone()
     marked = set(names).intersection(operations.computed_names(clone))

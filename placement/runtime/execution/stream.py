@@ -58,11 +58,7 @@ class Stream(RequestGroup):
     def stream(self, count: int) -> float:
         """Runs `count` requests, more than `num_requests`; each begins when another has ended.
 
-        Returns:
-          The seconds that each request adds once the first `num_requests` have ended.
-
-        Raises:
-          RuntimeError: an inference failed.
+        Returns the seconds that each request adds once the first `num_requests` have ended.
         """
         assert count > self.num_requests
         self._ends_s.clear()

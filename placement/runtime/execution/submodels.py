@@ -28,14 +28,11 @@ class Submodels:
     def __init__(
         self, core: ov.Core, model: ov.Model, *, alive: Callable[[float], None] = lambda _: None
     ):
-        """Makes an empty cache.
+        """Makes an empty cache of the parts of a model.
 
-        Args:
-          core: an OpenVINO core that knows the devices.
-          model: the model that the submodels are parts of.
-          alive: called before each compilation with the share of the model's operations that is
-            compiled next, because thousands of submodels take minutes. An exception that it raises
-            ends the compilations.
+        `alive` is called before each compilation with the share of the model's operations that is
+        compiled next, because thousands of submodels take minutes. An exception that it raises ends
+        the compilations.
         """
         self.num_compilations = 0  # the number of compilations so far
         self.model = model

@@ -202,9 +202,6 @@ class LocalMeasurer(contextlib.AbstractContextManager["LocalMeasurer"]):
           devices: in the order of the indices of a placement.
           inputs: the inputs that the model runs with; None draws them (`inputs.load_inputs`).
           timeout_s: limit on one compilation, or one inference.
-
-        Raises:
-          OSError: the model cannot be written.
         """
         inputs = inputs_lib.load_inputs(model) if inputs is None else inputs
         self.devices = tuple(devices)
@@ -247,12 +244,7 @@ class LocalMeasurer(contextlib.AbstractContextManager["LocalMeasurer"]):
         self._tempdir.close()
 
     def ask(self, request: Request[Answer]) -> Answer:
-        """Answers a request; the baselines' outcomes are those of the first chunk.
-
-        Raises:
-          ChildProcessError: the worker does not start, keeps dying without a candidate to blame, or
-            cannot run the request.
-        """
+        """Answers a request; the baselines' outcomes are those of the first chunk."""
         content: Any
         if isinstance(request, Measure):
             outcomes: dict[int, Measurement | Failure] = {}

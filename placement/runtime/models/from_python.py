@@ -65,11 +65,7 @@ class Converted(NamedTuple):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes an OpenVINO IR file for the setting `graph`, and its weights as .bin.
 
-        Args:
-          path: a path that ends in .xml; its folder exists.
-
-        Raises:
-          UserError: the path has another ending, or its folder does not exist.
+        The path ends in .xml and its folder exists, else it raises a UserError.
         """
         file = Path(path)
         if file.suffix != ".xml" or not file.parent.is_dir():
@@ -280,11 +276,7 @@ def _inline(jaxpr: core.Jaxpr, consts: Sequence[Any], *arrays: Any) -> list[Any]
 def convert(source: Any, *, subject: str, remedy: str, **options: Any) -> ov.Model:
     """Calls `ov.convert_model`, and makes names and folding the same as those of a model file.
 
-    Args:
-      source: a module, a program or a jaxpr.
-      subject: the source's name in error messages.
-      remedy: advice for the user if the source cannot be converted.
-      options: further arguments of `ov.convert_model`.
+    Errors call the source (a module, a program or a jaxpr) `subject`, and end with the `remedy`.
     """
     # The converter silences the root logger, and leaves it silenced after an error.
     root = logging.getLogger()

@@ -94,15 +94,9 @@ def load_inputs(
 
 
 def convert(value: Any, element_type: ov.Type, subject: str) -> np.ndarray:
-    """Returns a value as an array of the type of an input.
+    """Returns a value, that NumPy makes an array of, as an array of the type of an input.
 
-    Args:
-      value: an array, or something that NumPy makes an array of.
-      element_type: the type of the input.
-      subject: the value's name in messages, such as "input 'ids'".
-
-    Raises:
-      UserError: the value is not an array without a mask, or does not fit the type.
+    If it does not fit the type, or has a mask, it raises a UserError that calls it `subject`.
     """
     is_string = element_type == ov.Type.string
     dtype = np.dtype(str if is_string else element_type.to_dtype())

@@ -75,13 +75,7 @@ def main(directory: Path) -> None:
 
 
 def answer(request: requests.Request[Any], loaded: LoadedModel, heartbeat: Heartbeat) -> Any:
-    """Returns the content of the answer to a request other than `Measure`.
-
-    Raises:
-      RuntimeError: OpenVINO's own.
-      UserError: a placement does not fit the model.
-      MemoryError: too little memory is left to continue.
-    """
+    """Returns the content of the answer to a request other than `Measure`."""
     core, model, keep_alive = loaded.core, loaded.model, heartbeat.keep_alive
     keep_alive()
     register_devices(core, getattr(request, "devices", ()))

@@ -48,12 +48,6 @@ def measure_transfers(
     devices differ in it. If the model convolves, it also includes the conversion of layout: images
     cross between devices in planar layout and are computed channels-last, and converting them takes
     longer than the transfer itself. That is why the chains have shapes of the model.
-
-    Args:
-      core: knows the devices.
-      model: provides the shapes.
-      devices: the devices to transfer between.
-      keep_alive: called before every step that may take long.
     """
     pairs = [(i, j) for j in range(len(devices)) for i in range(j)]
     samples: dict[tuple[int, int], list[tuple[int, float]]] = {pair: [] for pair in pairs}

@@ -29,9 +29,8 @@ class Channel:
     ):
         """Starts the thread that reads.
 
-        Args:
-          reader, writer: the ends of the pipes from and to the other process.
-          close_callback: called on that thread when the other process has ended or closed its pipe.
+        `close_callback` is called on that thread when the other process has ended or closed its
+        pipe.
         """
         self._writer = writer
         self._messages: queue.SimpleQueue[Any] = queue.SimpleQueue()

@@ -102,12 +102,8 @@ class LoadedModel:
     def _check_repetition(self, request: AnyRequest, varying_types: Set[str]) -> None:
         """Compares the reference outputs with those of another request of the reference device.
 
-        Args:
-          request: without earlier inferences if the model has operations of `varying_types`.
-          varying_types: types of operations in the model whose outputs can vary.
-
-        Raises:
-          UnusableError: they differ; the message names the operations that make them vary.
+        The request has had no inferences if the model has operations of `varying_types`, whose
+        outputs can vary. A difference is an UnusableError that names these operations.
         """
         is_drawing = not varying_types.isdisjoint(_DRAWING_TYPES)
         tolerance = self._tolerance([reference_device()])
@@ -176,17 +172,11 @@ class LoadedModel:
     ) -> Executor:
         """Returns an executor with its inputs set.
 
-        Args:
-          segments: see `split.split_model`.
-          devices: those that the segments name, at least.
-          num_requests: number of requests that may be in flight at once.
-          shape: None for the model; else a chain of operations on tensors of this shape.
-          deadline_s: limit on compiling, on the monotonic clock.
+        With a `shape` it runs a chain of operations on tensors of this shape instead of the model.
 
         Raises:
-          CompileDeadlineError: the deadline has passed, or would pass.
+          CompileDeadlineError: `deadline_s`, on the monotonic clock, has passed or would pass.
           UserError: the segments do not fit the model.
-          RuntimeError: OpenVINO's own.
         """
         self._compile_deadline_s = deadline_s
         try:
