@@ -2,7 +2,7 @@
 
 A rule says for one type of operation which inputs have a gradient, which tensors of the forward
 pass the gradient reads (and so keeps in memory until then), and its FLOPs, counted as
-`placement.runtime.models.flops` counts the forward pass. For y = f(x), with dy the gradient of y:
+`placement.runtime.models.extract` counts the forward pass. For y = f(x), with dy the gradient of y:
 
     Convolution   dx is a convolution of dy with the filters, dw one of x with dy: each has the
                   FLOPs of the forward operation

@@ -8,7 +8,7 @@ from placement.runtime.measurement import conditions, local
 from placement.runtime.measurement.conditions import Conditions, WorkClock
 from placement.runtime.measurement.request import Candidate, Measure, Profile
 from tests.runtime import small
-from tests.runtime.execution.test_threads import CORES, busy
+from tests.runtime.measurement.worker.test_threads import CORES, busy
 
 HOST = devices.resolve("host")
 
