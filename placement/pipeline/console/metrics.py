@@ -9,7 +9,6 @@ import contextlib
 import json
 import math
 import re
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,56 +18,9 @@ import numpy as np
 
 from placement import files
 from placement.pipeline.console import progress
-from placement.reporting import runs
+from placement.reporting import runs, tensorboard
 from placement.solvers.limits import NO_METRICS
 from placement.types import Solution
-
-# tensorboardX imports PyTorch if it is installed, which takes seconds, and needs none of it here.
-sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
-from tensorboardX.event_file_writer import EventsWriter  # noqa: E402
-from tensorboardX.proto.event_pb2 import Event, SessionLog  # noqa: E402
-from tensorboardX.proto.summary_pb2 import Summary  # noqa: E402
-from tensorboardX.summary import make_histogram  # noqa: E402
-
-if sys.modules["torch"] is None:
-    del sys.modules["torch"]
-
-
-class Events:
-    """Writer of one search's TensorBoard events; an event's step is the number of evaluations.
-
-    A search that continues writes a new file, whose first event tells TensorBoard to discard all
-    events after the checkpoint.
-    """
-
-    def __init__(self, directory: Path, *, first_evaluation: int):
-        """Creates the file of a search that starts after so many evaluations."""
-        self._directory = directory
-        with files.naming(directory):
-            runs.make_folder(directory.parent)
-            prefix = runs.make_folder(directory) / "events"
-            self._writer = EventsWriter(str(prefix), f".{time.time_ns()}")
-        start = SessionLog(status=SessionLog.START)
-        self._write(Event(step=first_evaluation + 1, session_log=start))
-
-    def add(self, evaluations: int, values: Mapping[str, float | np.ndarray]) -> None:
-        """Writes an event: finite numbers of tags as scalars, arrays of latencies as histograms."""
-        summary = Summary()
-        for tag, value in values.items():
-            if isinstance(value, np.ndarray) and value.size:
-                edges = np.linspace(value.min(), value.max() * (1 + 1e-6), 31)
-                histogram = make_histogram(value.astype(np.float64), edges)
-                summary.value.add(tag=tag, histo=histogram)
-            elif not isinstance(value, np.ndarray) and np.isfinite(value):
-                summary.value.add(tag=tag, simple_value=value)
-        self._write(Event(step=evaluations, summary=summary))
-
-    def _write(self, event: Event) -> None:
-        event.wall_time = time.time()
-        with files.naming(self._directory):
-            self._writer.write_event(event)
-            self._writer.flush()
-
 
 FILE = "metrics.jsonl"
 EVENTS = "tensorboard"
@@ -117,7 +69,7 @@ class Log:
         self._directory = workdir / EVENTS / name_search(method, seed)
         if step == 0:
             files.remove_files(self._directory, ["events.out.tfevents.*"])
-        self._events: Events | None = None  # made by the first event
+        self._events: tensorboard.Events | None = None  # made by the first event
         self._first_evaluation, self._last_event_s = evaluations, -math.inf
         self._unwritten: tuple[dict[str, Any], np.ndarray] | None = None
 
@@ -150,7 +102,9 @@ class Log:
             return
         record, latencies_s = self._unwritten
         if self._events is None:
-            self._events = Events(self._directory, first_evaluation=self._first_evaluation)
+            self._events = tensorboard.Events(
+                self._directory, first_evaluation=self._first_evaluation
+            )
         method = record["method"]
         values: dict[str, float | np.ndarray] = {f"{method}/latency_s": latencies_s}
         values |= {f"{method}/{k}": float(v) for k, v in record.items() if k not in _NOT_PLOTTED}

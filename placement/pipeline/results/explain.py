@@ -1,12 +1,8 @@
 """Explains a run's best placement: details.json, and a file for Netron."""
 
-import re
-import xml.etree.ElementTree as ET
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import openvino as ov
 
 from placement import files
 from placement.analysis import timeline
@@ -91,7 +87,7 @@ def write(workdir: Path, explained: details.Details | None, target: target_lib.T
     if target.net.model is not None:
         names = (target.names[device] for device in explained.op_placement)
         affinity = dict(zip(explained.graph.op_names, names, strict=True))
-        files.write_bytes(workdir / NETRON, annotate(target.net.model, affinity))
+        files.write_bytes(workdir / NETRON, serialization.annotate(target.net.model, affinity))
 
 
 def _measured(
@@ -123,30 +119,3 @@ def _measured(
         if new:
             spans.append(Span(int(op_devices[new[0]]), new, start_s, finish_s))
     return details.Timeline(tuple(spans), method)
-
-
-_FORBIDDEN = "[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]"  # in XML, but not in names
-
-
-def annotate(model: ov.Model, affinity: Mapping[str, str]) -> bytes:
-    """Returns the IR of a model without its weights, with each operation's device for Netron.
-
-    Netron shows the attributes of a layer's `<data>` element, but no runtime information. What XML
-    forbids is escaped as in Python, such as '\\x01', so that viewers can read the file.
-    """
-    text = serialization.to_bytes(model)[0].decode()
-
-    def escape(name: str) -> str:
-        return re.sub(_FORBIDDEN, lambda match: match[0].encode("unicode_escape").decode(), name)
-
-    # OpenVINO writes a control character as a reference such as '&#1;'.
-    text = re.sub(r"&#0*([0-8]|1[124-9]|2\d|3[01]);", lambda m: escape(chr(int(m[1]))), text)
-    root = ET.fromstring(escape(text))
-    devices = {escape(name): device for name, device in affinity.items()}
-    for layer in root.iterfind("layers/layer"):
-        if (device := devices.get(layer.get("name", ""))) is not None:
-            data = layer.find("data")
-            if data is None:  # it must be the first element
-                layer.insert(0, data := ET.Element("data"))
-            data.set("device", device)
-    return ET.tostring(root, encoding="utf-8", xml_declaration=True)

@@ -9,7 +9,7 @@ import openvino as ov
 import pytest
 from openvino import opset13 as ops
 
-from placement.pipeline.results import explain
+from placement.runtime.models import serialization
 from tests.runtime import small
 
 
@@ -25,7 +25,7 @@ def test_every_layer_shows_its_device():
     name = 'a\x01 "b"\n<c> &#7; \ufffe'
     value = ops.softmax(ops.relu(source, name=name), 0, name="softmax")  # a ReLU has no <data>
     model = ov.Model([ops.result(value)], [source], "names")
-    shown = read_shown(explain.annotate(model, {name: "CPU", "softmax": "GPU.0"}))
+    shown = read_shown(serialization.annotate(model, {name: "CPU", "softmax": "GPU.0"}))
     assert shown['a\\x01 "b"\n<c> &#7; \\ufffe'] == "CPU"
     assert (shown["softmax"], shown["x"]) == ("GPU.0", None)
 
@@ -41,7 +41,7 @@ def test_write_errors_delete_no_device(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(ov, "serialize", fail)
     with pytest.raises(OSError, match="MiB are free") as raised:
-        explain.annotate(small.convolutions(length=1), {})
+        serialization.annotate(small.convolutions(length=1), {})
     assert {Path(output).parent.parent for output in outputs} == {tmp_path}
     assert Path(raised.value.filename).parent == tmp_path
     assert list(tmp_path.iterdir()) == []
