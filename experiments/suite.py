@@ -97,11 +97,7 @@ def solve(method: str, split: str, time_limit_s: float) -> None:
 
 
 def run_method(name: str, method: str, time_limit_s: float) -> Solution | None:
-    """Solves a problem; None, with a message, where the method refuses it.
-
-    Raises:
-      UserError: the method does not exist.
-    """
+    """Solves a problem; None, with a message, where the method refuses it."""
     arguments.check_choice("method", method.partition(":")[0], methods.METHODS)
     problem = suite.load(name)
     try:

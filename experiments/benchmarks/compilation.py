@@ -40,14 +40,7 @@ _EVENTS = {
 
 
 def run(*methods: str) -> None:
-    """Prints the seconds of each method on each graph, and the programs of ten graphs of a bucket.
-
-    Args:
-      *methods: with their arguments; none: the default list.
-
-    Raises:
-      UserError: as `placement.methods.learned.make`.
-    """
+    """Prints the seconds of each method on each graph, and programs of ten graphs of a bucket."""
     for method in methods:
         learned.make(method, 3)
 

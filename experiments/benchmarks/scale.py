@@ -54,14 +54,7 @@ class Phase(NamedTuple):
 
 
 def run(*numbers: str) -> None:
-    """Prints all phases and sizes.
-
-    Args:
-      *numbers: numbers of operations; none: `SIZES`.
-
-    Raises:
-      UserError: one of them is not a number of operations.
-    """
+    """Prints all phases and sizes, by default of graphs with `SIZES` operations."""
     if not all(number.isdecimal() and int(number) >= 2 for number in numbers):
         raise UserError(
             f"scale takes numbers of operations, such as 10000 100000; given {' '.join(numbers)!r}"

@@ -22,14 +22,7 @@ _TIMES_S = 0.1, 1.0, 2.0, 5.0
 
 
 def run(*names: str) -> None:
-    """Prints a table for each method with a row for every problem.
-
-    Args:
-      *names: methods; none: `search`.
-
-    Raises:
-      UserError: as `placement.methods.check`.
-    """
+    """Prints a table for each method, by default `search`, with a row for every problem."""
     for method in names:
         methods.check(method, "makespan")
     columns = [f"{what} {time_s:g} s" for what in ("cold", "compiled") for time_s in _TIMES_S]

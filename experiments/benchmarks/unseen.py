@@ -50,11 +50,7 @@ class Cell(NamedTuple):
 def run(*paths: str) -> None:
     """Prints a row for every graph and a summary for every set of devices.
 
-    Args:
-      *paths: one policy.msgpack, next to the pretraining.json of its run.
-
-    Raises:
-      UserError: not one path, or one of the two files cannot be read.
+    The path is that of a policy.msgpack, next to the pretraining.json of its run.
     """
     if len(paths) != 1:
         raise UserError("unseen takes one policy; pass the policy.msgpack of a --task=pretrain")
@@ -101,11 +97,7 @@ def make_device_rows(cells: list[Cell]) -> list[list[str]]:
 
 
 def measure(path: str) -> list[Cell]:
-    """Returns a cell for every unseen graph on every set of devices, and prints each to stderr.
-
-    Raises:
-      UserError: as `run`.
-    """
+    """Returns a cell for every unseen graph on every set of devices, and prints each to stderr."""
     remedy = "it lists the training families: pass the policy of a run of --task=pretrain"
     description = Path(path).with_name("pretraining.json")
     record = files.read_json(description, {"families": str}, remedy=remedy)

@@ -55,11 +55,7 @@ _LIMITS_S = 20.0, 5.0
 
 
 def run(names: Sequence[str]) -> None:
-    """Runs what is missing on some problems, by default on all, and prints a line for each method.
-
-    Raises:
-      UserError: a problem does not exist.
-    """
+    """Runs what is missing on some problems, by default all; prints a line for each method."""
     problems, runs = audit.list_problems(split=""), audit.read_stored()
     for name in names or problems:
         arguments.check_choice("problem", name, problems)
@@ -81,11 +77,7 @@ def run(names: Sequence[str]) -> None:
 
 
 def run_method(name: str, method: str) -> list[Run]:
-    """Runs a method with every seed.
-
-    Raises:
-      UserError: the method cannot run on this problem or machine.
-    """
+    """Runs a method with every seed."""
     problem, registered = suite.load(name), methods.METHODS[method.partition(":")[0]]
     if missing := registered.missing():
         raise UserError(missing)

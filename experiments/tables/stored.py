@@ -53,11 +53,7 @@ def read_rows(names: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def find(*patterns: str) -> list[str]:
-    """Returns the names of runs that match any pattern, such as 'gains-*'.
-
-    Raises:
-      UserError: no run matches a pattern.
-    """
+    """Returns the names of runs that match any pattern, such as 'gains-*'; each matches some."""
     for pattern in patterns:
         if not fnmatch.filter(COMMANDS, pattern):
             raise UserError(f"no run matches {pattern!r}; set one of: {', '.join(COMMANDS)}")
@@ -65,11 +61,7 @@ def find(*patterns: str) -> list[str]:
 
 
 def make(run: str) -> None:
-    """Runs a command again, in the folder of its run, and stores the results.
-
-    Raises:
-      UserError: the command failed.
-    """
+    """Runs a command again, in the folder of its run, and stores the results."""
     workdir, words = FOLDER / run, shlex.split(COMMANDS[run])
     workdir.mkdir(parents=True, exist_ok=True)
     is_main = words[0].startswith("--")
