@@ -117,7 +117,7 @@ def test_mistakes_are_one_line(text, said):
     assert "\n" not in str(error.value)
 
 
-SMALL = "placeto:rounds=1,hidden_size=4,num_samples=4"
+SMALL = "scheduler:hidden_size=4,num_samples=4,episode_steps=2"
 
 
 def _bucket_problem(seed: int, num_ops: int) -> Problem:

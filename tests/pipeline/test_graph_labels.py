@@ -65,7 +65,7 @@ def test_every_model_has_a_cell(tmp_path, monkeypatch, capsys):
     for label in singles:
         assert csv.count(f"\n{label},") == 4
         assert f"### {label}\n" in report
-    assert out.count("cell ") == 4
+    assert out.count(" finished in ") == 4
 
     # Another model under the same path, and a corrupt cell, are placed again.
     shutil.copy(tmp_path / "z/k.json", y)

@@ -83,7 +83,7 @@ class Row(NamedTuple):
         row = {
             "method": self.method,
             "predicted_s": solution.value_s,
-            "own_best_s": solution.own_best_s,
+            "own_best_s": units.number(solution.own_best_s),
             "measured_s": measured_s,
             "versus_best_single_device": versus_single,
             "versus_interval": interval,  # 95%, of the paired ratios' median

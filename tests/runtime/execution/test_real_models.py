@@ -33,7 +33,10 @@ def random_placements(graph) -> list[np.ndarray]:
     cut = np.arange(size) * 2 // size
     picked = generator.random(size) < min(0.5, 12 / size)
     placements = [picked.astype(int), cut] if size < 100 else [picked.astype(int)]
-    return [placement[opgraph.number_decisions(graph)] for placement in placements]
+    _, first_ops, decision = np.unique(
+        opgraph.number_decisions(graph), return_index=True, return_inverse=True
+    )
+    return [placement[first_ops][decision] for placement in placements]
 
 
 def candidate(graph, placement: np.ndarray) -> Candidate:
