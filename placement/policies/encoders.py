@@ -52,42 +52,6 @@ class GCN(nn.Module):
         return x
 
 
-class Directed(nn.Module):
-    """A round of messages along the edges and one against them, with separate weights.
-
-    A message depends on the sender's state and the edge, as in interaction networks (Battaglia et
-    al. 2016). A node takes the mean of its messages; a residual and LayerNorm follow. Parameters
-    and messages of the two directions are stacked, so that both are compiled as one.
-    """
-
-    hidden_size: int
-
-    @nn.compact
-    def __call__(self, graph: jraph.GraphsTuple, x: Array, edge: Array) -> Array:
-        """States [N, hidden_size] and edges [E, F] -> [N, hidden_size]."""
-        width = self.hidden_size
-        kernel = nn.initializers.lecun_normal(batch_axis=0)
-        message_kernel = self.param("message_kernel", kernel, (2, width, width))
-        edge_kernel = self.param("edge_kernel", kernel, (2, edge.shape[1], width))
-        edge_bias = self.param("edge_bias", nn.initializers.zeros, (2, 1, width))
-        mean_kernel = self.param("mean_kernel", kernel, (2, width, width))
-        mask = jnp.asarray(graph.edges["mask"])[:, None]
-        # Along the edges, and against them.
-        sources = jnp.stack([graph.senders, graph.receivers])
-        targets = sources[::-1]
-
-        def sum_messages(messages: Array, target: Array) -> Array:
-            return jax.ops.segment_sum(jnp.where(mask, messages, 0.0), target, len(x))
-
-        sent = jax.vmap(lambda states, source: states[source])(x @ message_kernel, sources)
-        messages = jax.nn.relu(sent + (edge @ edge_kernel + edge_bias))  # [2, E, H]
-        total = jax.vmap(sum_messages)(messages, targets)
-        count = jax.vmap(sum_messages, (None, 0))(jnp.ones(mask.shape), targets)  # [2, N, 1]
-        along, against = (total / jnp.maximum(count, 1.0)) @ mean_kernel
-        y = nn.Dense(width)(x) + along + against
-        return nn.LayerNorm()(x + jax.nn.relu(y))
-
-
 def repeat_round(round_class: type[nn.Module], num_rounds: int) -> Any:
     """Makes a module class that repeats a round of messages with the same weights.
 

@@ -3,8 +3,15 @@
 The cost of a simulation grows with the graph, the gain of a block move does not. So a window of
 some hundred operations, consecutive in the order of priority, is searched by itself with the same
 chains (`placement.search.block_search`); the next window begins in its middle (large neighbourhoods
-in time: Shaw 1998; rolling horizons). The operations outside a window enter as its boundary
-(`placement.search.longest_paths`). finish(u) of the operations before it says when each operation
+in time: Shaw 1998; rolling horizons). The longest paths through the schedule that end with
+operation v and that begin with it take
+
+    finish(v) = compute_s[v, p[v]] + max( finish of the operation before v on p[v],
+                                          max over edges e = (u, v) of finish(u) + delay(e) )
+    rest(v)   = compute_s[v, p[v]] + max( rest of the operation after v on p[v],
+                                          max over edges e = (v, w) of delay(e) + rest(w) ).
+
+They are the boundary of a window: finish(u) of the operations before it says when each operation
 could start on each device; rest(w) of those after it is the longest path to the end. So
 
     max over v in the window of finish(v) + tail(v, p[v]),
@@ -32,8 +39,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from placement import simulators
+from placement.graphs import dag
 from placement.problem import Problem
-from placement.search import block_orders, block_search, longest_paths
+from placement.search import block_orders, block_search
 from placement.simulators import list_schedule, makespan
 from placement.solvers.limits import SearchLimits
 from placement.types import Array, Solution, Status
@@ -48,12 +56,101 @@ _LEAST_GAIN = 1e-3  # relative, of a pass; after a smaller gain the search ends
 _SIMULATE = simulators.get_objective("makespan").simulate_columns
 
 
+class IncidentEdges(NamedTuple):
+    """The edges of each operation in one direction: all incoming or all outgoing ones."""
+
+    first_edge: np.ndarray  # int64 [N + 1]: where each operation's edges begin in the arrays below
+    neighbours: np.ndarray  # int32 [E]: the operation at the other end
+    edge_ids: np.ndarray  # int32 [E]
+    delay_s: np.ndarray  # float32 [E, D, D], by edge id: from the neighbour's device to the own
+
+    def select(self, begin: int, end: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns operations, neighbours and ids, int [Q] each, of the edges of a range."""
+        edges = slice(self.first_edge[begin], self.first_edge[end])
+        num_edges = np.diff(self.first_edge[begin : end + 1])
+        return (
+            np.repeat(np.arange(begin, end), num_edges),
+            self.neighbours[edges],
+            self.edge_ids[edges],
+        )
+
+
+class PathSweep:
+    """Longest paths of the operations up to a position; only `advance` changes it.
+
+    It follows the incoming edges forwards for finish(v), and the outgoing edges backwards for
+    rest(v). The simulator could not go on with a changed placement after a range, and its float32
+    sums would not join up with those of a window.
+    """
+
+    def __init__(self, edges: IncidentEdges, compute_s: np.ndarray, *, backwards: bool):
+        """Starts before the first operation, or after the last.
+
+        Args:
+          edges: along which the paths go.
+          compute_s: float32 [N, D].
+          backwards: whether the sweep goes from the last operation to the first.
+        """
+        self.path_s = np.zeros(len(compute_s))  # the longest path to each operation swept so far
+        # float64 [D]: the longest path to an operation on each device
+        self.device_free_s = np.zeros(compute_s.shape[1])
+        self._edges, self._compute_s, self._backwards = edges, compute_s, backwards
+
+    def ready_s(self, begin: int, end: int, placement: np.ndarray) -> np.ndarray:
+        """Computes when operations `begin` to `end` could start on each device.
+
+        An operation is ready when the device is free of all operations swept so far, and the
+        inputs from those have arrived. Inputs from the range itself do not count.
+
+        Args:
+          begin: first operation of the range. A forward sweep is there, a backward sweep at `end`.
+          end: after the last operation of the range.
+          placement: int32 [N], the devices of operations.
+
+        Returns:
+          float64 [end - begin, D].
+        """
+        ops, neighbours, edge_ids = self._edges.select(begin, end)
+        is_outside = (neighbours < begin) | (neighbours >= end)
+        ops, neighbours, edge_ids = ops[is_outside], neighbours[is_outside], edge_ids[is_outside]
+        ready_s = np.tile(self.device_free_s, (end - begin, 1))
+        if len(ops):
+            delay_s = self._edges.delay_s[edge_ids, placement[neighbours]]
+            arrival_s = self.path_s[neighbours, None] + delay_s
+            first_edge = np.flatnonzero(np.diff(ops, prepend=-1))
+            rows = ops[first_edge] - begin
+            latest_s = np.maximum.reduceat(arrival_s, first_edge)
+            ready_s[rows] = np.maximum(ready_s[rows], latest_s)
+        return ready_s
+
+    def advance(self, begin: int, end: int, placement: np.ndarray) -> None:
+        """Sweeps over operations `begin` to `end`, which come next, on devices int32 [N]."""
+        span = np.arange(begin, end)
+        ready_s = self.ready_s(begin, end, placement)[span - begin, placement[span]].tolist()
+        ops, neighbours, edge_ids = self._edges.select(begin, end)
+        is_inside = (begin <= neighbours) & (neighbours < end)
+        ops, neighbours, edge_ids = ops[is_inside], neighbours[is_inside], edge_ids[is_inside]
+        delay_s = self._edges.delay_s[edge_ids, placement[neighbours], placement[ops]].tolist()
+        first_edge = np.searchsorted(ops, np.arange(begin, end + 1)).tolist()
+        neighbours = (neighbours - begin).tolist()
+        compute_s = self._compute_s[span, placement[span]].tolist()
+        devices = placement[span].tolist()
+        device_free_s, path_s = self.device_free_s.tolist(), [0.0] * len(span)
+        for op in reversed(range(len(span))) if self._backwards else range(len(span)):
+            start_s = max(device_free_s[devices[op]], ready_s[op])
+            for edge in range(first_edge[op], first_edge[op + 1]):
+                start_s = max(start_s, path_s[neighbours[edge]] + delay_s[edge])
+            device_free_s[devices[op]] = path_s[op] = start_s + compute_s[op]
+        self.path_s[begin:end] = path_s
+        self.device_free_s = np.array(device_free_s)
+
+
 class _OrderedProblem(NamedTuple):
     """A problem whose operations are numbered in the order of priority."""
 
     compute_s: np.ndarray  # float32 [N, D]
-    incoming: longest_paths.IncidentEdges
-    outgoing: longest_paths.IncidentEdges
+    incoming: IncidentEdges
+    outgoing: IncidentEdges
     links: makespan.Links
     mean_delay_s: np.ndarray  # float64 [E]
     allowed: np.ndarray  # bool [K, D]
@@ -168,7 +265,7 @@ class _Search:
         """Searches windows by `num_steps` steps each; yields the evaluations of each window."""
         ordered, placement, num_ops = self._ordered, self.placement, len(self._ordered.decision)
         tail_s = self._tails_s(windows)
-        sweep = longest_paths.PathSweep(ordered.incoming, ordered.compute_s, backwards=False)
+        sweep = PathSweep(ordered.incoming, ordered.compute_s, backwards=False)
         next_search = _prepare(ordered, windows[0], self._rng)
         for i, window in enumerate(windows):
             window_search, (begin, end, next_begin) = next_search, window
@@ -192,7 +289,7 @@ class _Search:
         """Computes each window's paths from its operations' ends to the schedule's, [n, D]."""
         ordered, devices = self._ordered, self.placement[self._ordered.decision]
         end = len(devices)
-        sweep = longest_paths.PathSweep(ordered.outgoing, ordered.compute_s, backwards=True)
+        sweep = PathSweep(ordered.outgoing, ordered.compute_s, backwards=True)
         tail_s = []
         for window in reversed(windows):
             sweep.advance(window.end, end, devices)
@@ -260,9 +357,11 @@ def _order_problem(problem: Problem) -> _OrderedProblem:
     graph, order = problem.graph, problem.priority_order
     position = np.empty_like(order)
     position[order] = np.arange(len(order), dtype=order.dtype)
-    incoming, outgoing = longest_paths.make_incident_edges(
-        len(order), position[graph.senders], position[graph.receivers], problem.edge_delay_s
-    )
+    senders, receivers = position[graph.senders], position[graph.receivers]
+    delay_s = problem.edge_delay_s
+    edge_ids = np.arange(graph.num_edges, dtype=np.int32)
+    first_incoming, incoming = dag.successors(len(order), receivers, edge_ids)
+    first_outgoing, outgoing = dag.successors(len(order), senders, edge_ids)
     decision, memory = problem.decision[order], problem.memory
     if memory is not None:
         # Windows do not know how long tensors stay alive, nor who copies constants.
@@ -271,8 +370,10 @@ def _order_problem(problem: Problem) -> _OrderedProblem:
         )
     return _OrderedProblem(
         compute_s=np.asarray(problem.costs.compute_s, np.float32)[order],
-        incoming=incoming,
-        outgoing=outgoing,
+        incoming=IncidentEdges(first_incoming, senders[incoming], incoming, delay_s),
+        outgoing=IncidentEdges(
+            first_outgoing, receivers[outgoing], outgoing, delay_s.transpose(0, 2, 1)
+        ),
         links=problem.links,
         mean_delay_s=problem.mean_edge_delay_s,
         allowed=problem.decisions.allowed,

@@ -6,7 +6,7 @@ import pytest
 
 from placement import methods
 from placement.problem import Problem
-from placement.search import longest_paths, multistart, windows
+from placement.search import multistart, windows
 from placement.solvers.limits import SearchLimits
 from placement.types import OpGraph, Solution
 from tests import helpers
@@ -50,8 +50,8 @@ def _longest_around(
     ordered: windows._OrderedProblem, window: windows._Window, placement: np.ndarray
 ) -> float:
     """Computes the longest path through the schedule that does not enter a window."""
-    forward = longest_paths.PathSweep(ordered.incoming, ordered.compute_s, backwards=False)
-    backward = longest_paths.PathSweep(ordered.outgoing, ordered.compute_s, backwards=True)
+    forward = windows.PathSweep(ordered.incoming, ordered.compute_s, backwards=False)
+    backward = windows.PathSweep(ordered.outgoing, ordered.compute_s, backwards=True)
     forward.advance(0, window.begin, placement)
     backward.advance(window.end, len(placement), placement)
     longest_s = [0.0, *(forward.device_free_s + backward.device_free_s)]
@@ -76,7 +76,7 @@ def test_windows_simulate_the_whole_makespan():
         search = windows._Search(ordered, _starts(problem, seed)[0], rng)
         placement = search.placement[ordered.decision]
         drawn = search.draw_windows()
-        sweep = longest_paths.PathSweep(ordered.incoming, ordered.compute_s, backwards=False)
+        sweep = windows.PathSweep(ordered.incoming, ordered.compute_s, backwards=False)
         for window, tail_s in zip(drawn, search._tails_s(drawn), strict=True):
             begin, end, next_begin = window
             ready_s = sweep.ready_s(begin, end, placement)

@@ -4,19 +4,19 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from placement.search import random_parsing
+from placement.search import block_orders
 from tests import helpers
 
 
-def _draw(seed: int, num_nodes: int = 24) -> tuple[np.ndarray, np.ndarray, random_parsing.Parses]:
+def _draw(seed: int, num_nodes: int = 24) -> tuple[np.ndarray, np.ndarray, block_orders.Parses]:
     graph = helpers.random_dag(np.random.default_rng(seed), num_nodes, edge_probability=0.15)
     rng = np.random.default_rng(seed)
     weight = rng.uniform(0.2, 5.0, graph.num_edges)
-    parses = random_parsing.draw_parses(rng, num_nodes, graph.senders, graph.receivers, weight, 6)
+    parses = block_orders.draw_parses(rng, num_nodes, graph.senders, graph.receivers, weight, 6)
     return graph.senders, graph.receivers, parses
 
 
-def _groups(parses: random_parsing.Parses, parse: int) -> list[set[int]]:
+def _groups(parses: block_orders.Parses, parse: int) -> list[set[int]]:
     order = np.argsort(parses.ranks[parse])
     places = parses.groups[parse, : parses.num_groups[parse]].tolist()
     return [set(order[begin:end].tolist()) for begin, end in places]
@@ -42,9 +42,7 @@ def test_groups_are_nested_and_connected():
 def test_expensive_edges_stay_together():
     senders, receivers = np.arange(9), np.arange(1, 10)
     weight = np.where(np.arange(9) % 2 == 0, 20.0, 0.2)  # pairs of nodes, loosely chained
-    parses = random_parsing.draw_parses(
-        np.random.default_rng(0), 10, senders, receivers, weight, 200
-    )
+    parses = block_orders.draw_parses(np.random.default_rng(0), 10, senders, receivers, weight, 200)
     pairs = [{node, node + 1} for node in range(9)]
     count = [sum(pair in _groups(parses, parse) for parse in range(200)) for pair in pairs]
     assert min(count[::2]) > 5 * max(count[1::2])
@@ -52,7 +50,7 @@ def test_expensive_edges_stay_together():
 
 def test_graph_without_edges():
     no_edges = np.zeros(0, int)
-    parses = random_parsing.draw_parses(
+    parses = block_orders.draw_parses(
         np.random.default_rng(0), 3, no_edges, no_edges, np.zeros(0), 2
     )
     np.testing.assert_array_equal(parses.num_groups, 1)

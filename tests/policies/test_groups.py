@@ -6,7 +6,8 @@ import hypothesis
 import hypothesis.strategies as st
 import numpy as np
 
-from placement.graphs import dag, intervals
+from placement.graphs import coarsen, dag
+from placement.policies import groups
 from placement.zoo import synthetic
 from tests import helpers
 
@@ -16,7 +17,8 @@ SEEDS = st.integers(0, 2**32 - 1)
 def _group(graph, num_groups, weight=None, kinds=None):
     weight = np.ones(graph.num_ops) if weight is None else weight
     kinds = np.zeros(graph.num_ops, int) if kinds is None else kinds
-    return intervals.group_consecutive_ops(graph, weight, kinds, num_groups)
+    edges = groups.Edges(graph.senders, graph.receivers, graph.edge_bytes)
+    return coarsen.merge(graph, groups.assign_groups(edges, weight, kinds, num_groups))
 
 
 @hypothesis.settings(max_examples=20, deadline=None)
