@@ -80,10 +80,10 @@ def coarsen(graph: OpGraph, fused_edges: np.ndarray | None = None) -> Coarsening
     classes = np.unique(graph.colocation, return_inverse=True)[1]
     if fused_edges is not None:
         ends = classes[graph.senders[fused_edges]], classes[graph.receivers[fused_edges]]
-        classes = dag.weak_components(int(classes.max()) + 1, *ends)[classes]
+        classes = dag.components("weak", int(classes.max()) + 1, *ends)[classes]
         classes = np.unique(classes, return_inverse=True)[1]
     edges = dag.quotient(graph.senders, graph.receivers, classes)
-    components = dag.strong_components(int(classes.max()) + 1, *edges)
+    components = dag.components("strong", int(classes.max()) + 1, *edges)
     parts = _number_parts(graph, order, components[classes])
 
     # Step 2: shape chains and constants, the parts without an ordinary member. The result is
@@ -102,7 +102,7 @@ def coarsen(graph: OpGraph, fused_edges: np.ndarray | None = None) -> Coarsening
     root = np.array(roots)
     has_no_root = root == _NO_ROOT
     links = has_no_root[senders]
-    components = dag.weak_components(num_parts, senders[links], receivers[links])
+    components = dag.components("weak", num_parts, senders[links], receivers[links])
     parts = np.where(has_no_root, num_parts + components, root)[parts]
     if fused_edges is not None:
         return merge(graph, parts)
@@ -115,32 +115,21 @@ def coarsen(graph: OpGraph, fused_edges: np.ndarray | None = None) -> Coarsening
     is_only_successor = np.bincount(senders, minlength=num_parts)[senders] == 1
     is_only_predecessor = np.bincount(receivers, minlength=num_parts)[receivers] == 1
     links = is_only_successor & is_only_predecessor
-    return merge(graph, dag.weak_components(num_parts, senders[links], receivers[links])[parts])
-
-
-def merge_sole_consumers(graph: OpGraph) -> Coarsening:
-    """Merges every operation that has a single reader with it, whatever else the reader reads.
-
-    This is the co-location heuristic of ColocRL (Mirhoseini et al. 2017), applied once to all
-    operations. Repeated, it would leave one group of a network with one output. A group is a tree
-    whose tensors leave it only from the last operation, so that the quotient stays acyclic.
-
-    Args:
-      graph: N operations, each in a separate `colocation` class.
-
-    Returns:
-      As `coarsen`.
-    """
-    return merge(graph, label_sole_consumer_trees(graph.num_ops, graph.senders, graph.receivers))
+    return merge(graph, dag.components("weak", num_parts, senders[links], receivers[links])[parts])
 
 
 def label_sole_consumer_trees(
     num_ops: int, senders: np.ndarray, receivers: np.ndarray
 ) -> np.ndarray:
-    """Numbers the trees that `merge_sole_consumers` merges, int [N], given edges int [E]."""
+    """Groups every operation that has a single reader with it: int [N], given edges int [E].
+
+    This is the co-location heuristic of ColocRL (Mirhoseini et al. 2017), applied once to all
+    operations. Repeated, it would leave one group of a network with one output. A group is a tree
+    whose tensors leave it only from the last operation, so that the quotient stays acyclic.
+    """
     senders, receivers = dag.quotient(senders, receivers, np.arange(num_ops))
     has_one_reader = np.bincount(senders, minlength=num_ops)[senders] == 1
-    return dag.weak_components(num_ops, senders[has_one_reader], receivers[has_one_reader])
+    return dag.components("weak", num_ops, senders[has_one_reader], receivers[has_one_reader])
 
 
 def merge(graph: OpGraph, parts: np.ndarray) -> Coarsening:
@@ -163,7 +152,7 @@ def merge(graph: OpGraph, parts: np.ndarray) -> Coarsening:
 
     # Parts are co-located if they hold co-located operations: components of parts and classes.
     classes = num_parts + np.unique(graph.colocation, return_inverse=True)[1]
-    components = dag.weak_components(int(classes.max()) + 1, assignment, classes)[:num_parts]
+    components = dag.components("weak", int(classes.max()) + 1, assignment, classes)[:num_parts]
     _, first, number = np.unique(components, return_index=True, return_inverse=True)
 
     member_types: list[list[str]] = [[] for _ in range(num_parts)]
@@ -201,12 +190,7 @@ def merge(graph: OpGraph, parts: np.ndarray) -> Coarsening:
 
 
 def list_member_names(graph: OpGraph, assignment: np.ndarray) -> list[list[str]]:
-    """Lists for each coarse operation the names of its members, in topological order.
-
-    Args:
-      graph: N operations.
-      assignment: int32 [N], see `Coarsening`.
-    """
+    """Lists for each part, int32 [N], the names of its members, in topological order."""
     chex.assert_shape(assignment, (graph.num_ops,))
     chex.assert_type(assignment, int)
     names: list[list[str]] = [[] for _ in range(int(assignment.max()) + 1)]

@@ -125,14 +125,17 @@ def depth_first_order(num_nodes: int, senders: np.ndarray, receivers: np.ndarray
     return np.array(order, np.int32)
 
 
-def strong_components(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
-    """Returns int32 [N]: equal numbers for nodes that lie on a common cycle."""
-    return _components(num_nodes, senders, receivers, "strong")
+def components(
+    connection: str, num_nodes: int, senders: np.ndarray, receivers: np.ndarray
+) -> np.ndarray:
+    """Returns int32 [N]: equal numbers for nodes of one component.
 
-
-def weak_components(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
-    """Returns int32 [N]: equal numbers for nodes that edges of either direction join."""
-    return _components(num_nodes, senders, receivers, "weak")
+    The nodes of a 'strong' component lie on a common cycle; those of a 'weak' one are joined by
+    edges of either direction.
+    """
+    _check_edges(senders, receivers)
+    matrix = sparse.csr_array((np.ones(len(senders)), (senders, receivers)), (num_nodes,) * 2)
+    return csgraph.connected_components(matrix, directed=True, connection=connection)[1]
 
 
 def quotient(
@@ -177,11 +180,7 @@ def sum_by_part(parts: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def topological_order(graph: OpGraph) -> np.ndarray:
-    """Orders operations topologically as `sort_nodes` does.
-
-    Returns:
-      int32 [N]: indices of operations; `arange(N)` if they are numbered topologically.
-    """
+    """Orders operations topologically as `sort_nodes` does, int32 [N]."""
     return sort_nodes(graph.num_ops, graph.senders, graph.receivers)
 
 
@@ -214,12 +213,9 @@ def longest_paths(senders: np.ndarray, receivers: np.ndarray, weights: np.ndarra
 
 
 def reachability(graph: OpGraph) -> np.ndarray:
-    """Returns the pairs of operations that a path joins.
+    """Returns bool [N, N]: `[i, j]` is true if a path of at least one edge leads from i to j.
 
     It takes N * N bytes and E * N operations on bytes: for a few thousand operations.
-
-    Returns:
-      bool [N, N]: `[i, j]` is true if a path of at least one edge leads from i to j.
     """
     starts, targets = successors(graph.num_ops, graph.senders, graph.receivers)
     reach = np.zeros((graph.num_ops, graph.num_ops), bool)
@@ -231,21 +227,15 @@ def reachability(graph: OpGraph) -> np.ndarray:
 
 
 def connected_parts(graph: OpGraph, placement: np.ndarray) -> np.ndarray:
-    """Returns the connected parts that a placement cuts the graph into.
+    """Returns int32 [N]: the connected part of each operation under a placement int [N].
 
-    Two operations share a part if edges of either direction join them within their device.
-
-    Args:
-      graph: the graph.
-      placement: int [N].
-
-    Returns:
-      int32 [N]: the part of each operation; parts are numbered from 0 by their smallest member.
+    Two operations share a part if edges of either direction join them within their device. Parts
+    are numbered from 0 by their smallest member.
     """
     chex.assert_shape(placement, (graph.num_ops,))
     chex.assert_type(placement, int)
     is_inner = placement[graph.senders] == placement[graph.receivers]
-    parts = weak_components(graph.num_ops, graph.senders[is_inner], graph.receivers[is_inner])
+    parts = components("weak", graph.num_ops, graph.senders[is_inner], graph.receivers[is_inner])
     _, first, number = np.unique(parts, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[number].astype(np.int32)
 
@@ -255,11 +245,3 @@ def _check_edges(senders: np.ndarray, receivers: np.ndarray) -> None:
     chex.assert_rank([senders, receivers], 1)
     chex.assert_type([senders, receivers], int)
     chex.assert_equal_shape([senders, receivers])
-
-
-def _components(
-    num_nodes: int, senders: np.ndarray, receivers: np.ndarray, connection: str
-) -> np.ndarray:
-    _check_edges(senders, receivers)
-    matrix = sparse.csr_array((np.ones(len(senders)), (senders, receivers)), (num_nodes,) * 2)
-    return csgraph.connected_components(matrix, directed=True, connection=connection)[1]

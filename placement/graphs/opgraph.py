@@ -189,7 +189,7 @@ def validate(graph: OpGraph) -> None:
     # Of a cyclic graph only a part can be sorted; a component with two nodes has a cycle.
     ends = graph.senders, graph.receivers
     if len(dag.sort_nodes(graph.num_ops, *ends)) < graph.num_ops:
-        components = dag.strong_components(graph.num_ops, *ends)
+        components = dag.components("strong", graph.num_ops, *ends)
         cycle = np.flatnonzero(components == np.argmax(np.bincount(components) > 1))
         raise InvalidGraphError(
             f"{prefix} has a cycle through {_quote(graph.op_names[op] for op in cycle)}; "

@@ -211,6 +211,28 @@ def make_learner(
     return Learner(init, sample, update)
 
 
+def make_reinforce_learner(policy: Policy, settings: Settings) -> Learner:
+    """Makes the learner of REINFORCE (Williams 1992): one gradient step a batch.
+
+    The gradient of the loss on B episodes of T steps is
+
+        - 1/(B T) sum_b sum_t advantage[b, t] * grad log pi(placement[b, t])  - grad entropy bonus
+
+    Raises:
+      UserError: `make_learner` refuses the settings.
+    """
+
+    def loss(
+        params: Params, graph: jraph.GraphsTuple, batch: Batch, num_updates: Array
+    ) -> tuple[Array, Metrics]:
+        current = policy.log_prob(params, graph, batch.samples)
+        gain = (batch.advantage * current.log_prob).mean()
+        value = -gain - entropy_bonus(settings, current, num_updates)
+        return value, {"entropy": current.entropy.mean()}
+
+    return make_learner(policy, settings, loss)
+
+
 def initial_params(
     init: Callable[[chex.PRNGKey, jraph.GraphsTuple], Params],
     key: chex.PRNGKey,

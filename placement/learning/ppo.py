@@ -9,7 +9,7 @@ stops rewarding a step once its probability has moved by the share c. At the fir
 every ratio is 1 and the gradient is that of REINFORCE.
 
 Departures from the paper: the value network is left out, because advantages compare an episode with
-the others, as in `reinforce`. Advantages are normalised over the batch and not again over a
+the others. Advantages are normalised over the batch and not again over a
 minibatch.
 """
 

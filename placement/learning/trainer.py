@@ -95,7 +95,7 @@ def start(
     The fastest single device is the unit of the rewards.
 
     Args:
-      learner: from `reinforce.make_learner` or `ppo.make_learner`.
+      learner: of `base.make_reinforce_learner` or `ppo.make_learner`.
       key: consumed.
       policy_input: the problem as the policy reads it.
       problem: the problem to place.
@@ -135,9 +135,7 @@ def search(
     memory, the lower its reward.
 
     Args:
-      learner: from `reinforce.make_learner` or `ppo.make_learner`.
-      policy_input: the problem as the policy reads it.
-      problem: the problem to place.
+      learner, policy_input, problem: as of `start`.
       progress: where the search continues, from `start` or a checkpoint.
       budget: largest number of evaluations in all, the starts included. Samples of the last step
         beyond the budget are not evaluated, and in the simulator the step is then not learned from.

@@ -22,7 +22,7 @@ from placement.graphs import dag
 from placement.problem import Problem
 from placement.runtime import scotch
 from placement.solvers import base
-from placement.solvers.limits import START_KINDS, Observe, SearchLimits, ignore_progress
+from placement.solvers.limits import START_KINDS, Observe, SearchLimits
 from placement.types import OUT_OF_MEMORY, Solution, Status
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def solve(
     time_limit_s: float = 60.0,
     budget: int = solvers.BUDGET,
     starts: str = "heuristics",
-    observe: Observe = ignore_progress,
+    observe: Observe = lambda *step: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Solution:
     """Searches for the best placement of a problem, in its simulator.

@@ -18,7 +18,7 @@ import numpy as np
 
 from placement import arguments, methods
 from placement.graphs import features
-from placement.learning import base, mesh, ppo, reinforce, trainer
+from placement.learning import base, mesh, ppo, trainer
 from placement.policies.base import Recipe
 from placement.policies.inputs import PolicyInput
 from placement.problem import Problem
@@ -27,7 +27,7 @@ from placement.solvers.limits import SearchLimits
 from placement.types import Evaluate, Params, Policy, Solution, Status
 
 _ALGORITHMS: dict[str, Callable[..., base.Learner]] = {
-    "reinforce": reinforce.make_learner,
+    "reinforce": base.make_reinforce_learner,
     "ppo": ppo.make_learner,
 }
 # Whole numbers that may be 0; the other hyper-parameters that are whole numbers are at least 1.
@@ -106,11 +106,6 @@ def make(
         variant.single_devices_fail,
         {**select(policy_values), "algorithm": algorithm, **select(learner_values)},
     )
-
-
-def hyper_parameters(method: str) -> dict[str, arguments.Value]:
-    """Returns the values of a method's hyper-parameters, those of its policy first."""
-    return make(method, 2).hyper_parameters
 
 
 def _defaults(function: Callable[..., Any]) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def hyper_parameter_section(method: str) -> dict[str, dict[str, str]]:
     if not methods.is_learned(name):
         learners = ", ".join(methods.of_kind("learned"))
         raise UserError(f"{name} has no hyper-parameters; the methods that have: {learners}")
-    values = learned.hyper_parameters(method)
+    values = learned.make(method, 2).hyper_parameters
     variants = ", ".join(methods.entry(name).load().variants)
     title = f"hyper-parameters of {method}, given as {name}:NAME=VALUE,..."
     return {title: {"variant": f"one of {variants}", **{k: str(v) for k, v in values.items()}}}

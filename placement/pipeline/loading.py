@@ -107,7 +107,7 @@ def remove_variable_cycles(net: Network, problem: Problem, placements: np.ndarra
         while len(writers):
             parts = dag.connected_parts(graph, result[decision])
             ends = dag.quotient(graph.senders, graph.receivers, parts)
-            cycles = dag.strong_components(int(parts.max()) + 1, *ends)
+            cycles = dag.components("strong", int(parts.max()) + 1, *ends)
             sizes = np.bincount(cycles)
             cyclic = [cycle for cycle in np.unique(cycles[parts[writers]]) if sizes[cycle] > 1]
             if not cyclic:

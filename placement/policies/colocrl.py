@@ -4,9 +4,9 @@
     d    = Placer(e_1, .., e_N)                               `placement.policies.seq2seq`
 
 A node n of the policy's graph is a group: operations that the framework co-locates, and operations
-that join their single consumer (`coarsen.merge_sole_consumers`). The paper's further rules know the
-networks by name and are left out. The placer decides the nodes in their order, which is topological
-in coarse graphs. The encoder does not depend on the samples: one pass serves all of them.
+that join their single consumer (`coarsen.label_sole_consumer_trees`). The paper's further rules
+know the networks by name and are left out. The placer decides the nodes in their order, which is
+topological in coarse graphs. The encoder does not depend on the samples: one pass serves all.
 
 The tuned logits favour the device of the node before (`stay`). A search then starts with runs of
 nodes that share a device. With independent devices it would cut most edges, and the quickest

@@ -132,7 +132,9 @@ def _make_random(settings: seq2seq.Settings, num_groups: int) -> Policy:
     def sequence(params: Params, graph: jraph.GraphsTuple) -> tuple[seq2seq.Items, Array]:
         num_nodes = len(graph.nodes["mask"])
         size = min(num_groups, num_nodes)
-        group = random_groups(params["seed"], num_nodes, size)
+        # The groups of the first nodes do not depend on the number of nodes.
+        key = jax.random.key(jax.lax.stop_gradient(params["seed"]).astype(jnp.uint32))
+        group = jax.random.randint(key, (num_nodes,), 0, size)
         return pool(graph, group, size), group
 
     return seq2seq.make_policy(settings, init_groups, sequence)
@@ -164,17 +166,6 @@ def pool(graph: jraph.GraphsTuple, group: Array, num_groups: int) -> seq2seq.Ite
     # An empty group is not an item; in their code it has a device. If no device can run all
     # members, none is drawn: each member takes the first device that may run it.
     return seq2seq.Items(embedding, present, present[:, None] & (num_forbidden == 0))
-
-
-def random_groups(seed: Array, num_nodes: int, num_groups: int) -> Array:
-    """Draws a group int32 [N] for each node; the groups of the first nodes do not depend on N.
-
-    The seed is a float32 [], because it is a parameter; no gradient reaches it.
-    """
-    chex.assert_rank(seed, 0)
-    chex.assert_type(seed, float)
-    key = jax.random.key(jax.lax.stop_gradient(seed).astype(jnp.uint32))
-    return jax.random.randint(key, (num_nodes,), 0, num_groups)
 
 
 class _Grouper(nn.Module):

@@ -109,8 +109,6 @@ def initial_placement(graph: jraph.GraphsTuple) -> Array:
 
 def compute_start_s(costs: CostView[Tables], placement: Array) -> Array:
     """Computes the operations' starts float32 [N, B] under placements int32 [N, B]; inf: never."""
-    chex.assert_rank(placement, 2)
-    chex.assert_type(placement, int)
     finish_s = makespan.finish_s(costs.simulator, placement)
     compute_s = jnp.take_along_axis(jnp.asarray(costs.compute_s), placement, axis=1)
     return jnp.where(jnp.isfinite(finish_s), finish_s - compute_s, jnp.inf)

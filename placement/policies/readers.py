@@ -40,7 +40,7 @@ def read_decisions(problem: Problem, features: tuple[str, ...] = DEFAULT_BLOCKS)
 def read_sole_consumer_groups(
     problem: Problem, features: tuple[str, ...] = DEFAULT_BLOCKS
 ) -> PolicyInput:
-    """Reads a node for every group of ColocRL's heuristic, see `coarsen.merge_sole_consumers`.
+    """Reads a node for every group of ColocRL's heuristic, see `coarsen.label_sole_consumer_trees`.
 
     With co-location, the heuristic works on the graph of the decisions' first operations: a
     decision joins another one if its first operation serves only that of the other. In a training
@@ -52,8 +52,9 @@ def read_sole_consumer_groups(
             problem.num_decisions, edges.senders, edges.receivers
         )
         return read_decisions(groups.colocate(problem, trees), features)
-    coarsening = coarsen.merge_sole_consumers(problem.graph)
-    merged, node = groups.merge(problem, coarsening)
+    graph = problem.graph
+    trees = coarsen.label_sole_consumer_trees(graph.num_ops, graph.senders, graph.receivers)
+    merged, node = groups.merge(problem, coarsen.merge(graph, trees))
     return inputs.read(merged, None, features=features)._replace(node=node)
 
 
@@ -87,13 +88,7 @@ def find_fastest_device(problem: Problem) -> np.ndarray:
 
 
 def place_on_device(graph: jraph.GraphsTuple, device: Array, leader: Array) -> Array:
-    """Places every node on a device, or on the first one that supports its leader, int32 [N].
-
-    Args:
-      graph: N nodes.
-      device: int32 [].
-      leader: int32 [N], the operation whose device each operation takes.
-    """
+    """Places every node on a device, or on the first one that supports its leader, int32 [N]."""
     allowed = jnp.asarray(graph.nodes["allowed"])
     device = jnp.where(allowed[:, device], device, jnp.argmax(allowed, axis=1))
     return device.astype(jnp.int32)[leader]

@@ -96,7 +96,7 @@ def advance(
     set_size: int = SET_SIZE,
 ) -> SearchState:
     """Advances all chains by `num_steps` steps with `NUM_SETS` sets of proposals each."""
-    patience = ils.default_patience(len(space.allowed))
+    patience = 20 + len(space.allowed) // 64  # steps without improvement before a restart
 
     def step(_: Array, state: SearchState) -> SearchState:
         key, moves_key = jax.random.split(state.key)

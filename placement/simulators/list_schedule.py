@@ -83,14 +83,7 @@ def num_steps(fan_in: np.ndarray) -> np.ndarray:
 
 
 def pad(steps: Steps, num_ops: int, num_edges: int, length: int) -> Steps:
-    """Appends steps that change nothing, up to a length.
-
-    Args:
-      steps: S steps.
-      num_ops: N of their graph.
-      num_edges: E of their graph.
-      length: at least S.
-    """
+    """Appends steps that change nothing, up to a length; the graph has N operations and E edges."""
     idle_step = num_ops, num_ops, num_edges, True, False, num_ops + 1  # the fields of `Steps`
 
     def append(values: Array, idle: int) -> np.ndarray:
@@ -107,7 +100,7 @@ def pad_ops(steps: Steps, sizes: batching.Sizes) -> Steps:
         inputs=np.where(steps.inputs == num_ops, np.int32(padded_ops), steps.inputs),
         output=np.where(steps.output == num_ops + 1, np.int32(padded_ops + 1), steps.output),
     )
-    no_edge = int(steps.edges.max(initial=0))  # only `arrange_delays` reads edges, before padding
+    no_edge = int(steps.edges.max(initial=0))  # that of missing inputs, such as those of sources
     return pad(moved, padded_ops, no_edge, sizes.padded_steps)
 
 
@@ -178,18 +171,10 @@ def arrival_from_edges(
 
 
 def run_op(arrival_s: Array, free_s: Array, compute_s: Array) -> tuple[Array, Array]:
-    """Runs an operation when its device is free and its inputs have arrived.
+    """Returns an operation's start, when its device is free and its inputs are there, and finish.
 
     The arguments broadcast. They are those of the operation's device, or those of every device
     where the device is still to be chosen.
-
-    Args:
-      arrival_s: when all inputs have arrived.
-      free_s: when the device has run all earlier operations.
-      compute_s: how long the operation takes.
-
-    Returns:
-      Its start and its finish.
     """
     start_s = jnp.maximum(arrival_s, free_s)
     return start_s, start_s + compute_s

@@ -152,12 +152,9 @@ def finish_s(tables: Tables, placement: Array) -> Array:
 
 
 def compute_times(tables: Tables, placement: Array) -> tuple[Array, Array]:
-    """Computes the operations' start and finish times under placements int32 [N, B].
+    """Computes the operations' start and finish times, float32 [N, B] each, of int32 [N, B].
 
     If an operation starts as soon as another one finishes, the two times are the same number.
-
-    Returns:
-      Two arrays float32 [N, B].
     """
     result, num_ops = _scan_schedule(tables, placement, with_starts=True), placement.shape[0]
     assert result.start_s is not None

@@ -86,15 +86,7 @@ def build_tables(
 
 
 def bound_peak_bytes(tables: Tables, placement: Array) -> Array:
-    """Computes an upper bound of the peaks, as if all tensors were alive at once.
-
-    Args:
-      tables: the tables.
-      placement: int32 [N, B].
-
-    Returns:
-      float32 [D, B].
-    """
+    """Computes an upper bound of the peaks float32 [D, B], as if all tensors were alive at once."""
     num_devices = len(tables.kind)
     sets = tensors.make_sets(placement, num_devices)
     devices = jnp.left_shift(jnp.ones((), sets.dtype), jnp.arange(num_devices, dtype=sets.dtype))
@@ -141,13 +133,7 @@ def compute_peak_bytes(
 
 
 def compute_serial_peak_bytes(tables: Tables, start_s: np.ndarray, finish_s: np.ndarray) -> float:
-    """Computes the peak on the host, where one device runs all operations one after another.
-
-    Args:
-      tables: the tables.
-      start_s: float [N].
-      finish_s: float [N].
-    """
+    """Computes the peak on the host where one device runs all operations, given float [N] each."""
     chex.assert_equal_shape([start_s, finish_s])
     chex.assert_type([start_s, finish_s], float)
     _, ranks = np.unique(np.concatenate([start_s, finish_s]), return_inverse=True)

@@ -59,11 +59,6 @@ class Evaluation(NamedTuple):
     latencies_s: Array  # float32 [B]: inf where a placement is infeasible
 
 
-def default_patience(size: int) -> int:
-    """Returns the steps without improvement before a chain of `size` decisions restarts."""
-    return 20 + size // 64
-
-
 def penalise(outcome: simulators.Outcome, penalty_s: Array) -> Evaluation:
     """Computes the costs that chains compare from simulated placements.
 

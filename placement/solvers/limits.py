@@ -22,12 +22,6 @@ NO_METRICS: Mapping[str, float] = MappingProxyType({})
 START_KINDS = ("heuristics", "single")
 
 
-def ignore_progress(
-    evaluations: int, best_s: float, placement: np.ndarray | None, numbers: Mapping[str, float]
-) -> None:
-    """Ignores the progress of a search."""
-
-
 class SearchLimits:
     """The time limit of a search, and the number of placements that it may evaluate."""
 
@@ -35,7 +29,7 @@ class SearchLimits:
         self,
         time_limit_s: float,
         budget: int,
-        observe: Observe = ignore_progress,
+        observe: Observe = lambda *step: None,
         stop: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] | None = None,
         starts: str = "heuristics",

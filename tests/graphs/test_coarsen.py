@@ -5,7 +5,7 @@ import hypothesis.strategies as st
 import numpy as np
 
 from placement.graphs import dag, opgraph
-from placement.graphs.coarsen import coarsen, merge, merge_sole_consumers
+from placement.graphs.coarsen import coarsen, label_sole_consumer_trees, merge
 from tests import helpers
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -189,7 +189,8 @@ def test_coarse_graph_is_exact(seed):
 @hypothesis.given(SEEDS)
 def test_sole_consumers_form_trees(seed):
     _, graph = _random(seed, colocated=0.0)
-    grouped = merge_sole_consumers(graph)
+    trees = label_sole_consumer_trees(graph.num_ops, graph.senders, graph.receivers)
+    grouped = merge(graph, trees)
     opgraph.validate(grouped.graph)
     readers = [set(graph.receivers[graph.senders == op]) for op in range(graph.num_ops)]
     for op, served in enumerate(readers):

@@ -8,7 +8,7 @@ import pytest
 from placement.errors import UserError
 from placement.learning import base
 from placement.learning.base import Settings
-from placement.learning.reinforce import make_learner
+from placement.learning.base import make_reinforce_learner as make_learner
 from placement.types import LogProb
 from tests import helpers
 

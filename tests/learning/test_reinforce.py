@@ -3,8 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from placement.learning import reinforce
-from placement.learning.base import Settings
+from placement.learning.base import Settings, make_reinforce_learner
 from placement.problem import Problem
 from placement.types import Array, Sample
 from tests import helpers
@@ -22,7 +21,7 @@ def test_gradient_is_that_of_enumeration():
     settings = Settings(
         num_samples=NUM_SAMPLES, reward="inverse", entropy_weight=WEIGHT, max_grad_norm=np.inf
     )
-    learner = reinforce.make_learner(POLICY, settings)
+    learner = make_reinforce_learner(POLICY, settings)
     state, samples = learner.sample(learner.init(jax.random.key(0), GRAPH), GRAPH)
 
     def learned_gradient(latency_s: Array) -> Array:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from placement.learning import ppo, reinforce, trainer
+from placement.learning import base, ppo, trainer
 from placement.learning.base import Learner, Settings
 from placement.learning.trainer import Progress, Report
 from placement.policies.inputs import PolicyInput
@@ -28,7 +28,7 @@ def _problem(graph: OpGraph = DIAMOND, seed: int = 3, objective: str = "serial")
 @functools.cache
 def _learner() -> Learner:
     settings = Settings(num_samples=BATCH, learning_rate=0.1)
-    return reinforce.make_learner(helpers.independent_policy(), settings)
+    return base.make_reinforce_learner(helpers.independent_policy(), settings)
 
 
 def _start(
@@ -209,7 +209,7 @@ def test_search_learns_from_excess_memory():
 
 
 def test_mean_is_of_last_placements():
-    learner = reinforce.make_learner(
+    learner = base.make_reinforce_learner(
         helpers.episodic_policy(3), Settings(num_samples=4, reward="inverse")
     )
     problem = _problem()

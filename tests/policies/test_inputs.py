@@ -161,4 +161,4 @@ CONSTANTS = {
 
 @pytest.mark.parametrize("method", CONSTANTS)
 def test_constants_of_papers(method):
-    assert learned.hyper_parameters(method).items() >= CONSTANTS[method].items()
+    assert learned.make(method, 2).hyper_parameters.items() >= CONSTANTS[method].items()

@@ -56,7 +56,7 @@ def blocks(details: Details, max_blocks: int) -> np.ndarray:
             parts = _renumbered(stage, layer // width)
             inside = parts[coarse.senders] == parts[coarse.receivers]
             edges = coarse.senders[inside], coarse.receivers[inside]
-            joined = dag.weak_components(coarse.num_ops, *edges)
+            joined = dag.components("weak", coarse.num_ops, *edges)
             _, part_of_component = np.unique(np.stack([joined, parts]), axis=1)
             is_split = np.bincount(part_of_component) <= _MOST_COMPONENTS
             parts = _renumbered(parts, np.where(is_split[parts], joined, 0))

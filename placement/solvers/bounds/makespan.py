@@ -135,12 +135,7 @@ def _scan_heads_s(senders: Array, receivers: Array, delay_s: Array, compute_s: A
 
 
 def compute_longest_s(edges: Edges, compute_s: np.ndarray) -> float:
-    """Sums all operations and delays at their slowest: no finite latency is longer.
-
-    Args:
-      edges: with delays [E, D, D].
-      compute_s: [N, D].
-    """
+    """Sums all operations [N, D] and delays at their slowest: no finite latency is longer."""
     chex.assert_rank(compute_s, 2)
     chex.assert_type(compute_s, float)
     compute_s, delay_s = (np.where(np.isfinite(s), s, 0.0) for s in (compute_s, edges.delay_s))

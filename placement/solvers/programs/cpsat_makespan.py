@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from placement.errors import UserError
+from placement.errors import UserError, import_extra
 from placement.problem import Problem
 from placement.solvers import base
 from placement.solvers.bounds import makespan as makespan_lib
@@ -54,7 +54,7 @@ def solve_makespan(
     Raises:
       UserError: ortools is not installed, or the program would take gigabytes.
     """
-    cp_model = cpsat_solver.import_cp_model()
+    cp_model = import_extra(cpsat_solver.CP_MODEL, "solvers")
     num_rows = len(problem.dependencies.senders) * len(problem.devices) ** 2
     if num_rows > _MAX_ROWS:
         raise UserError(

@@ -18,20 +18,12 @@ from placement.solvers.limits import SearchLimits
 from placement.solvers.programs.program import Outcome, Program
 from placement.types import Status
 
+CP_MODEL = "ortools.sat.python.cp_model"
 _HORIZON_UNITS = 2**30
 # More strategies than processors: they share what they learn, and taking turns pays.
 _NUM_WORKERS = 8
 _HINT_SHARE = 0.1  # of the remaining time
 _MAX_SUM_BITS = 50  # of a sum of bytes
-
-
-def import_cp_model() -> Any:
-    """Imports OR-Tools' module of CP-SAT.
-
-    Raises:
-      UserError: ortools is not installed.
-    """
-    return import_extra("ortools.sat.python.cp_model", "solvers")
 
 
 def solve(
@@ -44,7 +36,7 @@ def solve(
     """Solves a model within the limits.
 
     Args:
-      cp_model: from `import_cp_model`.
+      cp_model: OR-Tools' module `CP_MODEL`.
       model: a `cp_model.CpModel`.
       limits: the time limit, and polled for a stop.
       parameters: further parameters of CP-SAT by name, such as `num_workers`.
@@ -83,7 +75,7 @@ def add_hint(
     numbered, because the rows that break symmetries admit only one numbering.
 
     Args:
-      cp_model: from `import_cp_model`.
+      cp_model: OR-Tools' module `CP_MODEL`.
       model: a `cp_model.CpModel`.
       device_booleans: for each class, the Booleans that it is on a device.
       class_devices: int [C], the device of each class.
@@ -139,7 +131,7 @@ def solve_program(
     Raises:
       UserError: OR-Tools is not installed.
     """
-    cp_model = import_cp_model()
+    cp_model = import_extra(CP_MODEL, "solvers")
     model = cp_model.CpModel()
     unit_s = program.horizon_s / _HORIZON_UNITS
     booleans = [model.new_bool_var("") for _ in range(program.num_booleans)]

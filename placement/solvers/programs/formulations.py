@@ -240,12 +240,8 @@ def join_inseparable(
 
     Several hosts exchange tensors for free, so that nothing is inseparable then.
 
-    Args:
-      program: the program.
-      problem: the problem.
-      tasks: the presolved problem.
-      preceding_s: float64 [C], what always precedes the transfer of a class's tensor.
-      following_s: float64 [C], what always follows the arrival of a tensor at a class.
+    `preceding_s`, float64 [C], always precedes the transfer of a class's tensor, and `following_s`
+    always follows the arrival of a tensor at a class.
     """
     is_accelerator = np.asarray(problem.costs.accelerator) >= 0
     if (~is_accelerator).sum() > 1:

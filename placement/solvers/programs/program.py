@@ -25,7 +25,7 @@ from placement.types import Status
 class TaskGraph(NamedTuple):
     """A presolved problem: K decisions in C classes of V tasks, and the T tensors between classes.
 
-    `placement.solvers.programs.presolve` defines tasks and classes.
+    `placement.solvers.programs.program_search` defines tasks and classes.
     """
 
     decision_class: np.ndarray  # int [K]: the class of each decision

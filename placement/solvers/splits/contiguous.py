@@ -103,7 +103,7 @@ def build_vertex_graphs(problem: Problem) -> tuple[DeviceTypes, list[VertexGraph
         )
         vertices = _contract(vertices, problem.decision)
         ends = vertices.predecessors, vertices.successors
-        vertices = _contract(vertices, dag.strong_components(vertices.num_vertices, *ends))
+        vertices = _contract(vertices, dag.components("strong", vertices.num_vertices, *ends))
         labels = _label_merges(vertices, types)
         while labels.max() + 1 < vertices.num_vertices:
             vertices = _contract(vertices, labels)
@@ -189,4 +189,4 @@ def _label_merges(vertices: VertexGraph, types: DeviceTypes) -> np.ndarray:
         if (partner := find_neighbour(v)) is not None
     ]
     ends = np.array(merges, int).reshape(-1, 2)
-    return dag.weak_components(num_vertices, ends[:, 0], ends[:, 1])
+    return dag.components("weak", num_vertices, ends[:, 0], ends[:, 1])

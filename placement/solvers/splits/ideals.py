@@ -17,7 +17,6 @@ that a block needs few terms: those of the tensors that are produced or read nea
 from collections.abc import Callable
 from typing import NamedTuple
 
-import chex
 import numpy as np
 from scipy import sparse
 
@@ -117,23 +116,11 @@ def enumerate_ideals(vertices: VertexGraph, graph_name: str) -> Ideals:
     return Ideals(np.concatenate(levels), np.cumsum([0, *(len(level) for level in levels)]))
 
 
-def list_prefixes(order: np.ndarray) -> Ideals:
-    """Returns the prefixes of a topological order, int [V]."""
-    chex.assert_rank(order, 1)
-    chex.assert_type(order, int)
-    rank = np.argsort(order)
-    sizes = np.arange(len(order) + 1)
-    return Ideals(rank < sizes[:, None], np.arange(len(order) + 2))
-
-
-def pack_bits(ideals: Ideals) -> np.ndarray:
-    """Returns uint64 [L, W]: the ideals as sets of bits, for `is_subset`."""
-    packed = np.packbits(ideals.members, axis=1)
-    return np.pad(packed, ((0, 0), (0, -packed.shape[1] % 8))).view(np.uint64)
-
-
 def is_subset(packed: np.ndarray, outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
-    """Returns bool [|outer|, |inner|]: whether the inner ideal is a subset of the outer one."""
+    """Returns bool [|outer|, |inner|]: whether the inner ideal is a subset of the outer one.
+
+    The ideals are given as sets of bits, uint64 [L, W].
+    """
     outside = np.zeros((len(outer), len(inner)), np.uint64)
     for missing, present in zip(~packed[outer].T, packed[inner].T, strict=True):
         if np.bitwise_or.reduce(missing) & np.bitwise_or.reduce(present):

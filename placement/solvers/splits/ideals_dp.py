@@ -105,7 +105,8 @@ def _linearise(
     for vertices in vertex_graphs:
         ends = vertices.predecessors, vertices.successors
         order = dag.depth_first_order(vertices.num_vertices, *ends)
-        lattice = ideals_lib.list_prefixes(order)
+        sizes = np.arange(len(order) + 1)  # of the prefixes of the order
+        lattice = Ideals(np.argsort(order) < sizes[:, None], np.arange(len(order) + 2))
         # Low bounds are tried first, because they leave few states. The last one always holds.
         seconds = vertices.compute_s.min(axis=1)
         even_s = max(seconds.max(), seconds.sum() / sum(types.sizes))
@@ -171,7 +172,9 @@ def search(
     num_unsupported = sum_members(lattice.members, ~is_supported).T
     memory_bytes = sum_members(lattice.members, vertices.memory_bytes)  # [L]
     remaining_s = sum_members(~lattice.members, vertices.compute_s.min(axis=1))
-    packed, terms = ideals_lib.pack_bits(lattice), ideals_lib.build_terms(vertices, lattice)
+    packed = np.packbits(lattice.members, axis=1)  # the ideals as sets of bits, whole words of them
+    packed = np.pad(packed, ((0, 0), (0, -packed.shape[1] % 8))).view(np.uint64)
+    terms = ideals_lib.build_terms(vertices, lattice)
     # A state is a number of devices of each type, int [S, K]. States that differ by one device of
     # type k are `strides[k]` apart.
     counts = np.stack(np.unravel_index(np.arange(math.prod(shape)), shape), axis=1)
