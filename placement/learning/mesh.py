@@ -25,9 +25,10 @@ def shard_policy(policy: Policy) -> Policy:
     """Makes the policy whose log-probabilities the devices share."""
 
     def log_prob(params: Params, graph: jraph.GraphsTuple, samples: Sample) -> LogProb:
-        return shard_map(
-            lambda inputs, part: policy.log_prob(*inputs, part), (params, graph), samples
-        )
+        def log_prob_part(inputs: tuple[Params, jraph.GraphsTuple], part: Sample) -> LogProb:
+            return policy.log_prob(*inputs, part)
+
+        return shard_map(log_prob_part, (params, graph), samples)
 
     return policy._replace(log_prob=log_prob)
 
