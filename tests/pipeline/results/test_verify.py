@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from placement.pipeline import place
 from placement.pipeline.results import rows as rows_lib
+from placement.pipeline.results import verify
 from placement.pipeline.results.rows import Row
 from placement.reporting import verdict
 from placement.runtime.measurement.request import (
@@ -74,7 +74,7 @@ def best(rows) -> str | None:
 
 
 def table(*given: Row):
-    measured = place.measure(GivenOutcomes(), list(given), 1.0)
+    measured = verify.measure(GivenOutcomes(), list(given), 1.0)
     rows = rows_lib.to_json(measured)
     return measured, rows, best(rows)
 
