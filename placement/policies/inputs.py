@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import jraph
 import numpy as np
 
+from placement.graphs import batching
 from placement.graphs.batching import pad, to_graphs_tuple
 from placement.graphs.features import DEFAULT_BLOCKS, node_features
 from placement.policies import groups
@@ -154,24 +155,14 @@ def cost_view(problem: Problem, num_nodes: int, num_edges: int) -> CostView[Any]
     graph, costs = problem.graph, problem.costs
     senders, receivers, delay_s, _ = problem.dependencies
     steps = list_schedule.steps(graph.num_ops, senders, receivers, problem.priority_order)
-    # Row N of the simulator's buffers stands for no input and row N + 1 for no output, see `Steps`.
-    num_steps, no_output = num_nodes + num_edges // list_schedule.WIDTH, num_nodes + 1
-    inputs = np.where(steps.inputs == graph.num_ops, num_nodes, steps.inputs)
-    edges = np.where(steps.edges == len(senders), num_edges - 1, steps.edges)
-    padded_steps = list_schedule.Steps(
-        op=pad(steps.op, num_steps, 0),
-        inputs=pad(inputs, num_steps, num_nodes),
-        edges=pad(edges, num_steps, num_edges - 1),
-        first=pad(steps.first, num_steps, False),
-        last=pad(steps.last, num_steps, False),
-        output=pad(np.where(steps.last, steps.op, no_output), num_steps, no_output),
-    )
+    num_steps = num_nodes + num_edges // list_schedule.WIDTH
+    sizes = batching.Sizes(graph.num_ops, num_nodes, num_edges, num_steps)
     return CostView(
         compute_s=pad(np.asarray(costs.compute_s, np.float32), num_nodes, 0),
         senders=pad(senders, num_edges, num_nodes),
         receivers=pad(receivers, num_edges, num_nodes),
         delay_s=pad(delay_s, num_edges, 0.0),
-        steps=padded_steps,
+        steps=list_schedule.pad_ops(steps, sizes),
         num_steps=np.array(len(steps.op), np.int32),
         is_host=np.asarray(costs.accelerator) < 0,
         objective=ObjectiveName(problem.objective),

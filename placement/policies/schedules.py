@@ -38,8 +38,8 @@ def compute_schedule(costs: CostView[Any], placement: Array) -> OpSchedule:
     device, input_devices = padded[steps.op], padded[steps.inputs]
     # float32 [S]: the time of the operation in its last step, else 0.
     compute_s = jnp.where(steps.last, costs.compute_s[steps.op, device], 0.0)
-    # float32 [S, WIDTH]: the delay of each input that crosses. The last edge is padding and has no
-    # delay, as all edges within a device.
+    # float32 [S, WIDTH]: the delay of each input that crosses. The edge of a missing input is
+    # padding and has no delay, as all edges within a device.
     delay_s = jnp.asarray(costs.delay_s)[steps.edges, input_devices, device[:, None]]
     if costs.objective.name == "serial":
         finish_s = jnp.cumsum(compute_s + delay_s.sum(axis=1))

@@ -100,7 +100,7 @@ def pad_ops(steps: Steps, sizes: batching.Sizes) -> Steps:
         inputs=np.where(steps.inputs == num_ops, np.int32(padded_ops), steps.inputs),
         output=np.where(steps.output == num_ops + 1, np.int32(padded_ops + 1), steps.output),
     )
-    no_edge = int(steps.edges.max(initial=0))  # only `arrange_delays` reads edges, before padding
+    no_edge = int(steps.edges.max(initial=0))  # that of missing inputs, such as those of sources
     return pad(moved, padded_ops, no_edge, sizes.padded_steps)
 
 
