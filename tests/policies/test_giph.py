@@ -143,7 +143,7 @@ def test_learning_joins_a_chain():
     graph = helpers.chain(6)
     compute_s = np.tile(np.float32([1.0, 1.0]), (6, 1))
     problem = helpers.as_problem(graph, helpers.unit_costs(graph, compute_s=compute_s), "makespan")
-    search = learned.Search.prepare("giph:start=random,num_samples=16", problem)
+    search = learned.Search.prepare("giph:variant=tuned,start=random,num_samples=16", problem)
 
     def mean_latency(progress: trainer.Progress) -> float:
         state = progress.state._replace(key=jax.random.PRNGKey(9))
