@@ -4,12 +4,12 @@ A search is a generator. It yields reports, from which the caller shows progress
 and decides when to stop. It writes no file, and reads only the clock that it is given. In the
 simulator, a chunk of steps is one compiled `scan` of the three functions.
 
-On devices, `evaluate` runs on the host between the compiled `sample` and the compiled `update`. It
-takes about a second for each placement, so a step evaluates only the `PROMISING` samples that the
-simulator predicts to be fastest and that were not evaluated before. The others count with their
-prediction, times the median error of the step's predictions, but are never faster than the slowest
-evaluated one: the policy learns from the simulator where it is clear, and from the devices which
-promising placements are fast.
+On devices, `evaluate` runs on the host between the compiled `sample` and the compiled `update`.
+Measuring a placement takes about a second, so a step measures only the `PROMISING` samples that
+the simulator predicts to be fastest and that were not measured before. The others count with their
+prediction, times the median error of the step's predictions, but never as faster than the slowest
+measured one: the policy learns from the simulator which placements are slow, and from the devices
+which promising ones are fast.
 """
 
 import functools
@@ -165,49 +165,19 @@ def search(
         else:
             drawn_state, samples, placements = sample(inputs, progress.state)
             outcome = jax.device_get(predict(inputs, placements))
-            rows = np.ascontiguousarray(np.asarray(placements)[:, deciding_nodes])
-            keys = [row.tobytes() for row in rows]
-            # The single devices, the elite, the samples evaluated before, and the most promising
-            # new ones.
-            elite = progress.elite[np.isfinite(progress.elite_s)]
-            asked = {row.tobytes(): row for row in (*problem.single_devices, *elite)}
-            num_new, latencies, drift = 0, dict[bytes, float](), 1.0
-            for i in np.argsort(outcome.latency_s, kind="stable"):
-                is_new = keys[i] not in known
-                if not outcome.feasible[i] or (is_new and num_new == min(PROMISING, remaining)):
-                    continue
-                num_new += is_new
-                known.add(keys[i])
-                asked[keys[i]] = rows[i]
+            num_new, measured_s = 0, np.full(len(placements), np.inf, np.float32)
             if remaining:
-                evaluated = np.array(list(asked.values()))
-                evaluated_s = np.asarray(evaluate(evaluated), np.float32)
-                latencies = dict(zip(asked, evaluated_s.tolist(), strict=True))
-                # The machine's speed drifts from step to step, but not what the policy learns from.
-                single_s = evaluated_s[: len(problem.single_devices)].min()
-                drift = single_s / progress.reference_s if np.isfinite(single_s) else 1.0
-                if fail_single_devices:
-                    is_single = (evaluated == evaluated[:, :1]).all(axis=1)
-                    evaluated_s = np.where(is_single, np.inf, evaluated_s)
-                progress = progress._replace(elite_s=np.full(ELITE, np.inf, np.float32))
-                for placement, placement_s in zip(evaluated, evaluated_s, strict=True):
-                    progress = progress.remember(placement, float(placement_s))
-            measured_s = np.array([latencies.get(key, np.nan) for key in keys], np.float32)
-            ran, is_measured = np.isfinite(measured_s), ~np.isnan(measured_s)
-            predicted_s = outcome.latency_s
-            if ran.any():
-                error = np.median(measured_s[ran] / predicted_s[ran])
-                predicted_s = np.maximum(error * predicted_s, measured_s[ran].max())
-            latency_s = np.where(is_measured, measured_s, predicted_s).astype(np.float32)
-            feasible = outcome.feasible & np.isfinite(latency_s)
-            learned_s = (latency_s / drift).astype(np.float32)
-            outcome = simulators.Outcome(learned_s, outcome.overflow, feasible)
+                rows = np.ascontiguousarray(np.asarray(placements)[:, deciding_nodes])
+                max_new = min(PROMISING, int(remaining))
+                progress, outcome, measured_s, num_new = _measure_promising(
+                    problem, progress, rows, outcome, known, max_new, evaluate, fail_single_devices
+                )
             states = progress.state, drawn_state
-            num_learned = np.int32(len(rows) if remaining else 0)
+            num_learned = np.int32(len(placements) if remaining else 0)
             state, results = update(inputs, states, samples, placements, outcome, num_learned)
             results = results._replace(
                 num_evaluated=np.int32(max(1, num_new) if remaining else 0),
-                latency_s=np.where(ran, latency_s, np.inf).reshape(samples.log_prob.shape),
+                latency_s=measured_s.reshape(samples.log_prob.shape),
             )
             results = jax.tree.map(lambda leaf: np.asarray(leaf)[None], results)
         records, latencies_s, results = [], [], jax.device_get(results)
@@ -245,6 +215,69 @@ def search(
         if progress.evaluations >= budget:
             return
         remaining = np.int32(min(budget - progress.evaluations, np.iinfo(np.int32).max))
+
+
+def _measure_promising(
+    problem: Problem,
+    progress: Progress,
+    rows: np.ndarray,
+    predicted: simulators.Outcome,
+    known: set[bytes],
+    max_new: int,
+    evaluate: Evaluate,
+    fail_single_devices: bool,
+) -> tuple[Progress, simulators.Outcome, np.ndarray, int]:
+    """Measures the most promising samples of a step on devices, and the elite again.
+
+    Args:
+      problem, progress, evaluate, fail_single_devices: as of `search`.
+      rows: int32 [B T, K], the samples.
+      predicted: their outcome in the simulator.
+      known: the placements that were measured before; new ones are added.
+      max_new: the largest number of new placements.
+
+    Returns:
+      The progress with the elite's new latencies; the outcome of all samples to learn from;
+      float32 [B T], the latencies of the measured samples, inf of the others; the number of new
+      placements.
+    """
+    keys = [row.tobytes() for row in rows]
+    singles = {row.tobytes(): row for row in problem.single_devices}
+    elite = progress.elite[np.isfinite(progress.elite_s)]
+    asked, num_new = singles | {row.tobytes(): row for row in elite}, 0
+    for i in np.argsort(predicted.latency_s, kind="stable"):
+        is_new = keys[i] not in known
+        if not predicted.feasible[i] or (is_new and num_new == max_new):
+            continue
+        num_new += is_new
+        known.add(keys[i])
+        asked[keys[i]] = rows[i]
+    evaluated = np.array(list(asked.values()))
+    evaluated_s = np.asarray(evaluate(evaluated), np.float32)
+    latencies = dict(zip(asked, evaluated_s.tolist(), strict=True))
+    if fail_single_devices:
+        is_single = (evaluated == evaluated[:, :1]).all(axis=1)
+        evaluated_s = np.where(is_single, np.inf, evaluated_s)
+    progress = progress._replace(elite_s=np.full(ELITE, np.inf, np.float32))
+    for placement, placement_s in zip(evaluated, evaluated_s, strict=True):
+        progress = progress.remember(placement, float(placement_s))
+
+    # Samples that were not measured count with their prediction, times the step's median error.
+    measured_s = np.array([latencies.get(key, np.nan) for key in keys], np.float32)
+    ran, predicted_s = np.isfinite(measured_s), predicted.latency_s
+    if ran.any():
+        error = np.median(measured_s[ran] / predicted_s[ran])
+        predicted_s = np.maximum(error * predicted_s, measured_s[ran].max())
+    latency_s = np.where(np.isnan(measured_s), predicted_s, measured_s)
+    # The machine's speed drifts from step to step, but not what the policy learns from.
+    single_s = min(latencies[key] for key in singles)
+    drift = single_s / progress.reference_s if np.isfinite(single_s) else 1.0
+    outcome = simulators.Outcome(
+        (latency_s / drift).astype(np.float32),
+        predicted.overflow,
+        predicted.feasible & np.isfinite(latency_s),
+    )
+    return progress, outcome, np.where(ran, measured_s, np.float32(np.inf)), num_new
 
 
 class _Inputs(NamedTuple):
