@@ -31,7 +31,7 @@ class Settings:
     # 'synthetic:family=layered,ops=1000,seed=0'. The argument training=1 makes one training step
     # of a network (`placement.graphs.training`).
     graph: str = _setting("inception_v3", "a network, the path of a model, or synthetic:ops=N")
-    # A JSON file suits names with separators (docs/SHAPES.md).
+    # A JSON file suits names with separators (docs/MODELS.md).
     input_shapes: str = _setting(
         "", "shapes of dynamic inputs: x:1,3,224,224;ids:1,128, or a .json"
     )
@@ -47,7 +47,7 @@ class Settings:
     max_error: float = _setting(0.0, "largest accepted output error, over the outputs' spread")
     # True: the full graph, as in HSDAG's paper. False: without constants and their conversions.
     constants: bool = _setting(True, "whether constants are operations of the graph")
-    # 'GPU.0:memory=6GB' limits the memory of a device (docs/MEMORY.md).
+    # 'GPU.0:memory=6GB' limits the memory of a device (docs/MODELS.md).
     # 'roofline:...' describes hardware that need not be present (kinds: docs/DEVICES.md).
     devices: str = _setting("auto", "auto, precisions, host, CPU,GPU.0, or roofline:cpu,gpu")
     # '' profiles the devices. With evaluate=simulate the devices of a saved profile may be absent.

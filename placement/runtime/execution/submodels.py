@@ -16,7 +16,7 @@ from placement.runtime.execution.split import (
 from placement.runtime.models.operations import find_constants_read, ops_by_name
 
 # The constants that a device may hold as a share of its limit. The rest is left to the plug-in. It
-# took up to 2.3 times the constants (docs/MEMORY.md), but how much it takes is unknown before.
+# took up to 2.3 times the constants (docs/MODELS.md), but how much it takes is unknown before.
 CONSTANTS_SHARE = 0.25
 
 _CACHE_BYTES = 4 << 30  # of weights in compiled submodels; a device may keep two copies of them
