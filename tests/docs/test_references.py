@@ -97,17 +97,17 @@ def test_named_things_exist():
 
 
 def test_tables_are_complete():
-    readme, experiments, methods = "README.md", "docs/EXPERIMENTS.md", "docs/METHODS.md"
+    readme, reference, methods = "README.md", "docs/COMMANDS.md", "docs/METHODS.md"
     assert _listed(methods, "method", "what") == set(registry.METHODS)
     assert _listed(methods, "objective") == set(simulators.OBJECTIVES)
-    assert _listed(experiments, "task") == set(tasks.TASKS)
+    assert _listed(reference, "task") == set(tasks.TASKS)
     commands = {row[0].strip("`").split()[1] for row in _rows(readme, "command")}
     assert commands == set(cli.main.commands)
-    assert _listed(experiments, "key") == KEYS
+    assert _listed(reference, "key") == KEYS
     assert _listed("docs/DEVICES.md", "kind") == set(roofline.SPECS)
     config: ConfigDict = common.base()
     summaries = {
-        row[0].strip("`"): set(re.findall(r"\w+", row[1])) for row in _rows(experiments, "key")
+        row[0].strip("`"): set(re.findall(r"\w+", row[1])) for row in _rows(reference, "key")
     }
     assert summaries["backend"] >= set(loading.BACKENDS)
     assert summaries["graph"] >= set(zoo.names())
