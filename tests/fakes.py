@@ -56,7 +56,7 @@ class FakeMeasurer(contextlib.nullcontext):
                 )
                 for pair in itertools.combinations(range(len(self.devices)), 2)
             ),
-            requests.TransferShapes: lambda: ([], _S_PER_BYTE),
+            requests.CopyTime: lambda: _S_PER_BYTE,
             requests.Timeline: lambda: self._timeline(request),
             requests.SubmodelTimes: lambda: [
                 ((op,), seconds) for op, seconds in self._op_seconds(request.candidate).items()

@@ -33,16 +33,20 @@ class Fit(NamedTuple):
     """Factors fitted to measured placements, and mean relative errors of predictions."""
 
     factors: list[float]  # as many as `num_factors`
-    error_before: float  # of the profile's predictions
+    error_before: float  # of the profile's predictions, for the judged placements
     error_after: float  # of predictions that are fitted to the other placements (linearised)
 
 
 def fit(
-    predict: Callable[[np.ndarray], np.ndarray], measured_s: np.ndarray, num_devices: int
+    predict: Callable[[np.ndarray], np.ndarray],
+    measured_s: np.ndarray,
+    num_devices: int,
+    is_judged: np.ndarray,
 ) -> Fit:
     """Fits the factors of D devices to measured placements, float [M].
 
-    `predict` maps factors to the predicted seconds float [M] of these placements.
+    `predict` maps factors to the predicted seconds float [M] of these placements; the errors are
+    those of the judged ones, bool [M].
     """
     deviations = np.repeat(_DEVIATIONS, (num_devices, num_devices * NUM_KINDS, _NUM_SHARED))
 
@@ -60,7 +64,7 @@ def fit(
     # A measurement pulls its own prediction by its leverage, the diagonal of the hat matrix.
     leverage = np.square(np.linalg.qr(result.jac)[0]).sum(axis=1)
     left_out = result.fun / np.maximum(1 - leverage, 1e-6)
-    log_errors = _ERROR * np.stack([residuals(start), left_out])[:, : len(measured_s)]
+    log_errors = _ERROR * np.stack([residuals(start), left_out])[:, : len(measured_s)][:, is_judged]
     return Fit(result.x.tolist(), *np.abs(np.expm1(log_errors)).mean(axis=1).tolist())
 
 

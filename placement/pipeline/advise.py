@@ -5,8 +5,10 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from placement import simulators
-from placement.pipeline import loading, workdirs
+from placement.pipeline import loading, saved_costs, workdirs
 from placement.pipeline import target as target_lib
 from placement.pipeline.console import progress
 from placement.pipeline.results import advice, outputs
@@ -35,21 +37,32 @@ def run(
     if settings.devices.strip() == devices.PRECISIONS:  # they never compute at the same time
         objectives = {"hetero": objectives["hetero"]}
     first = next(iter(objectives))
-    if not target_lib.find_target(configure(first, objectives[first][0])).present:
+    target = target_lib.find_target(configure(first, objectives[first][0]))
+    if not target.present:
         objectives = {"": tuple(simulators.OBJECTIVES)}
     workdirs.claim(workdir, display, [settings.graph])
     runs.write_json(workdir / "environment.json", outputs.environment())
     results: list[advice.Advice] = []
-    for backend, names in objectives.items():
-        shared = configure(backend, names[0])  # objectives of a backend share one profile
-        targets = {name: target_lib.find_target(configure(backend, name)) for name in names}
-        with target_lib.open_target(targets[names[0]], shared, workdir, display) as opened:
-            target, measurer, _ = opened
-            for name in names:
-                problem = target.problem(name)
-                with display.phase(f"estimating the possible gain under {name}"):
-                    compared = target._replace(references=targets[name].references)
-                    results.append(advice.estimate(compared, problem, measurer, shared))
+    configured = [configure(b, name) for b, names in objectives.items() for name in names]
+    targets = [target_lib.find_target(each, target.net) for each in configured]
+    references = tuple(dict.fromkeys(device for each in targets for device in each.references))
+    with target_lib.open_target(targets[0], configured[0], workdir, display) as opened:
+        target, measurer, _ = opened
+        with display.phase("timing OpenVINO without placing"):
+            compared = target._replace(references=references)
+            references_s = advice.measure_references(compared, measurer, configured[0])
+        for each, settings in zip(targets, configured, strict=True):
+            if measurer is not None and settings.backend != configured[0].backend:
+                saved = target_lib.get_profile(settings, target.net, measurer, workdir, display)
+                costs = saved_costs.cost_model(target.net.graph, saved)
+                assert target.costs is not None
+                # What a device computes wrong stays off it.
+                compute_s = np.where(np.isinf(target.costs.compute_s), np.inf, costs.compute_s)
+                target = target._replace(costs=costs._replace(compute_s=compute_s))
+            problem = target.problem(settings.objective)
+            compared = target._replace(references=each.references)
+            with display.phase(f"estimating the possible gain under {settings.objective}"):
+                results.append(advice.estimate(compared, problem, references_s, settings))
     record = {"graph": settings.graph, "rows": [result.to_json() for result in results]}
     runs.write_json(workdir / advice.FILE, record)
     texts = ("objective", "backend", "fastest device")

@@ -77,9 +77,10 @@ class Settings:
     # each), correcting costs, and finding the operations that a device computes wrong. The limit of
     # a learned search counts from its first step: compiling takes the time that it takes.
     time_limit_s: float = _setting(60.0, "seconds for each search, and for compiling placements")
-    # Compilation is not included. Every placement is timed at least six times, and choosing among
-    # several placements of a method takes a third of this in addition.
-    measure_s: float = _setting(30.0, "seconds for timing the final placements")
+    # Compilation is not included. Every placement is timed at least six times, and until it is
+    # clear which is fastest. Choosing among several placements of a method takes a third of this
+    # in addition.
+    measure_s: float = _setting(30.0, "most seconds for timing the final placements")
     # `zero_shot` uses placement/methods/pretrained without it; `scheduler` starts untrained.
     init_from: str = _setting("", "a policy of pretrain or of an earlier search to start from")
     families: str = _setting("layered,series_parallel", "graph families of pretrain")

@@ -78,13 +78,13 @@ def print_hosts(choice: cluster.Choice, display: progress.Display) -> None:
         display.warn(f"host left out: {line}")
 
 
-def find_target(settings: Settings) -> Target:
-    """Loads the model and finds the devices; writes nothing.
+def find_target(settings: Settings, net: loading.Network | None = None) -> Target:
+    """Loads the model, unless it is given, and finds the devices; writes nothing.
 
     Raises:
       UserError: no such model or devices, or described devices with an evaluation that measures.
     """
-    net = loading.load_network(settings)
+    net = net or loading.load_network(settings)
     described = _describe(settings, net)
     if described is not None:
         if settings.evaluate == "measure":
@@ -300,15 +300,15 @@ def get_profile(
       UserError: `config.costs` cannot be read, or has other devices.
     """
     labels = tuple(device.label for device in measurer.devices)
-    identity = [measurer.fingerprint, labels, settings.backend]
-    key = hashlib.sha256(json.dumps(identity).encode()).hexdigest()
+    key = hashlib.sha256(json.dumps([measurer.fingerprint, labels]).encode()).hexdigest()
+    is_concurrent = settings.backend == "concurrent"
     if settings.costs:
         saved = saved_costs.read(Path(settings.costs))
         saved_labels = saved_costs.device_labels(saved)
         problem = ""
         if saved_labels != labels:
             problem = f"of {', '.join(labels)}, but of {', '.join(saved_labels)}"
-        elif (settings.backend == "concurrent") != ("handovers" in saved):
+        elif is_concurrent != ("handovers" in saved):
             problem = f"those of backend={settings.backend!r}"
         elif settings.measure_on != "here" and saved.get("key") != key:
             problem = "of this model on the hosts' processor and version of OpenVINO"
@@ -321,10 +321,12 @@ def get_profile(
         return saved_costs.with_capacities(saved, measurer.devices)
     path = workdir / saved_costs.FILE
     saved = previous = saved_costs.read(path) if path.exists() else {}
-    if saved.get("key") == key:
+    if saved.get("key") != key:
+        saved = {}
+    if saved and is_concurrent == ("handovers" in saved):
         display.detail(f"profiled before: {path}")
     else:
-        saved = _profile(settings, net, measurer, display) | {"key": key}
+        saved = _profile(settings, net, measurer, display, saved) | {"key": key}
     # The limits of memory may be others than in the run that profiled.
     saved = saved_costs.with_capacities(saved, measurer.devices)
     if saved != previous:
@@ -340,14 +342,18 @@ def get_profile(
 
 
 def _profile(
-    settings: Settings, net: loading.Network, measurer: Measurer, display: progress.Display
+    settings: Settings,
+    net: loading.Network,
+    measurer: Measurer,
+    display: progress.Display,
+    known: dict[str, Any],
 ) -> dict[str, Any]:
-    """Profiles the devices."""
+    """Profiles the devices; `known` has the profile for another backend, or nothing."""
     start_s = time.monotonic()
     devices = measurer.devices
     with display.phase("profiling the devices") as phase:
         phase.note("operations, on each device alone")
-        profiles = measurer.ask(Profile(devices))
+        profiles = tables.from_json(known)[0] if known else measurer.ask(Profile(devices))
         phase.note("tensors, from device to device")
         if settings.backend == "hetero":
             fits = measurer.ask(Transfers(devices))

@@ -52,7 +52,8 @@ def test_fit_predicts_other_placements(objective):
     def error(factors: np.ndarray) -> np.ndarray:
         return np.abs(predict(factors) / measured_s - 1)
 
-    fit = correction.fit(lambda factors: predict(factors)[:12], measured_s[:12], 2)
+    is_judged = np.ones(12, bool)
+    fit = correction.fit(lambda factors: predict(factors)[:12], measured_s[:12], 2, is_judged)
     before = error(np.ones(correction.num_factors(2)))
     np.testing.assert_allclose(fit.error_before, before[:12].mean(), rtol=1e-3)
     assert fit.error_after < before.mean() / 3
@@ -69,4 +70,5 @@ def test_fit_keeps_correct_profile():
         costs = correction.apply(problem.graph, problem.costs, factors)
         return np.asarray(problem._replace(costs=costs).evaluate(placements))
 
-    np.testing.assert_allclose(correction.fit(predict, measured_s, 2).factors, 1, atol=1e-3)
+    fit = correction.fit(predict, measured_s, 2, np.ones(6, bool))
+    np.testing.assert_allclose(fit.factors, 1, atol=1e-3)

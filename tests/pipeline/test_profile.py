@@ -34,12 +34,10 @@ def test_profiles_are_complete_and_kept(tmp_path: Path) -> None:
     profile = json.loads((tmp_path / "profile.json").read_text())
     assert conditions == profile["conditions"]
     assert min(conditions["seconds"], conditions["wall_s"]) > 0
-    # Handing over a tensor of a MiB is timed too. At the 0.6 MB/s that tiny tensors alone
-    # suggest, it would take 2 s.
+    # Tiny tensors alone suggest 0.6 MB/s, at which a MiB would take 2 s; the fit has a limit.
     (transfer,) = profile["transfers"]
     assert transfer["latency_s"] + 2**20 * transfer["s_per_byte"] < 0.1
     assert min(transfer["bytes"]) < 100
-    assert max(transfer["bytes"]) == 2**20
     assert transfer["median_error"] <= transfer["p90_error"]
 
     code, out, err = run(tmp_path, *flags, "--config.time_limit_s=1", "--verbosity=1")

@@ -1,12 +1,11 @@
 """Advice before any search: the best possible latency next to the fastest without placing.
 
-The fastest without placing is that of the single devices and of the references
-(`devices.resolve_with_references`). Where the devices are present, each of these runs a few
-inferences.
+The fastest without placing is one of the single devices, which the profile has timed, or of the
+references (`devices.resolve_with_references`), which run a few inferences where they are present.
 """
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +19,7 @@ from placement.pipeline.settings import Settings
 from placement.problem import Problem
 from placement.reporting import runs, units
 from placement.runtime.measurement.measurer import Measurer
-from placement.runtime.measurement.request import MIN_SAMPLES, Candidate, Measure, Measurement
+from placement.runtime.measurement.request import MIN_SAMPLES, Measure, Measurement
 from placement.types import Status
 
 FILE = "advice.json"
@@ -91,13 +90,29 @@ class Advice(NamedTuple):
         return f"A search may gain up to {1 - self.ratio:.0%}."
 
 
+def measure_references(
+    target: target_lib.Target, measurer: Measurer | None, settings: Settings
+) -> dict[str, float]:
+    """Returns the seconds of each reference, by the name of its row; {} if none is measured."""
+    candidates = {row.method: row.candidates[0] for row in rows.references(target.references)}
+    if measurer is None or settings.evaluate == "simulate" or not candidates:
+        return {}
+    seconds = min(_MEASURE_S, settings.measure_s)
+    outcomes = measurer.ask(Measure(list(candidates.values()), MIN_SAMPLES, seconds))
+    return {
+        name: outcome.latency.median
+        for name, outcome in zip(candidates, outcomes, strict=True)
+        if isinstance(outcome, Measurement)
+    }
+
+
 def estimate(
     target: target_lib.Target,
     problem: Problem,
-    measurer: Measurer | None,
+    references_s: Mapping[str, float],
     settings: Settings,
 ) -> Advice:
-    """Bounds all placements, and measures or predicts the devices without placing.
+    """Bounds all placements, and compares with the devices and measured references alone.
 
     Under `serial` the bound is a minimum cut, which is exact for two devices; under the other
     objectives it is that of `solvers.lower_bound`, for any order of a device's operations.
@@ -117,29 +132,15 @@ def estimate(
         bound_s = solvers.lower_bound(problem, time_limit_s=bound_limit_s, any_order=True)
         optimal = False
     latency_s = {f"single:{target.names[single]}": singles_s[single]}
-    is_measured = measurer is not None and settings.evaluate != "simulate"
-    if measurer is not None and is_measured:
-        candidates = {
-            f"single:{device.name}": Candidate(None, (device,))
-            for device, placement in zip(target.present, placements, strict=True)
-            if not problem.exceeds_memory(placement)
-        }
-        candidates |= {r.method: r.candidates[0] for r in rows.references(target.references)}
-        seconds = min(_MEASURE_S, settings.measure_s)
-        outcomes = measurer.ask(Measure(list(candidates.values()), MIN_SAMPLES, seconds))
-        measured_s = {
-            name: outcome.latency.median
-            for name, outcome in zip(candidates, outcomes, strict=True)
-            if isinstance(outcome, Measurement)
-        }
-        latency_s = measured_s or latency_s
+    compared = {row.method for row in rows.references(target.references)}
+    latency_s |= {name: references_s[name] for name in compared & references_s.keys()}
     fastest = min(latency_s, key=latency_s.__getitem__)
     return Advice(
         objective=problem.objective,
         backend=settings.backend if target.present else "",
         fastest=fastest.removeprefix("reference:"),
         fastest_s=latency_s[fastest],
-        measured=is_measured,
+        measured=fastest in references_s,
         single_s=singles_s[single],
         bound_s=bound_s,
         optimal=optimal,
@@ -153,7 +154,8 @@ def select(
     """Says what a search may gain at best; returns the methods that are worth running."""
     settings, display = context.settings, context.display
     with display.phase("estimating the possible gain"):
-        advised = estimate(context.target, context.problem, context.measurer, settings)
+        references_s = measure_references(context.target, context.measurer, settings)
+        advised = estimate(context.target, context.problem, references_s, settings)
     for line in advised.lines():
         display.say(line)
     runs.write_json(context.workdir / FILE, advised.to_json())

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import openvino as ov
 
-from placement.runtime.devices import Device, is_cpu, reference_device
+from placement.runtime.devices import CPU_PLUGIN, Device, is_cpu, reference_device
 from placement.runtime.execution.split import (
     MODEL_FORMAT,
     Part,
@@ -129,8 +129,10 @@ class Submodels:
 
 
 def _device_key(device: Device) -> tuple[object, ...]:
-    """Returns what compilations for a device depend on."""
-    return device.name, *sorted((key, str(value)) for key, value in device.properties.items())
+    """Returns what compilations for a device depend on; equal host devices share them."""
+    is_shared = device.host and device.capacity_bytes is None
+    name = CPU_PLUGIN if is_shared else device.name
+    return name, *sorted((key, str(value)) for key, value in device.properties.items())
 
 
 def _read_formats(model: ov.Model, compiled: ov.CompiledModel) -> dict[TensorId, TensorFormat]:

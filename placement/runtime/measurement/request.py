@@ -12,6 +12,9 @@ In a race, most rounds go to promising candidates (successive halving; Jamieson 
 After each stage of a few rounds only the faster half of the candidates stays, by the median ratio
 to the first one, and none that is clearly slower than it.
 
+Otherwise all candidates run until it is clear which one is the fastest, or time is over
+(`is_decided`). An idle machine needs few rounds, a noisy one many.
+
 The statistic is the median of n samples with its exact binomial interval. The k-th smallest and the
 k-th largest sample enclose the median of any distribution with probability
 
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from placement.costs.transfers import TransferFit
 
 MIN_SAMPLES = 6  # the median of fewer samples has no 95% interval
+_CLEAR = 1.02  # factor between intervals that are apart; of the ends of a narrow one
 TIME_LIMIT = "time limit"  # the stage of a failure that a longer time limit may avoid
 
 Answer = TypeVar("Answer", covariant=True)
@@ -109,8 +113,8 @@ class Measure(Request[list[Measurement | Failure]]):
     candidates: Sequence[Candidate]  # the baselines first
     # Fewest inferences of each candidate, at least `MIN_SAMPLES`; in a race those of a stage.
     min_rounds: int
-    # Rounds, or those of a stage, continue until their times sum to this. Compiling and checking
-    # are not included.
+    # Limit on the time of the rounds, which end before it once they are decided; the stages of a
+    # race last as long. Compiling and checking are not included.
     time_limit_s: float
     # Limit on the wall time of compiling and checking. The first candidate is always compiled;
     # candidates for which no time is left fail at stage `TIME_LIMIT`.
@@ -190,11 +194,8 @@ class Transfers(Request["tuple[TransferFit, ...]"]):
 
 
 @dataclasses.dataclass(frozen=True)
-class TransferShapes(Request[tuple[list[tuple[int, ...]], float]]):
-    """Asks for the tensor shapes of chains that `Timeline` can run.
-
-    The answer is (shapes, seconds that copying one byte takes on the measuring machine).
-    """
+class CopyTime(Request[float]):
+    """Asks for the seconds that copying one byte takes within the measuring machine."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,8 +208,6 @@ class Timeline(Request[np.ndarray]):
 
     devices: tuple[Device, ...]  # includes those that the segments name
     segments: tuple[Segment, ...]  # see `split.split_model`
-    # If given, a chain of operations on tensors of this shape runs instead of the model.
-    shape: tuple[int, ...] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -247,4 +246,19 @@ def median_interval(samples: np.ndarray) -> Interval:
     rank = max(rank, 1)
     return Interval(
         float(np.median(ordered)), float(ordered[rank - 1]), float(ordered[-rank]), count
+    )
+
+
+def is_decided(intervals: Sequence[Interval]) -> bool:
+    """Returns whether it is clear which of several medians is the least, or that some are equal.
+
+    Every interval lies 2% above that of the least median, or both are narrower than 2%. The margin
+    keeps repeated looks from finding a difference by chance.
+    """
+    least = min(intervals)
+    return all(
+        interval.low > _CLEAR * least.high
+        or max(interval.high / interval.low, least.high / least.low) < _CLEAR
+        for interval in intervals
+        if interval is not least
     )

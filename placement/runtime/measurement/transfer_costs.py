@@ -5,10 +5,8 @@ One run for each device has all operations on that device; one run for each pair
 alternates between the two. No placement is cut more finely, so these runs show every loss of a cut:
 the launch of a submodel, the lost fusion with a neighbour and the conversion of a layout.
 
-If all tensors of the model are tiny, they do not tell what a byte costs. So chains on tensors of
-several sizes (`chains.build_chain`) run in the same way. A model of more than `_MAX_PARTS`
-operations does not run in parts, whose compilation would take many minutes: its transfers are those
-of the chains, and a cut costs no launch.
+A model of more than `_MAX_PARTS` operations does not run in parts, whose compilation would take
+many minutes: its transfers are those under HETERO, and a cut costs no launch.
 
 A device whose memory is smaller than the weights never gets all parts at once. It gets consecutive
 ones whose weights need at most a quarter of its memory (`CONSTANTS_SHARE`), and the plain CPU gets
@@ -28,8 +26,7 @@ from placement.runtime.devices import reference_device
 from placement.runtime.execution.split import Segment
 from placement.runtime.execution.submodels import CONSTANTS_SHARE
 from placement.runtime.measurement.measurer import Measurer
-from placement.runtime.measurement.request import Timeline, TransferShapes
-from placement.runtime.measurement.worker.chains import CHAIN_OPS
+from placement.runtime.measurement.request import CopyTime, Timeline, Transfers
 from placement.types import OpGraph
 
 _MAX_PARTS = 2000  # compiling a part takes about ten milliseconds
@@ -61,20 +58,14 @@ def measure(
       ChildProcessError: the parts cannot be run.
     """
     computing = [i for i, group in enumerate(groups) if measurer.computed_ops.intersection(group)]
+    num_devices = len(measurer.devices)
     if len(computing) > _MAX_PARTS:
-        computing = []
+        fits = measurer.ask(Transfers(measurer.devices))
+        matrices = transfers.make_matrices(fits, num_devices)
+        return SubmodelCosts((), np.empty((0, num_devices)), matrices), fits
     names = tuple(tuple(groups[i]) for i in computing)
     supported = supported[computing]
-    samples: _Pairs = {pair: [] for pair in itertools.combinations(range(len(measurer.devices)), 2)}
-
-    shapes, copy_s_per_byte = measurer.ask(TransferShapes())
-    for shape in shapes if samples else ():
-        chain = [(f"step_{i}",) for i in range(CHAIN_OPS)]
-        chain_supported = np.ones((CHAIN_OPS, len(measurer.devices)), bool)
-        num_bytes = 4 * math.prod(shape)
-        chain_bytes: list[dict[int, int]] = [{}, *({i: num_bytes} for i in range(CHAIN_OPS - 1))]
-        no_weights = np.zeros(CHAIN_OPS)
-        _measure_parts(measurer, chain, chain_supported, samples, chain_bytes, no_weights, shape)
+    samples: _Pairs = {pair: [] for pair in itertools.combinations(range(num_devices), 2)}
 
     # For each part, the parts that it reads and the bytes of each.
     position = {op: i for i, op in enumerate(computing)}
@@ -92,13 +83,15 @@ def measure(
     compute_s: np.ndarray = np.empty(supported.shape)
     if names:
         compute_s = _measure_parts(measurer, names, supported, samples, source_bytes, weight_bytes)
+
+    copy_s_per_byte = measurer.ask(CopyTime())
     fits = tuple(
         transfers.fit_line(pair, pair_samples, copy_s_per_byte)
         for pair, pair_samples in samples.items()
     )
     has_run = np.isfinite(compute_s).any(axis=1)
     parts = tuple(name for name, ran in zip(names, has_run, strict=True) if ran)
-    matrices = transfers.make_matrices(fits, len(measurer.devices))
+    matrices = transfers.make_matrices(fits, num_devices)
     return SubmodelCosts(parts, compute_s[has_run], matrices), fits
 
 
@@ -109,13 +102,11 @@ def _measure_parts(
     samples: _Pairs,
     source_bytes: list[dict[int, int]],
     weight_bytes: np.ndarray,
-    shape: tuple[int, ...] | None = None,
 ) -> np.ndarray:
     """Runs M parts on each device, then alternating between the two devices of each pair.
 
     `source_bytes` has for each part the parts that it reads and the bytes of each; `weight_bytes`
-    [M] has the bytes of its weights. With a `shape`, a chain of operations on such tensors runs
-    instead of the model.
+    [M] has the bytes of its weights.
 
     Returns the seconds of each part on each device, float64 [M, D], nan if it did not run there.
     They count from the end of the part before, so that they include the launch of a submodel. Adds
@@ -144,7 +135,7 @@ def _measure_parts(
         segments = tuple(
             Segment(devices[device].name, ops) for device, ops in zip(placement, names, strict=True)
         )
-        return measurer.ask(Timeline(devices, segments, shape))
+        return measurer.ask(Timeline(devices, segments))
 
     compute_s = np.full(supported.shape, np.nan)
     for device, limit_bytes in enumerate(limits_bytes):

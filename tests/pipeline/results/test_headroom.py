@@ -14,7 +14,7 @@ from tests import helpers
 def advise(problem: Problem) -> advice.Advice:
     net = loading.Network(None, problem.graph, None, {})
     described = target.Target(net, problem.devices, problem.devices, (), problem.costs)
-    return advice.estimate(described, problem, None, Settings(time_limit_s=10.0))
+    return advice.estimate(described, problem, {}, Settings(time_limit_s=10.0))
 
 
 @pytest.mark.parametrize("objective", list(simulators.OBJECTIVES))

@@ -51,9 +51,11 @@ def test_equal_submodels_compile_once(core, workers):
     left, right, total = small.in_two(3, A, B)
     assert ran((left, right, total)) == 3
     assert ran((right, left, total)) == 0  # the order is not of the content
-    assert ran((left, right, Segment(B, total.ops))) == 1  # the sum alone is elsewhere
+    # The sum alone is elsewhere; equal host devices share what is compiled.
+    elsewhere = int(HOST[0].properties != HOST[1].properties)
+    assert ran((left, right, Segment(B, total.ops))) == elsewhere
     assert ran((left, Segment(B, right.ops[:2]), Segment(A, right.ops[2:]), total)) == 2
-    assert ran((Segment(B, left.ops), right, total)) == 1
+    assert ran((Segment(B, left.ops), right, total)) == elsewhere
     assert ran((left, right, total)) == 0
     reversed_ops = tuple(Segment(device, ops[::-1]) for device, ops in (left, right, total))
     assert ran(reversed_ops) == 0

@@ -5,12 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 
+from placement.costs import transfers
 from placement.runtime import devices
 from placement.runtime.devices import Device
 from placement.runtime.execution.split import Segment, split_model
 from placement.runtime.execution.submodels import Submodels
 from placement.runtime.measurement import local, transfer_costs
-from placement.runtime.measurement.request import Timeline, TransferShapes
+from placement.runtime.measurement.request import CopyTime, Timeline, Transfers
 from placement.runtime.models import extract
 from tests import helpers
 from tests.runtime import small
@@ -26,11 +27,13 @@ class ChainMeasurer:
             Device(f"CPU_{i}", ("simulated",), "f32", 1, None, {}, True) for i in range(2)
         )
         self.computed_ops = frozenset(f"op{i}" for i in range(6))
-        self.shapes, self.num_timelines = [], 0
+        self.num_timelines = 0
 
     def ask(self, request):
-        if isinstance(request, TransferShapes):
-            return self.shapes, 1e-10
+        if isinstance(request, CopyTime):
+            return 1e-10
+        if isinstance(request, Transfers):
+            return (transfers.fit_line((0, 1), [(4096.0, LATENCY_S)], 1e-10),)
         self.num_timelines += 1
         clock_s, times, before = 0.0, [], None
         for number, part in enumerate(request.segments):
@@ -56,14 +59,13 @@ def test_transfers_are_fitted_to_reads():
     assert np.sort(fit.seconds)[-1] == pytest.approx(LATENCY_S + WAIT_S)
 
 
-def test_large_models_run_chains_alone(monkeypatch):
+def test_large_models_run_no_parts(monkeypatch):
     monkeypatch.setattr(transfer_costs, "_MAX_PARTS", 5)
     measurer = ChainMeasurer()
-    measurer.shapes = [(1, 1024), (1, 4096)]
     costs, (fit,) = measure(measurer)
     assert costs.groups == ()
-    assert measurer.num_timelines == 2 * 3
-    assert set(fit.num_bytes) == {4 * 1024, 4 * 4096}
+    assert measurer.num_timelines == 0
+    assert costs.transfers.latency_s[0, 1] == fit.latency_s > 0
 
 
 _LENGTH = 12
@@ -84,9 +86,7 @@ def test_small_devices_run_parts(monkeypatch):
         ask = measurer.ask
 
         def record(request):
-            if isinstance(request, TransferShapes):
-                return [], 1e-10  # chains have no weights
-            if isinstance(request, Timeline) and request.shape is None:
+            if isinstance(request, Timeline):
                 timelines.append(request)
             return ask(request)
 

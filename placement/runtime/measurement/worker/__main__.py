@@ -104,10 +104,10 @@ def answer(request: requests.Request[Any], loaded: LoadedModel, heartbeat: Heart
             return loaded.compare(infer_request, candidate.used_devices())
         case requests.Transfers(devices):
             return chains.measure_transfers(core, model, devices, keep_alive)
-        case requests.TransferShapes():
-            return chains.chain_shapes(model), chains.copy_s_per_byte()
-        case requests.Timeline(devices, segments, shape):
-            executor = loaded.executor(segments, devices, shape=shape)
+        case requests.CopyTime():
+            return chains.copy_s_per_byte()
+        case requests.Timeline(devices, segments):
+            executor = loaded.executor(segments, devices)
 
             def infer_spans() -> np.ndarray:
                 keep_alive()

@@ -18,7 +18,7 @@ from placement.runtime.execution.hetero import Affinity, compile_placement
 from placement.runtime.execution.split import Segment
 from placement.runtime.execution.submodels import Submodels
 from placement.runtime.execution.workers import Workers
-from placement.runtime.measurement.worker import chains, inference
+from placement.runtime.measurement.worker import inference
 from placement.runtime.measurement.worker.channel import Heartbeat
 from placement.runtime.measurement.worker.inference import AnyRequest
 from placement.runtime.models import colocation, operations, outputs
@@ -167,12 +167,9 @@ class LoadedModel:
         devices: Sequence[Device],
         *,
         num_requests: int = 1,
-        shape: tuple[int, ...] | None = None,
         deadline_s: float = math.inf,
     ) -> Executor:
         """Returns an executor with its inputs set.
-
-        With a `shape` it runs a chain of operations on tensors of this shape instead of the model.
 
         Raises:
           CompileDeadlineError: `deadline_s`, on the monotonic clock, has passed or would pass.
@@ -181,20 +178,12 @@ class LoadedModel:
         self._compile_deadline_s = deadline_s
         try:
             self._before_compiling(0.0)
-            submodels, inputs = self._submodels, self.inputs
-            if shape is not None:
-                submodels = Submodels(
-                    self.core,
-                    chains.build_chain(shape),
-                    alive=lambda _: self._before_compiling(0.0),
-                )
-                inputs = [np.zeros(shape, np.float32)]
             executor = Executor(
-                submodels, segments, devices, self._workers, num_requests=num_requests
+                self._submodels, segments, devices, self._workers, num_requests=num_requests
             )
         finally:
             self._compile_deadline_s = math.inf
-        inference.set_inputs(executor, inputs)
+        inference.set_inputs(executor, self.inputs)
         return executor
 
     def compare(

@@ -11,6 +11,7 @@ steps:
 3. An operation that no kernel names belongs to the kernel that all its readers belong to.
 """
 
+import functools
 from collections.abc import Callable, Sequence, Set
 from typing import NamedTuple
 
@@ -55,12 +56,22 @@ def profile_devices(
     kernels; its latency is then the sum of its kernels. A device that cannot hold the model is
     profiled after the others, part by part (`divide`), so that it holds one part at a time.
 
+    Of host devices with equal properties one is profiled: they are one plug-in with one thread, and
+    a search would take the noise between two profiles for gains.
+
     `keep_alive` is called before every step that may take long.
     """
-    parts = {device.name: divide(loaded.core, loaded.model, device) for device in devices}
+    profiled: dict[object, Device] = {}
+    equal = [
+        profiled.setdefault(
+            (str(device.properties), device.capacity_bytes) if device.host else device.name, device
+        )
+        for device in devices
+    ]
+    parts = {d.name: divide(loaded.core, loaded.model, d) for d in profiled.values()}
     whole = {name: parts[name][0] for name in parts if len(parts[name]) == 1}
     profiles = dict(zip(whole, _profile(loaded, [*whole.values()], keep_alive), strict=True))
-    for device in devices:
+    for device in profiled.values():
         if device.name in whole:
             continue
         all_kernels: list[tuple[tuple[str, ...], float]] = []
@@ -75,7 +86,7 @@ def profile_devices(
         latency_s = sum(seconds for _, seconds in all_kernels)
         missing = unsupported(loaded.core, loaded.model, device)
         profiles[device.name] = RawProfile(latency_s, tuple(all_kernels), missing)
-    return [profiles[device.name] for device in devices]
+    return [profiles[device.name] for device in equal]
 
 
 def _profile(
@@ -113,8 +124,7 @@ def _profile(
         ):
             infer(counted_request)
             if plain_request is not None:
-                infer(plain_request)  # finds the caches filled by the inference with counters
-                part_samples_s.append(infer(plain_request))
+                part_samples_s.append(inference.warm_s(functools.partial(infer, plain_request)))
     profiles = []
     for i, part in enumerate(parts):
         nodes = [

@@ -17,7 +17,14 @@ from placement.runtime.devices import register_devices
 from placement.runtime.errors import FailedError, raise_if_exhausted, run_stage, summarise_error
 from placement.runtime.execution.executor import Executor
 from placement.runtime.execution.stream import Stream
-from placement.runtime.measurement.request import MIN_SAMPLES, TIME_LIMIT, Candidate, Rounds
+from placement.runtime.measurement.request import (
+    MIN_SAMPLES,
+    TIME_LIMIT,
+    Candidate,
+    Rounds,
+    is_decided,
+    median_interval,
+)
 from placement.runtime.measurement.worker import inference
 from placement.runtime.measurement.worker.channel import Heartbeat
 from placement.runtime.measurement.worker.inference import AnyRequest
@@ -41,13 +48,12 @@ def measure_busy_shares(request: Any, alive: Callable[[], None]) -> dict[str, fl
     """Returns for each thread the share of time, at most 1, in which it runs or waits for a core.
 
     Waiting counts, because on a busy machine two threads that share a core would otherwise look
-    like one. The request runs at least 3 times, each time after a call of `alive`.
+    like one. The request runs for at least `_MEASURING_S`, each time after a call of `alive`.
     """
-    first, begin_s, num_inferences = _read_thread_times(), time.perf_counter(), 0
-    while num_inferences < 3 or time.perf_counter() - begin_s < _MEASURING_S:
+    first, begin_s = _read_thread_times(), time.perf_counter()
+    while time.perf_counter() - begin_s < _MEASURING_S:
         alive()
         request.infer()
-        num_inferences += 1
     return busy_shares(first, _read_thread_times())
 
 
@@ -114,7 +120,6 @@ _THREAD_SLACK = 1.25  # tolerated multiple of the number of threads asked for
 _THREAD_TRIES = 3
 _STREAM_INFERENCES = 5  # per request of a stream
 _CLEARLY_SLOWER = 1.1  # ratio to the baseline with which a candidate leaves a race
-_LONG_S = 0.02  # an inference that takes longer hardly depends on what the caches hold before it
 _NO_TIME = "no time was left to compile its submodels; set a longer time limit"
 
 
@@ -123,7 +128,6 @@ class _Runner(NamedTuple):
 
     request: AnyRequest
     facts: dict[str, Any]  # fields of `request.Measurement`
-    inference_s: float  # roughly, of one inference
 
 
 class Trials:
@@ -137,6 +141,8 @@ class Trials:
         self._heartbeat = heartbeat
         self._send = send
         self._baseline: tuple[tuple[int, Candidate], _Runner] | None = None
+        # The facts of single devices that passed all checks: a run measures them several times.
+        self._passed: list[tuple[Candidate, dict[str, Any]]] = []
         # The devices, and how they run, whose threads were watched.
         self._watched: set[tuple[object, ...]] = set()
 
@@ -175,7 +181,7 @@ class Trials:
         wait_until_idle(self._heartbeat.keep_alive)
         # Round -1 warms up; in a race the check has done that.
         number, stage, start_s = (0 if rounds.race else -1), 1, time.perf_counter()
-        running = list(latencies_s)
+        running, next_look = list(latencies_s), rounds.min_rounds
         while running:
             # The first candidate of a round rotates and the direction alternates, so that none
             # always follows the same one.
@@ -188,15 +194,7 @@ class Trials:
                     if isinstance(request, Executor | Stream) and request.num_requests > 1:
                         latency_s = request.stream(_STREAM_INFERENCES * request.num_requests)
                     else:
-                        # The second of two inferences is timed, as in a service that repeats one
-                        # model. The first finds the caches as the other candidates left them, which
-                        # slows it down by up to a tenth, but not if it takes long.
-                        is_long = rounds.race and runners[index].inference_s > _LONG_S
-                        for _ in range(1 if is_long else 2):
-                            self._heartbeat.touch()
-                            if self._loaded.stateful:  # a growing state would slow inferences down
-                                request.reset_state()
-                            latency_s = inference.infer_s(request)
+                        latency_s = inference.warm_s(functools.partial(self._infer_s, request))
                 except RuntimeError as error:
                     raise_if_exhausted(error)
                     self._loaded.drop_compiled()
@@ -208,9 +206,14 @@ class Trials:
                 if number >= 0:
                     latencies_s[index].append(latency_s)
             number += 1
-            if number < stage * rounds.min_rounds or (
-                time.perf_counter() - start_s < stage * rounds.time_limit_s
-            ):
+            is_time_over = time.perf_counter() - start_s >= stage * rounds.time_limit_s
+            if not rounds.race and number == next_look and not is_time_over:
+                next_look *= 2  # few looks, since each may find a difference by chance
+                reference_s = latencies_s.get(baseline_index, [1.0] * number)
+                is_time_over = is_decided(
+                    [median_interval(np.divide(latencies_s[i], reference_s)) for i in running]
+                )
+            if number < stage * rounds.min_rounds or not is_time_over:
                 continue
             if not rounds.race or baseline_index not in running:
                 break
@@ -228,6 +231,12 @@ class Trials:
                 running = [baseline_index, *running]
         gc.enable()
         return {index: np.array(samples_s) for index, samples_s in latencies_s.items()}
+
+    def _infer_s(self, request: AnyRequest) -> float:
+        self._heartbeat.touch()
+        if self._loaded.stateful:  # a growing state would make every inference slower than the last
+            request.reset_state()
+        return inference.infer_s(request)
 
     def _check(self, index: int, candidate: Candidate, deadline_s: float, is_race: bool) -> _Runner:
         """Compiles a candidate and checks its outputs and threads.
@@ -264,9 +273,11 @@ class Trials:
                 raise FailedError(TIME_LIMIT, _NO_TIME) from error
             num_submodels = len(request.split.parts)
         compile_s = time.perf_counter() - start_s
+        for passed, passed_facts in self._passed:
+            if passed == candidate:
+                return _Runner(request, passed_facts)
         self._heartbeat.set(index, "infer")
         num_samples = 1 if is_race else None
-        start_s = time.perf_counter()
         try:
             check = run_stage(
                 "infer", loaded.compare, request, candidate.used_devices(), num_samples
@@ -282,7 +293,7 @@ class Trials:
             "tolerance": check.tolerance,
             "compile_s": compile_s,
         }
-        runner = _Runner(request, facts, time.perf_counter() - start_s)
+        runner = _Runner(request, facts)
         way_to_run = type(request), candidate.used_devices(), num_submodels > 1
         if is_race and way_to_run in self._watched:
             return runner
@@ -323,4 +334,6 @@ class Trials:
             cause = f"{min(counts):.2f} {other}threads compute at once; the limit is {limit:g}"
             raise FailedError("threads", cause)
         self._watched.add(way_to_run)
+        if not is_race and candidate.affinity is None and candidate.segments is None:
+            self._passed.append((candidate, facts))
         return runner
