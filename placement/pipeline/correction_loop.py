@@ -3,7 +3,7 @@
 A round searches the simulator, measures the placements that it finds (the first also HEFT's and
 single devices), and fits the costs to all measured placements (`placement.costs.correction`). The
 next round searches with these costs. The loop ends after three rounds, or earlier if the searches
-find nothing new, or, unless it is thorough, if predictions of a round are accurate.
+find nothing new, or, unless it is thorough, if profiled or corrected predictions are accurate.
 
 Predictions are too low by a few per cent where placements use several devices: a cut also costs
 time on the device that sends, which no objective counts, and devices of one processor share its
@@ -27,8 +27,8 @@ from placement.solvers.limits import SearchLimits
 from placement.types import CostModel, Evaluate, Solution, Status
 
 _ROUNDS = 3
-_SEARCHES = 3  # of a round, with different seeds
-_ACCURATE = 0.05  # mean relative error of predictions that need no further round
+_SEARCHES = 3  # of a thorough round, with different seeds
+_ACCURATE = 0.05  # mean relative error of predictions, profiled or corrected, that is good enough
 _SEARCH_BUDGET = 16_384
 _SEARCH_SHARE = 0.05  # of the remaining time, for each search
 
@@ -73,9 +73,9 @@ def correct(
       evaluate: measures placements; inf for a placement that did not run.
       seed: of the searches.
       limits: their evaluations are measured placements. A round that has begun is completed.
-      thorough: False ends when predictions are accurate, and measures nothing if no placement is
-        predicted to be faster than every single device. Of the single devices it measures the
-        first; the others take as much longer as in the profile.
+      thorough: False searches once in each round, ends when predictions are accurate, and measures
+        nothing if no placement is predicted to be faster than every single device. Of the single
+        devices it measures the first; the others take as much longer as in the profile.
     """
     from placement.search import multistart
 
@@ -105,7 +105,7 @@ def correct(
     for number in range(_ROUNDS):
         known = {placement.tobytes() for placement in (*singles, *placements)}
         found: dict[bytes, np.ndarray] = {}
-        for search_seed in range(seed, seed + _SEARCHES):
+        for search_seed in range(seed, seed + (_SEARCHES if thorough else 1)):
             search_s = _SEARCH_SHARE * limits.remaining_s()
             search_limits = SearchLimits(
                 search_s, _SEARCH_BUDGET, stop=limits.is_stopped, starts=limits.starts
@@ -143,7 +143,7 @@ def correct(
             is_judged[:] = True
         errors = np.abs(predict(factors) / known_s - 1)[num_known:][is_judged[num_known:]]
         fit = correction.fit(predict, known_s, num_devices, is_judged)
-        if not thorough and errors.mean() < _ACCURATE:
+        if not thorough and min(errors.mean(), fit.error_after) < _ACCURATE:
             break
         factors = fit.factors
         searched = reprice(factors)
@@ -192,8 +192,6 @@ def correct_costs(context: Context) -> Context:
 
 def search(context: Context, limits: SearchLimits) -> Solution:
     """Searches in rounds of measurements; the result is the fastest measured placement."""
-    from placement.learning import trainer
-
     target, seed = context.target, context.settings.seed
     assert target.costs is not None
     assert context.measured is not None
@@ -209,5 +207,4 @@ def search(context: Context, limits: SearchLimits) -> Solution:
         status=Status.INTERRUPTED if context.stop.is_set() else Status.FINISHED,
         search_s=limits.elapsed_s(),
         evaluations=len(result.placements),
-        elite=result.placements[: trainer.ELITE],
     )

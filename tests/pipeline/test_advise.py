@@ -19,7 +19,7 @@ _DESCRIBED = (
 
 def _advice(bound_s: float, **changes: object) -> Advice:
     record = {"objective": "makespan", "backend": "", "fastest": "single:gpu", "fastest_s": 0.01}
-    record |= {"measured": False, "single_s": 0.01, "optimal": False, "chain": 0.5}
+    record |= {"measured": False, "optimal": False, "chain": 0.5}
     return Advice(**record | {"bound_s": bound_s} | changes)  # type: ignore[arg-type]
 
 

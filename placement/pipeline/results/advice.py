@@ -36,7 +36,6 @@ class Advice(NamedTuple):
     fastest: str  # without placing
     fastest_s: float
     measured: bool  # else predicted
-    single_s: float  # the best single device, predicted; inf where none can run everything
     bound_s: float  # no placement is below; -inf where nothing is known
     optimal: bool  # whether there is a placement at the bound; known under `serial` alone
     # The longest path on the best single device over its time: 1 if all work is sequential, nan
@@ -141,7 +140,6 @@ def estimate(
         fastest=fastest.removeprefix("reference:"),
         fastest_s=latency_s[fastest],
         measured=fastest in references_s,
-        single_s=singles_s[single],
         bound_s=bound_s,
         optimal=optimal,
         chain=chain,

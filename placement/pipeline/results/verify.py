@@ -62,15 +62,11 @@ def measure(
         if row.candidates[0] not in singles + multi_device:
             multi_device.append(row.candidates[0])
     multi_device.sort(key=_num_segments)  # compiled in this order
-    measured = baseline.measure(
-        measurer,
-        singles,
-        multi_device,
-        min_rounds=MIN_SAMPLES,
-        seconds=seconds,
-        compile_s=max(compile_s, _COMPILE_S * len(singles + multi_device)),
+    candidates = singles + multi_device
+    compile_s = max(compile_s, _COMPILE_S * len(candidates))
+    outcomes = baseline.measure(
+        measurer, singles, multi_device, seconds=seconds, compile_s=compile_s
     )
-    candidates, outcomes = singles + multi_device, measured.singles + measured.candidates
     return [
         row
         if row.is_out_of_memory

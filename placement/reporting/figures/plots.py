@@ -53,6 +53,7 @@ def save(figure: "Figure", directory: Path, name: str) -> str:
         image = io.BytesIO()
         with matplotlib.rc_context({"svg.hashsalt": "placement", "svg.fonttype": "none"}):
             figure.savefig(image, dpi=150, format=suffix, metadata=metadata)
+        figure.set_layout_engine("none")  # the first file's layout, which takes long, stays
         content = image.getvalue()
         files.write_bytes(directory / f"{name}.{suffix}", content)
     return content.decode()

@@ -33,7 +33,6 @@ from placement.runtime.models.fingerprint import quote_names
 from placement.runtime.models.inputs import Inputs
 
 REFERENCE = "reference"  # the form of a row about a device that was not offered to the placement
-MIN_ROUNDS = 10
 
 _SCHEMA = {
     "method": str,
@@ -178,12 +177,10 @@ def measure(placed: PlacementFile, measurer: Measurer, *, seconds: float) -> lis
     for device in devices.list_references(measurer.devices):
         others.append((f"reference:{device.label}", REFERENCE, Candidate(None, (device,))))
     candidates = ([candidate for *_, candidate in ways] for ways in (singles, others))
-    measured = baseline.measure(measurer, *candidates, min_rounds=MIN_ROUNDS, seconds=seconds)
-    rows = [Row(*way, outcome) for way, outcome in zip(singles, measured.singles, strict=True)]
+    outcomes = baseline.measure(measurer, *candidates, seconds=seconds)
+    rows = [Row(*way, outcome) for way, outcome in zip(singles + others, outcomes, strict=True)]
+    rows, other_rows = rows[: len(singles)], rows[len(singles) :]
     rows.sort(key=lambda row: baseline.ratio_or_latency(row.outcome))
-    other_rows = [
-        Row(*way, outcome) for way, outcome in zip(others, measured.candidates, strict=True)
-    ]
     rows += [*too_large, *other_rows]
     wrong = [row for row in reversed(other_rows) if row.form != REFERENCE and not row.is_right]
     if wrong or not any(row.is_right for row in rows):

@@ -7,10 +7,10 @@ compares two latencies of the same rounds.
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from placement.runtime.measurement.measurer import Measurer
 from placement.runtime.measurement.request import (
+    MIN_SAMPLES,
     Candidate,
     Failure,
     Interval,
@@ -21,40 +21,31 @@ from placement.runtime.measurement.request import (
 Outcome = Measurement | Failure
 
 
-class Outcomes(NamedTuple):
-    """The outcomes of all candidates; ratios are to the best single device, whose ratio is 1.
-
-    Without single devices the ratios are nan.
-    """
-
-    best: int  # index of the fastest single device; 0 if there is none or all failed
-    singles: tuple[Outcome, ...]
-    candidates: tuple[Outcome, ...]  # of the candidates that are no single device
-
-
 def measure(
     measurer: Measurer,
     singles: Sequence[Candidate],
     candidates: Sequence[Candidate],
     *,
-    min_rounds: int,
     seconds: float,
     compile_s: float = math.inf,
-) -> Outcomes:
+) -> list[Outcome]:
     """Measures all candidates in the same rounds.
 
     Args:
       measurer: measures the model.
       singles: single devices, those with enough memory.
       candidates: the candidates to compare with them.
-      min_rounds: fewest inferences of each candidate.
-      seconds: time for timing.
+      seconds: the most time for timing.
       compile_s: time for compiling. Candidates are compiled in order and fail once it is over.
+
+    Returns:
+      The outcomes of the single devices and of the candidates. The ratios are to the best single
+      device, whose ratio is 1, or nan without single devices.
     """
     num_singles = len(singles)
     request = Measure(
         [*singles, *candidates],
-        min_rounds,
+        MIN_SAMPLES,
         seconds,
         compile_s=compile_s,
         num_baselines=max(1, num_singles),
@@ -70,13 +61,12 @@ def measure(
 
     best = max(range(num_singles), key=least_ratio, default=0)
     no_ratio = Interval(math.nan, math.nan, math.nan, 0)
-    paired = [
+    return [
         outcome._replace(ratio=outcome.ratios[best] if singles else no_ratio)
         if isinstance(outcome, Measurement)
         else outcome
         for outcome in outcomes
     ]
-    return Outcomes(best, tuple(paired[:num_singles]), tuple(paired[num_singles:]))
 
 
 def ratio_or_latency(outcome: Outcome) -> float:

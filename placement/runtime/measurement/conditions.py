@@ -8,7 +8,7 @@ down, some of them many times.
 
 import contextlib
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -104,8 +104,3 @@ class WorkClock:
             processes = [psutil.Process(pid).cpu_times() for pid in self._pids]
             return cores_s, sum(process.user + process.system for process in processes)
         return None
-
-
-def median_width(intervals: Sequence[tuple[float, float]]) -> float:
-    """Returns the median of high / low over intervals (low, high); 1 if there are none."""
-    return float(np.median([high / low for low, high in intervals if low > 0] or [1.0]))

@@ -297,7 +297,7 @@ class LocalMeasurer(contextlib.AbstractContextManager["LocalMeasurer"]):
                     if num_deaths == _MAX_DEATHS:
                         raise ChildProcessError(died.failure.cause) from died
 
-            judged_intervals = []
+            widths = []
             no_interval = Interval(np.nan, np.nan, np.nan, 0)
             for i, samples_s in latencies_s.items():
                 latency = median_interval(samples_s)
@@ -311,8 +311,8 @@ class LocalMeasurer(contextlib.AbstractContextManager["LocalMeasurer"]):
                     latency=latency, ratio=ratios[0], ratios=ratios, **facts[i]
                 )
                 if latency.n >= _MIN_JUDGED_SAMPLES:
-                    judged_intervals.append((latency.low, latency.high))
-            width = conditions.median_width(judged_intervals)
+                    widths.append(latency.high / latency.low)
+            width = float(np.median(widths or [1.0]))
             self._add_conditions("measure", Conditions(interval_width=width))
             baselines = [i for i in baselines if isinstance(outcomes[i], Measurement)]
             yield outcomes

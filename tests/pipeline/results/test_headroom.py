@@ -30,7 +30,7 @@ def test_bound_holds_for_all_placements(objective):
         if objective == "serial":
             assert found.optimal
             assert found.bound_s == pytest.approx(values.min(), rel=1e-5)
-        assert found.single_s == pytest.approx(min(values[0], values[-1]))  # all on one device
+        assert found.fastest_s == pytest.approx(min(values[0], values[-1]))  # all on one device
 
 
 def test_chain_is_the_longest_path():
@@ -48,6 +48,6 @@ def test_single_device_may_be_missing():
     compute_s = np.float32([[1, np.inf], [np.inf, 1]])
     problem = helpers.as_problem(graph, helpers.unit_costs(graph, compute_s=compute_s), "makespan")
     found = advise(problem)
-    assert np.isinf(found.single_s)
+    assert np.isinf(found.fastest_s)
     assert np.isnan(found.chain)
     assert np.isfinite(found.bound_s)

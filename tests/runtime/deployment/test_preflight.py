@@ -16,7 +16,7 @@ from placement.runtime.deployment.artifact import CONCURRENT, HETERO
 from placement.runtime.deployment.preflight import REFERENCE
 from placement.runtime.execution.split import Segment
 from placement.runtime.measurement import local
-from placement.runtime.measurement.request import Failure, Interval, Measurement
+from placement.runtime.measurement.request import MIN_SAMPLES, Failure, Interval, Measurement
 from placement.runtime.models import fingerprint
 from placement.runtime.models.inputs import Inputs
 from tests.runtime import small
@@ -142,7 +142,7 @@ def test_all_forms_are_measured():
     for row in rows:
         assert row.to_json()["status"] == "ok"
         assert row.outcome.output_error <= row.outcome.tolerance
-        assert row.outcome.latency.n >= preflight.MIN_ROUNDS
+        assert row.outcome.latency.n >= MIN_SAMPLES
         assert (row.candidate.affinity is None) == (row.form not in (HETERO, CONCURRENT))
     assert rows[0].outcome.ratio.median == 1
     assert all(row.outcome.ratio.low > 1 for row in rows[2:4])  # three submodels for one

@@ -45,8 +45,6 @@ def test_disturbances_are_described():
     assert Conditions(1.0, 0.4, 2.0).describe_disturbances() == text
     assert not Conditions(interval_width=1.2).describe_disturbances()
     assert "a factor of 2.5" in Conditions(interval_width=2.5).describe_disturbances()
-    assert conditions.median_width([(1.0, 1.2), (2.0, 5.0), (1.0, 3.0)]) == 2.5
-    assert conditions.median_width([]) == 1.0
     first, second = Conditions(1.0, 0.5, 2.0, 1.2), Conditions(1.0, 0.1, 2.0, 1.1)
     assert first + second == Conditions(2.0, 0.6, 4.0, 1.2)
     assert (first + second).to_json()["others_share"] == pytest.approx(0.15)
