@@ -307,11 +307,11 @@ class _Search:
         """Returns the window's space with its boundary; only differences of the times matter."""
         tables = window_search.space.tables
         ops = tables.objective.steps.op
-        # A step that does nothing must not be the last to end.
+        # An operation that does not exist must not be the last to end.
         minimum_s = float(np.finfo(np.float32).min)
         boundary = makespan.Boundary(
             _pad((ready_s - ready_s.max()).astype(np.float32), 0.0)[ops],
-            _pad((tail_s - tail_s.max()).astype(np.float32), minimum_s)[ops],
+            _pad((tail_s - tail_s.max()).astype(np.float32), minimum_s)[:SIZE],
         )
         memory = tables.memory
         if memory is not None:

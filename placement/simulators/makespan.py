@@ -40,16 +40,16 @@ from placement.types import Array, OpGraph
 
 
 class Boundary(NamedTuple):
-    """The surroundings of a part of a schedule, for each step's operation on each device.
+    """The surroundings of a part of N operations of a schedule, on each device.
 
     With a boundary, the latency is the longest path of the whole schedule that passes through the
     part: max over v of finish(v) + tail_s[v, p[v]].
     """
 
-    # float32 [S, D]: the earliest start: the device is free of operations before the part, and
-    # their outputs have arrived
+    # float32 [S, D]: the earliest start of each step's operation: the device is free of operations
+    # before the part, and their outputs have arrived
     ready_s: Array
-    tail_s: Array  # float32 [S, D]: the longest path from the finish to the end of the schedule
+    tail_s: Array  # float32 [N, D]: the longest path from the finish to the end of the schedule
 
 
 class Links(NamedTuple):
@@ -217,8 +217,8 @@ def _scan_schedule(tables: Tables, placement: Array, *, with_starts: bool = Fals
         kinds = tensors.select(jnp.asarray(tables.kind, narrow), devices)
 
     def advance(carry: Any, xs: Any) -> tuple[Any, None]:
-        finish_s, free_s, arrival_s, longest_path_s, start_s = carry
-        (step, compute_s, delay_s), boundary = xs
+        finish_s, free_s, arrival_s, start_s = carry
+        (step, compute_s, delay_s), earliest_start_s = xs
         device = devices[step.op]  # [B]
         input_arrivals_s = []
         for slot in range(list_schedule.WIDTH):
@@ -228,7 +228,7 @@ def _scan_schedule(tables: Tables, placement: Array, *, with_starts: bool = Fals
             if num_kinds < num_devices:  # two devices of a kind, or twice the same device?
                 input_delay_s = jnp.where(devices[sender] == device, 0.0, input_delay_s)
             input_arrivals_s.append(finish_s[sender] + input_delay_s)
-        ready_s = 0.0 if boundary is None else tensors.select(boundary.ready_s, device)
+        ready_s = 0.0 if earliest_start_s is None else tensors.select(earliest_start_s, device)
         arrival_s = list_schedule.accumulate_inputs(
             step.first, arrival_s, ready_s, input_arrivals_s
         )
@@ -242,19 +242,20 @@ def _scan_schedule(tables: Tables, placement: Array, *, with_starts: bool = Fals
         finish_s = write_row(finish_s, op_finish_s, step.output, 0)
         if with_starts:
             start_s = write_row(start_s, op_start_s, step.output, 0)
-        if boundary is not None:
-            path_s = op_finish_s + tensors.select(boundary.tail_s, device)
-            longest_path_s = jnp.maximum(longest_path_s, path_s)
-        return (finish_s, free_s, arrival_s, longest_path_s, start_s), None
+        return (finish_s, free_s, arrival_s, start_s), None
 
     # With a boundary, times may be negative: its `ready_s` alone says when an operation can start.
     earliest_s = 0.0 if tables.boundary is None else -jnp.inf
     finish_s = jnp.full(devices.shape, earliest_s)
     free_s = jnp.full((num_devices, batch), earliest_s)
-    longest_path_s = None if tables.boundary is None else jnp.full(batch, -jnp.inf)
     start_s = jnp.zeros_like(finish_s) if with_starts else None
-    initial = finish_s, free_s, jnp.zeros(batch), longest_path_s, start_s
-    finish_s, free_s, _, longest_path_s, start_s = list_schedule.fold_steps(
-        advance, initial, (tables.step_arrays, tables.boundary), tables.num_steps
+    initial = finish_s, free_s, jnp.zeros(batch), start_s
+    ready_s = None if tables.boundary is None else tables.boundary.ready_s
+    finish_s, free_s, _, start_s = list_schedule.fold_steps(
+        advance, initial, (tables.step_arrays, ready_s), tables.num_steps
     )
+    longest_path_s = None
+    if tables.boundary is not None:  # within the steps this would take longer
+        tail_s = jnp.asarray(tables.boundary.tail_s).T[..., None]
+        longest_path_s = (finish_s[:-2] + tensors.select(tail_s, devices[:-2])).max(axis=0)
     return _Result(finish_s, free_s, longest_path_s, start_s)
