@@ -1,8 +1,8 @@
 """Rolling windows: large schedules under `makespan`, searched one part at a time.
 
 The cost of a simulation grows with the graph, the gain of a block move does not. So a window of
-some hundred operations, consecutive in the order of priority, is searched by itself with the same
-chains (`placement.search.block_search`); the next window begins in its middle (large neighbourhoods
+some operations, consecutive in the order of priority, is searched by itself with the same chain
+(`placement.search.block_search`); the next window begins in its middle (large neighbourhoods
 in time: Shaw 1998; rolling horizons). The longest paths through the schedule that end with
 operation v and that begin with it take
 
@@ -46,12 +46,12 @@ from placement.simulators import list_schedule, makespan
 from placement.solvers.limits import SearchLimits
 from placement.types import Array, Solution, Status
 
-SIZE = 512  # largest number of operations of a window
+# Largest number of operations of a window. The smaller it is, the more moves are made in a second;
+# below this size the host would take most of the time.
+SIZE = 128
 _MAX_STEPS = SIZE * 3 // 2  # of a window's schedule
-_NUM_BALLS, _NUM_GROUPS = 16, 4
-_NUM_CHAINS = 4
-_PROPOSALS_PER_STEP = _NUM_CHAINS * block_search.NUM_PROPOSALS
-_FIRST_PASS_STEPS = 32  # of the chains in each window
+_NUM_BALLS, _NUM_GROUPS = 8, 2
+_FIRST_PASS_STEPS = 64  # of the chain in each window
 _LEAST_GAIN = 1e-3  # relative, of a pass; after a smaller gain the search ends
 _SIMULATE = simulators.get_objective("makespan").simulate_columns
 
@@ -211,7 +211,7 @@ def improve(problem: Problem, starts: np.ndarray, seed: int, limits: SearchLimit
     while is_gaining and not limits.is_over():
         windows = search.draw_windows()
         simulated_ops = sum(window.end - window.begin for window in windows)
-        evaluations_per_step = _PROPOSALS_PER_STEP * simulated_ops / problem.graph.num_ops
+        evaluations_per_step = block_search.NUM_PROPOSALS * simulated_ops / problem.graph.num_ops
         remaining = limits.budget - evaluations - 1
         num_steps = min(num_steps, int(remaining / evaluations_per_step))
         if num_steps < 1:
@@ -283,7 +283,7 @@ class _Search:
                 self._used_bytes += self._range_bytes(begin, end)
             self._move_credit = chains.move_credit
             sweep.advance(begin, next_begin, placement[ordered.decision])
-            yield _PROPOSALS_PER_STEP * num_steps * (end - begin) / num_ops
+            yield block_search.NUM_PROPOSALS * num_steps * (end - begin) / num_ops
 
     def _tails_s(self, windows: list[_Window]) -> list[np.ndarray]:
         """Computes each window's paths from its operations' ends to the schedule's, [n, D]."""
@@ -346,8 +346,8 @@ def _advance(
     move_credit: Array,
     num_steps: Array,
 ) -> tuple[Array, Any]:
-    """Returns the latency of a placement int32 [K], and chains that searched from it."""
-    space, state = block_search.start(simulate, space, placement, _NUM_CHAINS, key)
+    """Returns the latency of a placement int32 [K], and a chain that searched from it."""
+    space, state = block_search.start(simulate, space, placement, 1, key)
     start_s = state.chains.best_latency_s
     state = state._replace(chains=state.chains._replace(move_credit=move_credit))
     return start_s, block_search.advance(simulate, space, state, num_steps).chains
