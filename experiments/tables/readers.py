@@ -297,6 +297,8 @@ TABLES: dict[str, Callable[[], Grid]] = {
     "solvers_max_load": partial(read_workloads, "max_load"),
     "solvers_subgraph": partial(read_workloads, "subgraph"),
     "solvers_serial": partial(read_gaps, stored.find("serial-*"), "graph_cut", _SERIAL_METHODS),
+    "laptop_155h": partial(read_comparison, ["laptop-155h"], ["reduction", "gap of the best"]),
+    "laptop_358h": partial(read_comparison, ["laptop-358h"], ["reduction", "gap of the best"]),
     **audit.TABLES,
     "ablation": partial(read_scores, "ablation", ["hsdag"]),
     "hierarchical": partial(read_comparison, [*_PLANNER, *stored.find("hierarchical*-exact")]),

@@ -4,7 +4,7 @@ The roofline model: an operation takes as long as the slower of computing and mo
 
     compute_s = launch_s + max(flops / flop_per_s[class], moved_bytes / bytes_per_s),
 
-    moved_bytes = weights + (activations read + activations written) * element_bytes / 4,
+    moved_bytes = weights + (activations read, written) * element_bytes / 4 / activation_speedup,
 
 where each tensor counts once, with its bytes in the model. Weights count as the model stores them,
 however they are converted before they are read. So a graph with constants and the same graph
@@ -41,12 +41,13 @@ class DeviceSpec(NamedTuple):
 
     kind: str
     summary: str  # the hardware, in one line
-    host: bool  # whether it computes from host memory, where tensors are handed over
-    precision: str  # the precision of inference, a key of `ELEMENT_BYTES`
     flop_per_s: Mapping[str, float]  # for each class of operations (`_CLASS`), at this precision
     bytes_per_s: float  # bandwidth of its memory
     launch_s: float  # time to launch one operation
-    capacity_bytes: float = math.inf  # size of its memory; inf for a host
+    host: bool = False  # whether it computes from host memory, where tensors are handed over
+    precision: str = "f16"  # the precision of inference, a key of `ELEMENT_BYTES`
+    activation_speedup: float = 1.0  # over weights: caches and fused operations spare memory
+    capacity_bytes: float = math.inf  # size of its memory; inf if it is that of the host
     link_latency_s: float = 0.0  # latency of one tensor on its way to or from host memory
     link_bytes_per_s: float = math.inf
 
@@ -73,9 +74,7 @@ SPECS: dict[str, DeviceSpec] = {
         ),
         DeviceSpec(
             kind="igpu",
-            summary="the processor's Xe-LPG graphics: 4 Xe-cores without XMX",
-            host=False,
-            precision="f16",
+            summary="assumed, for the suite's problems: graphics of 4 Xe-cores without XMX",
             flop_per_s=_rates(0.6 * 3891.2e9, 0.6 * 3891.2e9, 0.2 * 3891.2e9, 0.25 * 3891.2e9),
             bytes_per_s=0.8 * 102.4e9,
             launch_s=5e-6,
@@ -86,8 +85,6 @@ SPECS: dict[str, DeviceSpec] = {
         DeviceSpec(
             kind="gpu",
             summary="Intel Arc B580: 12 GB GDDR6, PCIe 4.0 x8",
-            host=False,
-            precision="f16",
             flop_per_s=_rates(0.25 * 116_500e9, 0.25 * 116_500e9, 0.2 * 27_340e9, 0.25 * 27_340e9),
             bytes_per_s=0.8 * 456e9,
             launch_s=5e-6,
@@ -97,9 +94,7 @@ SPECS: dict[str, DeviceSpec] = {
         ),
         DeviceSpec(
             kind="npu",
-            summary="the processor's NPU, of the generation of NPU 3720",
-            host=False,
-            precision="f16",
+            summary="assumed, for the suite's problems: an NPU of 2 tiles",
             flop_per_s=_rates(0.5 * 6500e9, 0.5 * 6500e9, 0.1 * 6500e9, 0.25 * 101.6e9),
             bytes_per_s=0.4 * 102.4e9,
             launch_s=2e-6,
@@ -107,14 +102,65 @@ SPECS: dict[str, DeviceSpec] = {
             link_latency_s=50e-6,
             link_bytes_per_s=0.4 * 102.4e9,
         ),
+        # Fitted to published latencies of OpenVINO: every second row of each source, and the rate
+        # of BERT, the only network of products (docs/DEVICES.md).
         DeviceSpec(
-            kind="desktop_cpu",
-            summary="Intel Core Ultra 9 285K: 8 P-cores and 16 E-cores, DDR5-6400 in two channels",
+            kind="laptop_155h_cpu",
+            summary="laptop with Intel Core Ultra 7 155H: its P-cores and E-cores, LPDDR5x-7467",
+            flop_per_s=_rates(756e9, 473e9, 48.2e9, 48.2e9),
+            bytes_per_s=0.8 * 119.5e9,
+            launch_s=3.64e-6,
             host=True,
             precision="f32",
-            flop_per_s=_rates(0.7 * 2585.6e9, 0.7 * 2585.6e9, 0.2 * 2585.6e9, 0.25 * 2585.6e9),
-            bytes_per_s=0.8 * 102.4e9,
-            launch_s=2e-6,
+            activation_speedup=2.03,
+        ),
+        DeviceSpec(
+            kind="laptop_155h_igpu",
+            summary="its Arc graphics: 8 Xe-cores without XMX",
+            flop_per_s=_rates(7350e9, 3470e9, 430e9, 430e9),
+            bytes_per_s=0.8 * 119.5e9,
+            launch_s=11.9e-6,
+            link_latency_s=45e-6,
+            link_bytes_per_s=0.4 * 119.5e9,
+        ),
+        DeviceSpec(
+            kind="laptop_155h_npu",
+            summary="its NPU: 2 tiles",
+            flop_per_s=_rates(2680e9, 1800e9, 333e9, 333e9),
+            bytes_per_s=0.63 * 119.5e9,
+            launch_s=7.83e-6,
+            link_latency_s=90e-6,
+            link_bytes_per_s=0.4 * 119.5e9,
+        ),
+        # Fitted to three sizes of YOLO26, and ResNet-18 on the NPU. No product is published.
+        DeviceSpec(
+            kind="laptop_358h_cpu",
+            summary="laptop with Intel Core Ultra X7 358H: its cores, LPDDR5x-9600",
+            flop_per_s=_rates(1010e9, 1010e9, 400e9, 400e9),
+            bytes_per_s=0.55 * 153.6e9,
+            launch_s=9.97e-6,
+            host=True,
+            precision="f32",
+        ),
+        DeviceSpec(
+            kind="laptop_358h_igpu",
+            summary="its Arc graphics: 12 Xe-cores with XMX",
+            flop_per_s=_rates(42_700e9, 42_700e9, 1500e9, 1500e9),
+            bytes_per_s=0.8 * 153.6e9,
+            launch_s=9.12e-6,
+            activation_speedup=3.78,
+            link_latency_s=45e-6,
+            link_bytes_per_s=0.4 * 153.6e9,
+        ),
+        DeviceSpec(
+            kind="laptop_358h_npu",
+            summary="its NPU of 50 TOPS",
+            flop_per_s=_rates(17_500e9, 17_500e9, 1000e9, 1000e9),
+            bytes_per_s=0.63 * 153.6e9,
+            launch_s=11.4e-6,
+            activation_speedup=1.93,
+            link_latency_s=90e-6,
+            link_bytes_per_s=0.4 * 153.6e9,
         ),
         # For the next two, the fraction of the peak and the launch time are fitted to published run
         # times of training steps (docs/DEVICES.md).
@@ -130,7 +176,6 @@ SPECS: dict[str, DeviceSpec] = {
         DeviceSpec(
             kind="server_gpu",
             summary="the server's accelerators: halves of NVIDIA Tesla K80, 12 GB, PCIe 3.0 x16",
-            host=False,
             precision="f32",
             flop_per_s=_rates(*[0.236 * 4370e9] * 4),
             bytes_per_s=0.8 * 240e9,
@@ -158,13 +203,7 @@ _CLASS: dict[str, str] = {
         ),
         "convolution",
     ),
-    **dict.fromkeys(
-        (
-            *("GroupConvolution", "GroupConvolutionBackpropData"),
-            "GroupConvolutionBackpropFilter",
-        ),
-        "depthwise",
-    ),
+    **{f"GroupConvolution{name}": "depthwise" for name in ("", "BackpropData", "BackpropFilter")},
 }
 
 # The ends of the model, and operations that only give the same bytes another shape. They are not
@@ -273,7 +312,7 @@ def compute_s(graph: OpGraph, specs: Sequence[DeviceSpec]) -> np.ndarray:
     columns = []
     for spec in specs:
         flop_per_s = np.array([spec.flop_per_s[op_class] for op_class in classes])
-        scale = ELEMENT_BYTES[spec.precision] / _MODEL_ELEMENT_BYTES
+        scale = ELEMENT_BYTES[spec.precision] / _MODEL_ELEMENT_BYTES / spec.activation_speedup
         moved_bytes = weight_bytes + scale * activation_bytes
         busy_s = np.maximum(graph.flops / flop_per_s, moved_bytes / spec.bytes_per_s)
         columns.append(np.where(is_launched, spec.launch_s + busy_s, 0.0))

@@ -68,7 +68,7 @@ def _search(method: str, context: Context) -> Solution:
     if methods_lib.is_learned(method):  # can continue, logs its own numbers and keeps parameters
         return _train(method, context)
     problem, settings, measured = context.problem, context.settings, context.measured
-    # What a run gives to the methods of some kinds, beside the problem.
+    # Further arguments that the methods of some kinds need.
     kind, given = methods_lib.entry(method).kind, dict[str, Any]()
     if kind == "openvino":
         given = {"members": context.target.net.members, "measurer": context.measurer}

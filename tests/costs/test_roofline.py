@@ -1,4 +1,7 @@
+import csv
+import gzip
 import re
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +16,6 @@ from placement.types import OpGraph
 from tests import helpers
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "DEVICES.md"
-KINDS = ("cpu", "igpu", "gpu", "npu", "desktop_cpu")
 
 # The CPU sustains 564.48 GFLOP/s in products and 81.92 GB/s, and launches in 1 us.
 CPU_LAUNCH_S = 1e-6
@@ -100,7 +102,7 @@ def test_gather_reads_little():
 def test_free_operations():
     for free in sorted(roofline.FREE_TYPES):
         graph = _graph(f"Parameter {free} Relu", [(0, 1, 8000), (1, 2, 8000)], flops=[9, 9, 9])
-        seconds = roofline.cost_model(graph, KINDS).compute_s
+        seconds = roofline.cost_model(graph, tuple(roofline.SPECS)).compute_s
         assert (seconds[:2] == 0).all(), free
         # What follows is not, unless all that it reads is a constant.
         assert ((seconds[2] > 0) == (free != "Constant")).all(), free
@@ -167,61 +169,111 @@ def _network(name: str, constants: bool) -> OpGraph:
 
 @pytest.mark.parametrize("model", ["resnet50", "bert_base"])
 def test_networks_match_page(model):
-    header, *rows = _table("model")
-    page = next(row for row in rows if row["model"] == model)
+    _, *rows = _table("kind", "resnet50 ms")
+    kinds = tuple(row["kind"] for row in rows)
+    assert set(kinds) == set(roofline.SPECS)
     for constants in (True, False):
-        costs = roofline.cost_model(_network(model, constants), KINDS)
+        costs = roofline.cost_model(_network(model, constants), kinds)
         total_ms = 1e3 * costs.compute_s.sum(axis=0, dtype=np.float64)
-        assert total_ms == pytest.approx([float(page[kind]) for kind in KINDS], abs=0.006)
-    assert tuple(header)[1:] == KINDS
-
-
-def test_rates_match_page():
-    rows = _table("kind", "class")[1:]
-    pairs = [(row["kind"], row["class"]) for row in rows]
-    assert sorted(pairs) == sorted(
-        (k, c) for k, spec in roofline.SPECS.items() for c in spec.flop_per_s
-    )
-    for row in rows:
-        sustained = float(row["sustained GFLOP/s"])
-        assert float(row["peak GFLOP/s"]) * float(row["fraction"]) == _close(sustained)
-        in_code = roofline.SPECS[row["kind"]].flop_per_s[row["class"]]
-        assert in_code == _close(1e9 * sustained)
+        assert total_ms == pytest.approx([float(row[f"{model} ms"]) for row in rows], abs=0.006)
 
 
 def test_specifications_match_page():
-    rows = _table("kind", "host")[1:]
+    rows = _table("kind", "precision")[1:]
     assert [row["kind"] for row in rows] == list(roofline.SPECS)
     for row in rows:
         spec = roofline.SPECS[row["kind"]]
-        for peak, fraction, sustained in (
-            ("memory GB/s", "fraction", "sustained GB/s"),
-            ("link GB/s", "fraction 2", "sustained GB/s 2"),
-        ):
-            product = _number(row[peak]) * _number(row[fraction])
-            assert product == _close(_number(row[sustained]))
-        assert (spec.kind, spec.precision) == (row["kind"], row["precision"])
-        assert spec.host == (row["host"] == "yes")
-        assert spec.bytes_per_s == _close(1e9 * _number(row["sustained GB/s"]))
-        assert spec.launch_s == _close(1e-6 * _number(row["launch us"]))
-        assert spec.capacity_bytes == _close(2**30 * _number(row["capacity GiB"]))
-        assert spec.link_latency_s == _close(1e-6 * _number(row["link us"]))
-        assert spec.link_bytes_per_s == _close(1e9 * _number(row["sustained GB/s 2"]))
+        assert (spec.precision, spec.host) == (row["precision"], row["link us"] == "-")
+        page = {
+            **{op_class: spec.flop_per_s[op_class] / 1e9 for op_class in spec.flop_per_s},
+            "memory GB/s": spec.bytes_per_s / 1e9,
+            "speedup": spec.activation_speedup,
+            "launch us": 1e6 * spec.launch_s,
+            "capacity GiB": spec.capacity_bytes / 2**30,
+            "link us": 1e6 * spec.link_latency_s,
+            "link GB/s": spec.link_bytes_per_s / 1e9,
+        }
+        for column, value in page.items():
+            text = row[column].replace("-", "0" if column == "link us" else "inf")
+            assert float(text) == pytest.approx(value, rel=1e-5), (row["kind"], column)
 
 
-def _number(cell: str) -> float:
-    return np.inf if cell == "unlimited" else float(cell)
+def _published_networks() -> dict[str, tuple[OpGraph, np.ndarray]]:
+    """Returns the launched operations of networks, as a graph without order, and their counts."""
+    types = {"convolution": "Convolution", "depthwise": "GroupConvolution", "matmul": "MatMul"}
+    rows = defaultdict(list)
+    with gzip.open(Path(__file__).with_name("published_networks.csv.gz"), "rt") as file:
+        for row in csv.DictReader(file):
+            rows[row["network"]].append(row)
+    networks = {}
+    for name, ops in rows.items():
+        numbers = [
+            [int(op[key]) for op in ops] for key in ("flops", "weight_bytes", "activation_bytes")
+        ]
+        flops, weight_bytes, activation_bytes = numbers
+        graph = _graph(
+            " ".join(["Parameter", *(types.get(op["class"], "Relu") for op in ops)]),
+            # The scalar that an operation without readers writes has 4 bytes.
+            [(0, i + 1, size - 4) for i, size in enumerate(activation_bytes)],
+            flops=[0, *flops],
+            weight_bytes=[0, *weight_bytes],
+            tensors=np.arange(len(ops)),
+        )
+        networks[name] = graph, np.array([0, *(int(op["operations"]) for op in ops)])
+    return networks
+
+
+# 10^9 multiply-adds and 10^6 parameters, as their authors publish them.
+SIZES = {
+    "resnet18": (1.82, 11.69),
+    "vgg13": (11.31, 133.05),
+    "efficientnet_b0": (0.39, 5.29),
+    "mobilenetv2_100": (0.30, 3.50),
+    "yolov8x": (128.9, 68.2),
+    "yolo26x": (97.0, 55.7),
+}
+
+
+def test_published_networks_are_complete():
+    for name, (multiply_adds, parameters) in SIZES.items():
+        graph, counts = _published_networks()[name]
+        is_product = [op_type != "Relu" for op_type in graph.op_types]
+        assert counts @ (graph.flops * is_product) / 2e9 == pytest.approx(multiply_adds, rel=0.02)
+        assert counts @ graph.weight_bytes / 2e6 == pytest.approx(parameters, rel=0.02)
+
+
+def test_predictions_match_published_latencies():
+    networks, medians = _published_networks(), []
+    for processor in ("155h", "358h"):
+        header, *rows = _table("network", "source", "rows", f"laptop_{processor}_cpu")
+        kinds = list(header)[3:]
+        errors = {"fit": defaultdict(list), "test": defaultdict(list)}
+        for row in rows:
+            graph, counts = networks[row["network"]]
+            predicted_ms = 1e3 * counts @ roofline.cost_model(graph, kinds).compute_s
+            cells = [row[kind].split("/") for kind in kinds]
+            published_ms = np.array([float(cell[0].replace("-", "nan")) for cell in cells])
+            for cell, value in zip(cells, predicted_ms, strict=True):
+                assert cell == ["-"] or float(cell[1]) == pytest.approx(value, rel=0.005)
+            ratios = predicted_ms / published_ms
+            for key, error in {
+                **dict(zip(("CPU", "iGPU", "NPU"), ratios, strict=True)),
+                "CPU:iGPU": ratios[0] / ratios[1],
+                "CPU:NPU": ratios[0] / ratios[2],
+                "iGPU:NPU": ratios[1] / ratios[2],
+            }.items():
+                errors[row["rows"]][key].append(abs(error - 1))
+        for which, by_column in errors.items():
+            texts = {key: f"{np.nanmedian(values):.0%}" for key, values in by_column.items()}
+            medians.append({"processor": processor, "rows": which, **texts})
+    assert medians == _table("processor", "rows")[1:]
+    assert all(float(text.rstrip("%")) <= 25 for text in list(medians[1].values())[2:])
 
 
 def _table(*first: str) -> list[dict[str, str]]:
-    """The page's table whose header begins so: header and rows, by column.
-
-    A second column of the same name has ' 2' appended.
-    """
+    """The page's table whose header begins so: header and rows, by column."""
     for block in re.findall(r"(?:^\|.*\n)+", PAGE.read_text("utf-8"), re.MULTILINE):
         cells = [[c.strip() for c in line.strip("|").split("|")] for line in block.splitlines()]
         if tuple(cells[0][: len(first)]) == first:
-            seen = cells[0]
-            names = [f"{c} 2" if c in seen[:i] else c for i, c in enumerate(seen)]
-            return [dict(zip(names, row, strict=True)) for row in (cells[0], *cells[2:])]
+            return [dict(zip(cells[0], row, strict=True)) for row in (cells[0], *cells[2:])]
     raise AssertionError(f"{PAGE} has no table that begins with {first}")
