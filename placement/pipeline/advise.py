@@ -51,16 +51,19 @@ def run(
         with display.phase("timing OpenVINO without placing"):
             compared = target._replace(references=references)
             references_s = advice.measure_references(compared, measurer, configured[0])
+        by_backend = {configured[0].backend: target}
         for each, settings in zip(targets, configured, strict=True):
-            if measurer is not None and settings.backend != configured[0].backend:
+            if settings.backend not in by_backend:
+                assert measurer is not None
+                assert target.costs is not None
                 saved = target_lib.get_profile(settings, target.net, measurer, workdir, display)
                 costs = saved_costs.cost_model(target.net.graph, saved)
-                assert target.costs is not None
                 # What a device computes wrong stays off it.
                 compute_s = np.where(np.isinf(target.costs.compute_s), np.inf, costs.compute_s)
-                target = target._replace(costs=costs._replace(compute_s=compute_s))
-            problem = target.problem(settings.objective)
-            compared = target._replace(references=each.references)
+                costs = costs._replace(compute_s=compute_s)
+                by_backend[settings.backend] = target._replace(costs=costs)
+            compared = by_backend[settings.backend]._replace(references=each.references)
+            problem = compared.problem(settings.objective)
             with display.phase(f"estimating the possible gain under {settings.objective}"):
                 results.append(advice.estimate(compared, problem, references_s, settings))
     record = {"graph": settings.graph, "rows": [result.to_json() for result in results]}

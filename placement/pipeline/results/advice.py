@@ -19,12 +19,12 @@ from placement.pipeline.settings import Settings
 from placement.problem import Problem
 from placement.reporting import runs, units
 from placement.runtime.measurement.measurer import Measurer
-from placement.runtime.measurement.request import MIN_SAMPLES, Measure, Measurement
+from placement.runtime.measurement.request import Measure, Measurement
 from placement.types import Status
 
 FILE = "advice.json"
 HOPELESS = 0.97  # the best possible over the fastest without placing: no gain worth a search
-_MEASURE_S = 2.0
+_MEASURE_S, _MEASURE_ROUNDS = 2.0, 3  # of the references, whose medians need no interval
 _BOUND_S = 5.0
 
 
@@ -97,7 +97,7 @@ def measure_references(
     if measurer is None or settings.evaluate == "simulate" or not candidates:
         return {}
     seconds = min(_MEASURE_S, settings.measure_s)
-    outcomes = measurer.ask(Measure(list(candidates.values()), MIN_SAMPLES, seconds))
+    outcomes = measurer.ask(Measure(list(candidates.values()), _MEASURE_ROUNDS, seconds))
     return {
         name: outcome.latency.median
         for name, outcome in zip(candidates, outcomes, strict=True)

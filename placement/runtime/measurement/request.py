@@ -111,7 +111,7 @@ class Measure(Request[list[Measurement | Failure]]):
     """Measures candidates against the baselines; the answer has one outcome per candidate."""
 
     candidates: Sequence[Candidate]  # the baselines first
-    # Fewest inferences of each candidate, at least `MIN_SAMPLES`; in a race those of a stage.
+    # Fewest inferences of each candidate; in a race those of a stage. Intervals need `MIN_SAMPLES`.
     min_rounds: int
     # Limit on the time of the rounds, which end before it once they are decided; the stages of a
     # race last as long. Compiling and checking are not included.

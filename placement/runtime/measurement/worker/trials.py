@@ -191,7 +191,11 @@ class Trials:
                 request = runners[index].request
                 self._heartbeat.set(index, "infer")
                 try:
-                    if isinstance(request, Executor | Stream) and request.num_requests > 1:
+                    if (
+                        isinstance(request, Executor | Stream)
+                        and request.num_requests > 1
+                        and number >= 0
+                    ):
                         latency_s = request.stream(_STREAM_INFERENCES * request.num_requests)
                     else:
                         latency_s = inference.warm_s(functools.partial(self._infer_s, request))
