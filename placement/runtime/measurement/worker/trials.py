@@ -141,8 +141,8 @@ class Trials:
         self._heartbeat = heartbeat
         self._send = send
         self._baseline: tuple[tuple[int, Candidate], _Runner] | None = None
-        # Single devices that passed all checks, with the facts: a run measures them several times.
-        self._passed: list[tuple[object, dict[str, Any]]] = []
+        # Facts of candidates that passed all checks: a run times some of them several times.
+        self._passed: list[tuple[Candidate, dict[str, Any]]] = []
         # The devices, and how they run, whose threads were watched.
         self._watched: set[tuple[object, ...]] = set()
 
@@ -277,11 +277,8 @@ class Trials:
                 raise FailedError(TIME_LIMIT, _NO_TIME) from error
             num_submodels = len(request.split.parts)
         compile_s = time.perf_counter() - start_s
-        # Host devices of equal properties are one plug-in.
-        plain = candidate.num_requests, [d.properties if d.host else d for d in devices]
-        is_plain = candidate.affinity is None and candidate.segments is None
         for passed, passed_facts in self._passed:
-            if is_plain and passed == plain:
+            if passed == candidate:
                 return _Runner(request, passed_facts)
         self._heartbeat.set(index, "infer")
         num_samples = 1 if is_race else None
@@ -341,6 +338,6 @@ class Trials:
             cause = f"{min(counts):.2f} {other}threads compute at once; the limit is {limit:g}"
             raise FailedError("threads", cause)
         self._watched.add(way_to_run)
-        if is_plain and not is_race:
-            self._passed.append((plain, facts))
+        if not is_race:
+            self._passed.append((candidate, facts))
         return runner
