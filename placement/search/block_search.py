@@ -176,13 +176,17 @@ def draw_moves(
         prefix_bytes = jnp.asarray(orders.prefix_bytes)[order]  # [C, Q, K + 1]
         limit_bytes = free_bytes[device, jnp.arange(num_parents)[:, None, None]]
         begin_bytes = jnp.take_along_axis(prefix_bytes, begin, axis=-1)
-        low, high = begin, jnp.clip(end, begin, num_decisions)
-        for _ in range(num_decisions.bit_length()):
+
+        def bisect(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+            low, high = ends
             middle = (low + high + 1) // 2
             middle_bytes = jnp.take_along_axis(prefix_bytes, middle, axis=-1)
             fits = middle_bytes - begin_bytes <= limit_bytes
-            low, high = jnp.where(fits, middle, low), jnp.where(fits, high, middle - 1)
-        end = low
+            return jnp.where(fits, middle, low), jnp.where(fits, high, middle - 1)
+
+        # A loop in Python would take ten seconds to compile.
+        ends = begin, jnp.clip(end, begin, num_decisions)
+        end, _ = jax.lax.fori_loop(0, num_decisions.bit_length(), bisect, ends)
 
     ranks = orders.ranks[order]
     begin = begin.astype(ranks.dtype)
