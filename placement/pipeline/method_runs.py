@@ -223,7 +223,7 @@ def prepare(
         if reason and method in requested:
             raise UserError(f"method {method!r} cannot run: {reason}")
         if reason:
-            display.say(f"without {method}: {reason}")
+            display.detail(f"without {method}: {reason}")
         else:
             order.append(method)
     return target, tuple(order)

@@ -2,15 +2,18 @@
 
 import contextlib
 import functools
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 from rich.console import Console
 
 from placement import files, methods
 from placement.errors import UserError
 from placement.pipeline.console import faults, metrics, progress
+from placement.pipeline.results import advice
 from placement.pipeline.settings import Settings
 from placement.reporting import details as details_lib
 from placement.reporting import printable, runs, verdict
@@ -51,21 +54,21 @@ def write_report(
     After a fault, which `task_faults` collects, the parts that do not depend on it are still
     written.
     """
-    text = results.report(printable.markdown(summary))
+    facts, warnings, sections = _read_context(workdir, console)
+    shown_workdir = printable.markdown(shlex.quote(str(workdir)))
+    step = verdict.next_step(verdict.decide(summary["rows"]), shown_workdir)
+    facts = {"next": step} | facts
+    text = results.report(printable.markdown(summary), sections, facts=facts, warnings=warnings)
     summary = printable.data(summary)
     with task_faults.during("writing the table"):
         console.print(results.terminal_table(summary))
         runs.write_text(workdir / "report.md", text)
-    if (workdir / runs.PLACEMENT).exists():
-        _print(console, f"placement: {workdir / runs.PLACEMENT}")
+        _print(console, f"next: {step.replace('`', '')}")
     details = _read_or_print(lambda: details_lib.read(workdir / details_lib.FILE), console)
 
     def required_details() -> details_lib.Details:
-        if details is None:
-            raise plots.NothingToDrawError(
-                "no details.json: the run found no placement, or one of more than "
-                f"{details_lib.MOST_OPS:,} operations"
-            )
+        if details is None or len(np.unique(details.placement)) == 1:
+            raise plots.NothingToDrawError("no placement on several devices")
         return details
 
     drawings: dict[str, Callable[[], Any]] = {
@@ -89,15 +92,20 @@ def write_comparison(
     The arguments are those of `write_report`.
     """
     plain, summary = printable.data(summary), printable.markdown(summary)
-    table = comparison.compare(plain["rows"], _learners(plain["rows"]))
-    title = f"objective {plain['objective']}; starts: {plain['starts']}"
-    console.print(comparison.terminal_table(table, title))
-    for sentence in verdict.sentences(plain["rows"], plain["objective"]):
-        console.print(sentence.replace("`", ""), markup=False)
+    if len(plain["rows"]) == len({row["method"] for row in plain["rows"]}):  # one graph and seed
+        console.print(results.terminal_table(plain))
+    else:
+        table = comparison.compare(plain["rows"], _learners(plain["rows"]))
+        title = f"objective {plain['objective']}; starts: {plain['starts']}"
+        console.print(comparison.terminal_table(table, title))
+        for sentence in verdict.sentences(plain["rows"], plain["objective"]):
+            console.print(sentence.replace("`", ""), markup=False)
     compared = comparison.compare(summary["rows"], _learners(summary["rows"]))
     statistics = comparison.write_statistics(summary["statistics"])
     sections = [comparison.grid(compared).markdown(), statistics]
-    text = results.report(summary, {"Comparison": "\n\n".join(sections)})
+    facts, warnings, _ = _read_context(workdir, console)
+    comparison_section = {"Comparison": "\n\n".join(sections)}
+    text = results.report(summary, comparison_section, facts=facts, warnings=warnings)
     for name, content in (
         ("report.md", text),
         ("comparison.csv", comparison.to_csv(plain["rows"])),
@@ -131,11 +139,8 @@ def _write_page(
     task_faults: faults.Faults,
     details: details_lib.Details | None = None,
 ) -> None:
-    """Saves the figures that can be drawn, and writes report.html with them and the provenance.
-
-    Says for each reason which figures cannot be drawn.
-    """
-    svgs, left_out = {}, dict[str, list[str]]()
+    """Saves the figures that can be drawn, and writes report.html with them and the provenance."""
+    svgs = {}
     earlier = [f"{name}.{suffix}" for name in drawings for suffix in plots.SUFFIXES]
     files.remove_files(workdir / "figures", earlier)
     directory = runs.make_folder(workdir / "figures")
@@ -143,10 +148,11 @@ def _write_page(
         with task_faults.during(f"drawing {name}"):
             try:
                 svgs[name.capitalize()] = plots.save(draw(), directory, name)
-            except (plots.NothingToDrawError, UserError) as error:
-                left_out.setdefault(str(error), []).append(name)
-    for reason, names in left_out.items():
-        _print(console, f"no figure of {', '.join(names)}: {reason}")
+            except plots.NothingToDrawError:
+                pass
+            except UserError as error:  # without matplotlib, for one
+                _print(console, f"without figures: {error}")
+                break
     provenance = {
         name: printable.lines((workdir / name).read_text("utf-8", "replace"))
         for name in ("config.json", "environment.json")
@@ -155,6 +161,28 @@ def _write_page(
     with task_faults.during("writing report.html"):
         runs.write_text(workdir / "report.html", html.page(text, svgs, details, provenance))
         _print(console, f"report: {workdir / 'report.html'}")
+
+
+def _read_context(
+    workdir: Path, console: Console
+) -> tuple[dict[str, str], list[str], dict[str, str]]:
+    """Returns, in Markdown, command and date of a run, warnings, and the section of the advice."""
+
+    def read(name: str) -> dict[str, Any]:
+        read_it = functools.partial(files.read_json, schema={str: object}, remedy="place again")
+        exists = (workdir / name).exists()
+        content = _read_or_print(lambda: read_it(workdir / name), console) if exists else {}
+        return printable.markdown(content or {})
+
+    environment, advised = read("environment.json"), read(advice.FILE).get("advice")
+    command = environment.get("command")
+    facts = {"command": f"`{command}`", "date": environment["date"]} if command else {}
+    warnings = [
+        f"The machine was busy while {work} ({busy}), so times are unreliable."
+        for work in ("profiling", "measuring")
+        if (busy := environment.get(work, {}).get("busy"))
+    ]
+    return facts, warnings, {"Advice before the search": "\n\n".join(advised)} if advised else {}
 
 
 def _print(console: Console, line: str) -> None:

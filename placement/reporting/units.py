@@ -67,6 +67,11 @@ def latency_unit(seconds: Iterable[Any]) -> Unit:
     return Unit(name, per_s, max(0, 4 - digits_before))
 
 
+def percentage(share: float) -> str:
+    """Returns a share as a percentage with two digits or more: '2.3%', '41%'."""
+    return f"{share:.{0 if abs(share) >= 0.1 else 1}%}"
+
+
 def duration(seconds: float) -> str:
     """Returns a duration with three digits and a suitable unit: '1.25 ms'."""
     name, per_s = _TIMES[0] if seconds == 0 else _suitable(seconds)

@@ -66,7 +66,7 @@ class Contender(NamedTuple):
         if summaries.is_single(self.rows[0]):
             return f"`{label.removeprefix('single:')}` alone"
         if self.is_plain:
-            return f"`{label}`"
+            return f"plain OpenVINO on `{label}`"
         # `deploy` measures one placement in several forms: 'placement', 'placement, concurrent'.
         return f"the {label}" if label.startswith("placement") else f"the placement of `{label}`"
 
@@ -94,6 +94,13 @@ class Verdict(NamedTuple):
     unit: units.Unit
     needs_several_devices: bool  # whether no single device has enough memory
     single_searches: tuple[str, ...]  # names of the searches that chose one device
+
+    @property
+    def saving(self) -> float:
+        """Share of the fastest time without placing that the winner saves; 0 without a gain."""
+        if self.winner is None or self.rival is None or self.winner.is_plain:
+            return 0.0
+        return 1 - self.winner.latency_s / self.rival.latency_s
 
 
 def decide(rows: Sequence[Row], preferred: str = "") -> Verdict:
@@ -172,7 +179,7 @@ def decide(rows: Sequence[Row], preferred: str = "") -> Verdict:
 
 
 def sentence(verdict: Verdict, objective: str = "") -> str:
-    """Says what to use, how long it takes, and how long the best alternative takes; in Markdown."""
+    """Says what to use, its latency, and how much it gains on the alternative; in Markdown."""
     winner, rival = verdict.winner, verdict.rival
     if winner is None:
         return "No placement has a usable latency; the column `status` says why."
@@ -194,12 +201,38 @@ def sentence(verdict: Verdict, objective: str = "") -> str:
         if winner.is_plain:
             return f"{text} No faster placement is known."
         return text if verdict.needs_several_devices else f"{text} No single device runs."
-    takes = f"{rival.name} takes {time(rival)}."
     if not winner.is_plain:
-        return f"{text} Without placing, {takes}"
+        less = units.percentage(verdict.saving)
+        return f"{text[:-1]}, {less} less than without placing ({rival.name}: {time(rival)})."
+    takes, ratio = f"{rival.name} takes {time(rival)}", rival.latency_s / winner.latency_s
     if winner.is_faster(rival):
-        return f"{text} {takes[0].upper()}{takes[1:]}"
-    return f"{text} No placement is clearly faster than running without one: {takes}"
+        more = f"{units.percentage(ratio - 1)} more" if ratio < 2 else f"{ratio:.1f} times as long"
+        return f"{text} {takes[0].upper()}{takes[1:]}, {more}."
+    return f"{text} No placement is clearly faster than running without one: {takes}."
+
+
+def headline(verdict: Verdict) -> str:
+    """Says in some words what placing gains."""
+    if verdict.winner is None:
+        return "nothing runs"
+    if verdict.winner.is_plain:
+        gain = "placing saves nothing"
+    elif verdict.rival is None:
+        gain = "only a placement runs"
+    else:
+        gain = f"placing saves {units.percentage(verdict.saving)}"
+    return gain if verdict.is_measured else f"{gain} (predicted)"
+
+
+def next_step(verdict: Verdict, workdir: str) -> str:
+    """Says what to do after a run with this directory, in Markdown."""
+    if verdict.winner is None:
+        return "see why each method failed"
+    if not verdict.is_measured:
+        return "these are predictions; place the model on its machine, which measures them"
+    if verdict.winner.is_plain:
+        return "run the model with OpenVINO as it is; there is nothing to deploy"
+    return f"`placement deploy {workdir}` writes a folder that `placement.load` runs"
 
 
 def misprediction(rows: Iterable[Row]) -> str | None:
@@ -222,8 +255,7 @@ def misprediction(rows: Iterable[Row]) -> str | None:
         subject = f"{len(errors)} of {len(measured)} predictions are {error}, most for `{label}`"
     return (
         f"{subject}: {unit.write(worst['predicted_s'])} {unit.name} predicted, "
-        f"{unit.write(summaries.median_s(worst))} {unit.name} measured. Bounds, gaps and "
-        "`optimal in simulation` are no better than the predictions."
+        f"{unit.write(summaries.median_s(worst))} {unit.name} measured."
     )
 
 

@@ -141,7 +141,7 @@ def check_summary(workdir: Path) -> dict:
         "wall_s", *(["statistics"] if "graph" in summary["rows"][0] else []),
     }  # fmt: skip
     own = [row for row in summary["rows"] if "reference" not in row]
-    assert all(set(row) - {"graph", "seed", "output_error"} == ROW_KEYS for row in own)
+    assert all(set(row) - {"graph", "seed", "output_error", "same_as"} == ROW_KEYS for row in own)
     assert summary["best"] in [row["method"] for row in summary["rows"]]
     return summary
 

@@ -54,8 +54,8 @@ class Advice(NamedTuple):
         return name if name == self.fastest else f"{name} alone"
 
     def to_json(self) -> dict[str, Any]:
-        """Returns all fields and the ratio."""
-        return self._asdict() | {"ratio": self.ratio}
+        """Returns all fields, the ratio and the advice in words."""
+        return self._asdict() | {"ratio": self.ratio, "advice": self.lines()}
 
     @property
     def is_hopeless(self) -> bool:

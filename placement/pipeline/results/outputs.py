@@ -1,7 +1,10 @@
 """The result files of a run. An incomplete run never replaces a complete one."""
 
 import dataclasses
+import datetime
 import os
+import shlex
+import sys
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
@@ -33,10 +36,14 @@ _OF_A_RUN = (
 
 
 def environment(choice: cluster.Choice | None = None) -> dict[str, Any]:
-    """Returns versions, devices, processor and load, and the hosts that measure, if any."""
+    """Returns command, date, versions, devices, processor and load, and the hosts that measure."""
+    program, arguments = Path(sys.argv[0]).stem, sys.argv[1:]
+    command = [program, *arguments] if program == "placement" else ["python", *sys.orig_argv[1:]]
+    date = datetime.datetime.now().astimezone().isoformat(" ", "minutes")
     versions = {"placement": placement.__version__}
     versions |= {name: metadata.version(name) for name in ("jax", "flax", "numpy")}
-    machine = devices_lib.describe_machine() | {"versions": versions}
+    machine = {"command": shlex.join(command), "date": date} | devices_lib.describe_machine()
+    machine["versions"] = versions
     if choice is None:
         return machine
     used = [host.name for host in choice.hosts]

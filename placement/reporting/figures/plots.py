@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from placement import files
-from placement.errors import missing_extra
+from placement.errors import UserError, missing_extra
 from placement.graphs import dag
 from placement.reporting import statistics, summaries, units
 from placement.reporting.details import Details
@@ -60,11 +60,11 @@ def save(figure: "Figure", directory: Path, name: str) -> str:
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    """Makes an empty figure, sizes in inches; a NothingToDrawError without matplotlib."""
+    """Makes an empty figure, sizes in inches; a UserError without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise NothingToDrawError(missing_extra("matplotlib", "plots")) from error
+        raise UserError(missing_extra("matplotlib", "plots")) from error
     # Without pyplot no state is global, no display is needed and no figure must be closed.
     return Figure(figsize=(width, height), layout="constrained")
 
@@ -105,8 +105,7 @@ def placement(details: Details) -> "Figure":
     The layers go from top to bottom. Transfers between devices are bold and dashed.
 
     Raises:
-      NothingToDrawError: the devices alternate so often that there are too many blocks, or
-        matplotlib is not installed.
+      NothingToDrawError: the devices alternate so often that there are too many blocks.
     """
     parts = blocks.blocks(details, _BLOCKS)
     num_blocks, num_devices = int(parts.max()) + 1, len(details.devices)
@@ -191,7 +190,7 @@ def timeline(details: Details) -> "Figure":
     the title says so.
 
     Raises:
-      NothingToDrawError: the details have no schedule, or matplotlib is not installed.
+      NothingToDrawError: the details have no schedule.
     """
     schedules = {"predicted": details.predicted}
     if details.measured is not None:
@@ -201,8 +200,6 @@ def timeline(details: Details) -> "Figure":
         raise NothingToDrawError("no schedule of the placement is known to draw")
     num_devices, unit = len(details.devices), units.latency_unit([latest_s])
     label_size, text_size, plot_width = 9.0, 7.0, 600.0  # points; the last is the time axis's
-    latency_style: Any = {"color": "black", "linewidth": 1.2, "linestyle": "--", "zorder": 4}
-    predicted_style: Any = {"color": _ALARM, "linewidth": 1.4, "linestyle": ":", "zorder": 4}
     # The width is that of A4 in landscape.
     figure = new_figure(11.69, (0.8 + 0.5 * num_devices) * len(schedules) + 0.6)
     panels = figure.subplots(len(schedules), 1, sharex=True, squeeze=False)[:, 0]
@@ -241,18 +238,12 @@ def timeline(details: Details) -> "Figure":
                     y = device - 0.4 + height * (lane + 0.5)
                     style: Any = {"ha": "center", "va": "center", "zorder": 3}
                     axes.text(x, y, name, fontsize=text_size, **style)
-        axes.axvline(latency_s * unit.per_s, **latency_style)
-        if kind == "measured":
-            axes.axvline(details.predicted.latency_s * unit.per_s, **predicted_style)
-        title = f"{schedule.heading(kind)}; latency {units.duration(latency_s)}"
-        axes.set_title(title, loc="left", fontsize=10)
+        axes.set_title(schedule.heading(kind), loc="left", fontsize=10)
     panels[-1].set_xlim(0, 1.01 * latest_s * unit.per_s)
     panels[-1].set_xlabel(f"time since the request ({unit.name})")
     title = f"{details.graph.name}: one request, placed by {details.method}"
     title += "" if details.measured else "; nothing was measured"
     figure.suptitle(title, x=0.01, ha="left", fontsize="medium")
-    legend = [("latency", latency_style), ("predicted", predicted_style)]
-    legend_below(figure, legend[: len(schedules)])
     return figure
 
 
@@ -262,10 +253,10 @@ def methods(rows: Iterable[summaries.Row]) -> "Figure":
     A point is a measured ratio, or a predicted one where nothing was measured, with its 95%
     interval: that of the measurement, or over the seeds (Student's t). Methods are sorted by the
     geometric mean over graphs; references are devices outside the placement. Ratios above two are
-    arrows at the edge.
+    arrows at the edge. The least bound is drawn where nothing was measured.
 
     Raises:
-      NothingToDrawError: no row has a ratio, or matplotlib is not installed.
+      NothingToDrawError: no row has a ratio.
     """
     graphs = summaries.group_by_graph(rows)
     groups = [summaries.group(graph, summaries.label) for graph in graphs]  # by method
@@ -293,10 +284,7 @@ def methods(rows: Iterable[summaries.Row]) -> "Figure":
     panels[0].set_ylim(len(names) - 0.4, -0.6)
     equal: Any = {"color": "black", "linewidth": 1.0, "zorder": 1}
     point: Any = {"linestyle": "none", "markeredgecolor": "white", "markersize": 7}
-    kinds: dict[str, Any] = {
-        "measured": point | {"marker": "o", "color": _COLOURS[0]},
-        "predicted": point | {"marker": "D", "color": _COLOURS[1]},
-    }
+    keys: dict[str, Any] = {"best single device": equal}
     for column, (axes, graph) in enumerate(zip(panels, graphs, strict=False)):
         axes.set_title(graph[0].get("graph", ""), loc="left", fontsize=10)
         # The least bound over the best single device's prediction; nan without one.
@@ -305,6 +293,10 @@ def methods(rows: Iterable[summaries.Row]) -> "Figure":
         bounds = [units.number(row.get("bound_s")) for row in placements]
         bound = min(filter(None, bounds), default=math.nan)
         bound /= min(filter(None, singles), default=math.nan)
+        if any(summaries.median_s(row) is not None for row in graph):
+            bound = math.nan  # of predictions
+        if not math.isnan(bound):
+            keys["proven bound"] = _BOUND
         finite = means[np.isfinite(means[:, column]), column]
         left = np.nanmin([1.0, bound, *finite])
         right = min(2.0, max([1.0, *finite]))
@@ -315,8 +307,14 @@ def methods(rows: Iterable[summaries.Row]) -> "Figure":
         for place, line in enumerate(order):
             mean, low, high = ratios[line, column]
             group = groups[column].get(names[line], [])
+            if not group:
+                continue
             is_measured = all(summaries.median_s(row) is not None for row in group)
-            style = kinds["measured" if is_measured else "predicted"]
+            is_plain = summaries.is_single(group[0]) or bool(group[0].get("reference"))
+            key = "without placing" if is_plain else "placement"
+            key += ", measured" if is_measured else ", predicted"
+            marker = "o" if is_measured else "D"
+            keys[key] = style = point | {"marker": marker, "color": _COLOURS[is_plain]}
             if mean > right:
                 style = style | {"marker": ">"}
             elif not math.isnan(low):
@@ -334,8 +332,7 @@ def methods(rows: Iterable[summaries.Row]) -> "Figure":
         axes.set_axis_off()
     title = "Latency over that of the best single device: less is better"
     figure.suptitle(title, x=0.01, ha="left", fontsize="medium")
-    keys = [("best single device", equal), *kinds.items()]
-    legend_below(figure, [*keys, ("proven bound (predicted)", _BOUND)])
+    legend_below(figure, keys.items())
     return figure
 
 
@@ -353,7 +350,7 @@ def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[summaries.Row] =
         proven bound of the searches' placements become lines.
 
     Raises:
-      NothingToDrawError: the metrics are empty, or matplotlib is not installed.
+      NothingToDrawError: the metrics are empty.
     """
     if not metrics:
         raise NothingToDrawError("the search left no metrics to plot")
@@ -404,7 +401,7 @@ def search(metrics: Sequence[Mapping[str, Any]], rows: Sequence[summaries.Row] =
     grey = {"color": _GREY, "linestyle": "--", "linewidth": 1}
     dotted = grey | {"linestyle": "-."}
     for title, value, line in (
-        ("best single device, predicted", single, grey),
+        ("best single device, predicted", single, grey | {"color": _ALARM}),
         ("proven bound of predictions", bound, _BOUND),
         *((row["method"], unit.convert(row["predicted_s"]), dotted) for row in fastest_other),
     ):

@@ -55,6 +55,9 @@ function zoomable(svg, frame, bounds) {
     event.preventDefault();
     zoom(event.deltaY < 0 ? 1.1 : 1 / 1.1);
   });
+  // No higher than a wide drawing needs.
+  const height = Math.max(4 * STEP.y, (frame.clientWidth / bounds.width) * bounds.height);
+  frame.style.height = `${Math.min(height, frame.clientHeight)}px`;
   show(bounds.x, bounds.y, 0);
   return (x, y) => show(x, y, Math.max(scale, 0.8));
 }

@@ -87,7 +87,10 @@ def compare(rows: Iterable[Row], learned: Collection[str]) -> Comparison:
             cells[graph][method] = Cell(
                 statistics.estimate(runs_s),
                 tuple(runs_s),
-                bound_s=float(np.min([units.or_nan(row.get("bound_s")) for row in group])),
+                # Bounds of predictions say nothing about measured latencies.
+                bound_s=math.nan
+                if is_measured
+                else float(np.min([units.or_nan(row.get("bound_s")) for row in group])),
                 own_best_s=statistics.estimate(
                     [units.or_nan(row.get("own_best_s")) for row in group]
                 ),

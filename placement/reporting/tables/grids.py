@@ -19,6 +19,8 @@ from rich.text import Text
 from placement.reporting import printable
 
 _WIDEST_HEADER = 20  # columns of a terminal
+FILLED, EMPTY = "█░"  # characters of a bar
+_ASCII = str.maketrans({FILLED: "#", EMPTY: "."})
 
 
 def bold(text: str) -> str:
@@ -35,13 +37,12 @@ class Grid:
     title: str = ""
     notes: Sequence[str] = ()  # lines below the table in a terminal
     rows: list[tuple[str, ...]] = dataclasses.field(default_factory=list)
-    references: list[tuple[str, ...]] = dataclasses.field(default_factory=list)  # the last rows
 
     def __post_init__(self) -> None:
         self.numeric = self.numeric or [False, *[True] * (len(self.header) - 1)]
 
     def add_row(self, *cells: str) -> None:
-        """Adds a row, above the references."""
+        """Adds a row."""
         self.rows.append(cells)
 
     def markdown(self) -> str:
@@ -49,8 +50,6 @@ class Grid:
         header = [_join_lines(title) for title in self.header]
         rule = ["---:" if right else "---" for right in self.numeric]
         lines = [header, rule, *self.rows]
-        if self.references:
-            lines += [["*for reference:*", *[""] * (len(header) - 1)], *self.references]
         return "\n".join(
             "| " + " | ".join(" ".join(c.split()).replace("|", "\\|") for c in cells) + " |"
             for cells in lines
@@ -71,12 +70,11 @@ class Grid:
                 no_wrap=numeric,
                 overflow="fold",
             )
-        for rows in (self.rows, self.references):
-            for row in rows:
-                is_bold = [len(cell) > 4 and cell[:2] == cell[-2:] == "**" for cell in row]
-                cells = zip(row, is_bold, strict=True)
-                table.add_row(*(Text(c[2:-2], style="bold") if b else Text(c) for c, b in cells))
-            table.add_section()
+        for row in self.rows:
+            texts = [cell.translate(_ASCII) for cell in row] if options.ascii_only else row
+            is_bold = [len(cell) > 4 and cell[:2] == cell[-2:] == "**" for cell in row]
+            cells = zip(texts, is_bold, strict=True)
+            table.add_row(*(Text(c[2:-2], style="bold") if b else Text(c) for c, b in cells))
         if self.title:
             yield Text(printable.text(self.title), style="italic")
         yield table

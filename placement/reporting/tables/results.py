@@ -2,9 +2,10 @@
 
 A table has one unit of latency, chosen by the magnitude of its numbers. A number that is missing,
 null, NaN or infinite prints as a dash; the status of a failed row says why it failed. Rows marked
-`reference` (devices outside the placement) come last.
+`reference` (plain OpenVINO on devices outside the placement) come last.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,27 +16,25 @@ from placement.reporting.summaries import Row, Summary
 from placement.reporting.tables import grids
 
 _LONGEST_CAUSE = 200  # characters in the terminal; Markdown has the whole cause
+_BAR = 14  # characters in the terminal
 _LEGEND = (
     "Measured: the median and its 95% interval. `vs best single` is the ratio to the fastest "
     "single device: of measured latencies, paired by rounds, where there are any, else of "
     "predicted ones. Below 1 is faster. `own best` is the best that a learned method drew, without "
-    "the starts. Bounds, gaps and `optimal in simulation` are about predicted latencies."
+    "the starts."
 )
-_STARTS = {
-    "heuristics": "the single devices and what heuristics find",
-    "single": "the single devices",
-}
 _HOST_NOTE = (
-    "Devices labelled `host` are cores of one processor, each opened as a separate OpenVINO "
-    "device: the numbers show that measuring works, and say nothing about GPUs."
+    "Devices labelled `host` are cores of one processor: the numbers show that measuring works, "
+    "and say nothing about GPUs."
 )
+_INCOMPLETE = "The run is incomplete: it was interrupted, or something in it failed."
 
 
 def terminal_table(summary: Summary) -> grids.Grid:
     """Makes the table for a terminal of 100 columns, with the verdict and causes of failures."""
     # The cause, as in 'failed: compile: why', goes below the table.
     rows = [{**row, "status": ":".join(row["status"].split(":")[:2])} for row in summary["rows"]]
-    table = table_of(rows, best_rows(rows))
+    table = table_of(rows, best_rows(rows), has_bars=True)
     graphs = summaries.group_by_graph(rows)
     graph = summary["graph"]
     size = f"{graph['name']}: {graph['num_ops']} operations, {graph['num_edges']} edges"
@@ -55,33 +54,45 @@ def terminal_table(summary: Summary) -> grids.Grid:
     return table
 
 
-def report(summary: Summary, sections: Mapping[str, str] | None = None) -> str:
+def report(
+    summary: Summary,
+    sections: Mapping[str, str] | None = None,
+    *,
+    facts: Mapping[str, str] | None = None,
+    warnings: Sequence[str] = (),
+) -> str:
     """Writes the report in Markdown: the verdict, facts about the run, and a table for each graph.
 
     Args:
       summary: the content of `summary.json`, its texts escaped by `printable.markdown`.
       sections: further sections, by title; they come before the results.
+      facts: further facts, by name; they come first.
+      warnings: further warnings; they come below the verdict.
 
     Returns:
       Markdown that ends with a newline.
     """
-    graph, is_comparison = summary["graph"], "graph" in summary["rows"][0]
-    graphs = summaries.group_by_graph(summary["rows"])
-    name = graph["name"] if len(graphs) < 2 else f"{len(graphs)} graphs"
-    facts = [f"- operations: {graph['num_ops']}, edges: {graph['num_edges']}"]
-    facts.append("- devices: " + ", ".join(f"`{label}`" for label in summary["devices"]))
-    facts += [f"- objective: `{summary['objective']}`", f"- seed: {summary['seed']}"]
-    facts.append(f"- starts of all searches: {_STARTS[summary['starts']]}")
+    graph, graphs = summary["graph"], summaries.group_by_graph(summary["rows"])
+    title = f"Placement of {len(graphs)} graphs"
+    if len(graphs) < 2:
+        title = f"{graph['name']}: {verdict_lib.headline(verdict_lib.decide(summary['rows']))}"
+    facts = dict(facts or {})
+    facts["graph"] = f"{graph['num_ops']} operations, {graph['num_edges']} edges"
+    facts["devices"] = ", ".join(f"`{label}`" for label in summary["devices"])
+    facts |= {"objective": f"`{summary['objective']}`", "starts": f"`{summary['starts']}`"}
+    facts["seed"] = str(summary["seed"])
     if units.number(graph.get("optimum_s")) is not None:
         optimum = units.duration(graph["optimum_s"])
-        facts.append(f"- optimum: {optimum}, known from the graph's generator; bounds are the same")
+        facts["optimum"] = f"{optimum}, known from the graph's generator; bounds are the same"
     if summary.get("memory"):
-        facts.append(f"- memory of the best placement: {_memory(summary)}")
+        facts["memory of the best placement"] = _memory(summary)
     if units.number(summary.get("wall_s")) is not None:
-        facts.append(f"- time taken: {summary['wall_s']:.1f} s")
-    parts = [f"# Placement of {name}"]
-    parts += verdict_lib.sentences(summary["rows"], summary["objective"])
-    parts.append("\n".join(facts))
+        facts["time taken"] = f"{summary['wall_s']:.1f} s"
+    sentence, *flaws = verdict_lib.sentences(summary["rows"], summary["objective"])
+    flaws += [*warnings, *([] if summary.get("complete", True) else [_INCOMPLETE])]
+    flaws += [_HOST_NOTE] if any("host" in label for label in summary["devices"]) else []
+    parts = [f"# {title}", sentence, *(f"> {flaw}" for flaw in flaws)]
+    parts.append("\n".join(f"- {name}: {text}" for name, text in facts.items()))
     for title, text in (sections or {}).items():
         parts += [f"## {title}", text]
     parts.append("## Result")
@@ -95,13 +106,6 @@ def report(summary: Summary, sections: Mapping[str, str] | None = None) -> str:
         parts += ["## Operations that a device cannot run", unsupported(summary["unsupported"])]
     if summary.get("divisions"):
         parts += ["## Operations kept off a device", divisions(summary["divisions"])]
-    if not is_comparison:  # each cell of a comparison has its own placement.json
-        parts.append(
-            "`placement.json` next to this file gives the device of every operation in the best "
-            "placement, and says how it was obtained."
-        )
-    if any("host" in label for label in summary["devices"]):
-        parts.append(_HOST_NOTE)
     return "\n\n".join(parts) + "\n"
 
 
@@ -188,9 +192,31 @@ def best_rows(rows: Sequence[Row]) -> list[Row]:
     return [verdict.winner.row for verdict in verdicts if verdict.winner]
 
 
-def table_of(rows: Sequence[Row], best: Sequence[Row]) -> grids.Grid:
-    """Makes the table of rows, the best in bold, with the columns in which some row has a value."""
+def table_of(rows: Sequence[Row], best: Sequence[Row], *, has_bars: bool = False) -> grids.Grid:
+    """Makes the table of rows, the best in bold, with the columns in which some row has a value.
+
+    A bar shows the ratio to the best single device, in place of the number of evaluations. The
+    longest is that of the slowest row, or of twice the best single device.
+
+    Bounds of predictions say nothing about measured latencies, so they are not shown beside them.
+    """
+    rows = [row for part in summaries.split_references(rows) for row in part]
     latency = summaries.unit(rows)
+    is_measured = any(summaries.median_s(row) is not None for row in rows)
+    ratios = [units.or_nan(row["versus_best_single_device"]) for row in rows]
+    longest = min(2.0, max([1.0, *filter(math.isfinite, ratios)]))
+
+    def method(row: Row) -> str:
+        name = f"{'plain ' if row.get('reference') else ''}{summaries.label(row)}"
+        return f"{name} = {row['same_as']}" if row.get("same_as") else name
+
+    def bar(row: Row) -> str:
+        ratio = units.number(row["versus_best_single_device"])
+        if ratio is None:
+            return units.NONE
+        length = round(_BAR * min(1.0, ratio / longest))
+        text = grids.FILLED * length + grids.EMPTY * (_BAR - length)
+        return text if ratio <= longest else f"{text[:-1]}+"
 
     def measured(row: Row) -> str:
         interval = row.get("measured_s") or {}
@@ -212,28 +238,31 @@ def table_of(rows: Sequence[Row], best: Sequence[Row]) -> grids.Grid:
     columns: dict[str, Callable[[Row], str]] = {  # a cell's text, by header
         "graph": lambda row: str(row.get("graph", units.NONE)),
         "seed": lambda row: str(row.get("seed", units.NONE)),
-        "method": summaries.label,
+        "method": method,
         f"predic-\nted {latency.name}": lambda row: latency.write(row.get("predicted_s")),
         f"own\nbest {latency.name}": lambda row: latency.write(row.get("own_best_s")),
         f"measured {latency.name}\n[low, high]": measured,
         "output\nerror": error,
         "vs best\nsingle": lambda row: units.write(row["versus_best_single_device"], ".3f"),
+        "": bar,
         f"bound\n{latency.name}": lambda row: latency.write(row.get("bound_s")),
         "gap\n%": lambda row: units.write(100 * units.or_nan(row.get("gap")), ".1f"),
         "search\ns": lambda row: units.write(row.get("search_s"), ".2f"),
         "evalu-\nations": lambda row: str(row.get("evaluations", units.NONE)),
         "status": status,
     }
+    del columns["evalu-\nations" if has_bars else ""]
+    if is_measured:
+        del columns[f"bound\n{latency.name}"], columns["gap\n%"]
     texts = {header: [*map(cell, rows)] for header, cell in columns.items()}
     for header, cells in [*texts.items()]:
         needed = 2 if header in ("graph", "seed") else 1  # values, so that they distinguish rows
-        if len({*cells} - {units.NONE}) < needed:
+        if len({*cells} - {units.NONE}) < needed or {*cells} == {"finished"}:
             del texts[header]
     numeric = [header not in ("graph", "method", "status") for header in texts]
     table = grids.Grid([*texts], numeric)
     for row, *cells in zip(rows, *texts.values(), strict=True):
-        shown = tuple(map(grids.bold, cells) if row in best else cells)
-        (table.references if row.get("reference") else table.rows).append(shown)
+        table.add_row(*(map(grids.bold, cells) if row in best else cells))
     return table
 
 

@@ -86,11 +86,11 @@ def list_names(page):
 
 def test_report_is_shown(show):
     page = show(make_page())
-    expect(page).to_have_title("Placement of diamond")
-    expect(page.locator("h1")).to_have_text("Placement of diamond")
-    verdict = "Use CPU [f32, all]: 11.90 ms. The placement of lns takes 14.80 ms."
-    expect(page.locator("h1 + p")).to_have_text(verdict)
-    expect(page.locator("tr:has(strong) td").first).to_have_text("CPU [f32, all]")
+    expect(page).to_have_title("diamond: placing saves nothing")
+    expect(page.locator("h1")).to_have_text("diamond: placing saves nothing")
+    verdict = "11.90 ms. The placement of lns takes 14.80 ms, 24% more."
+    expect(page.locator("h1 + p")).to_have_text(f"Use plain OpenVINO on CPU [f32, all]: {verdict}")
+    expect(page.locator("tr:has(strong) td").first).to_have_text("plain CPU [f32, all]")
     expect(page.get_by_text(f"failed: compile: no kernel for {EVIL}")).to_be_visible()
     expect(page.locator("figcaption")).to_have_text("Timeline & more")
     assert page.evaluate("document.querySelector('figure img').naturalWidth") == 640
