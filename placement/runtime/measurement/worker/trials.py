@@ -211,7 +211,7 @@ class Trials:
                     latencies_s[index].append(latency_s)
             number += 1
             is_time_over = time.perf_counter() - start_s >= stage * rounds.time_limit_s
-            if not rounds.race and number == next_look and not is_time_over:
+            if running and number == next_look and not (rounds.race or is_time_over):
                 next_look *= 2  # few looks, since each may find a difference by chance
                 reference_s = latencies_s.get(baseline_index, [1.0] * number)
                 is_time_over = is_decided(
