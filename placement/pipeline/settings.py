@@ -80,7 +80,7 @@ class Settings:
     # Compilation is not included. Every placement is timed at least six times, and until it is
     # clear which is fastest. Choosing among several placements of a method takes a third of this
     # in addition.
-    measure_s: float = _setting(30.0, "most seconds for timing the final placements")
+    measure_s: float = _setting(15.0, "most seconds for timing the final placements")
     # `zero_shot` uses placement/methods/pretrained without it; `scheduler` starts untrained.
     init_from: str = _setting("", "a policy of pretrain or of an earlier search to start from")
     families: str = _setting("layered,series_parallel", "graph families of pretrain")
