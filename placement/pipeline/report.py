@@ -92,6 +92,7 @@ def write_comparison(
     The arguments are those of `write_report`.
     """
     plain, summary = printable.data(summary), printable.markdown(summary)
+    facts, warnings, sections = _read_context(workdir, console)
     if len(plain["rows"]) == len({row["method"] for row in plain["rows"]}):  # one graph and seed
         console.print(results.terminal_table(plain))
     else:
@@ -100,12 +101,10 @@ def write_comparison(
         console.print(comparison.terminal_table(table, title))
         for sentence in verdict.sentences(plain["rows"], plain["objective"]):
             console.print(sentence.replace("`", ""), markup=False)
-    compared = comparison.compare(summary["rows"], _learners(summary["rows"]))
-    statistics = comparison.write_statistics(summary["statistics"])
-    sections = [comparison.grid(compared).markdown(), statistics]
-    facts, warnings, _ = _read_context(workdir, console)
-    comparison_section = {"Comparison": "\n\n".join(sections)}
-    text = results.report(summary, comparison_section, facts=facts, warnings=warnings)
+        compared = comparison.compare(summary["rows"], _learners(summary["rows"]))
+        statistics = comparison.write_statistics(summary["statistics"])
+        sections["Comparison"] = f"{comparison.grid(compared).markdown()}\n\n{statistics}"
+    text = results.report(summary, sections, facts=facts, warnings=warnings)
     for name, content in (
         ("report.md", text),
         ("comparison.csv", comparison.to_csv(plain["rows"])),

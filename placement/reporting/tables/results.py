@@ -196,7 +196,7 @@ def table_of(rows: Sequence[Row], best: Sequence[Row], *, has_bars: bool = False
     """Makes the table of rows, the best in bold, with the columns in which some row has a value.
 
     A bar shows the ratio to the best single device, in place of the number of evaluations. The
-    longest is that of the slowest row, or of twice the best single device.
+    longest is that of the slowest row, or of 1.5 times the best single device; then '+' ends it.
 
     Bounds of predictions say nothing about measured latencies, so they are not shown beside them.
     """
@@ -204,7 +204,7 @@ def table_of(rows: Sequence[Row], best: Sequence[Row], *, has_bars: bool = False
     latency = summaries.unit(rows)
     is_measured = any(summaries.median_s(row) is not None for row in rows)
     ratios = [units.or_nan(row["versus_best_single_device"]) for row in rows]
-    longest = min(2.0, max([1.0, *filter(math.isfinite, ratios)]))
+    longest = min(1.5, max([1.0, *filter(math.isfinite, ratios)]))
 
     def method(row: Row) -> str:
         name = f"{'plain ' if row.get('reference') else ''}{summaries.label(row)}"

@@ -59,7 +59,7 @@ def test_terminal_keeps_every_number():
         "[14.50,",
         "15.10]",
         "0.876",
-        "█" * 6 + "░" * 8,
+        "█" * 8 + "░" * 6,
         "█" * 13 + "+",
     ):
         assert text_part in text.split()
