@@ -100,7 +100,7 @@ class Verdict(NamedTuple):
         """Share of the fastest time without placing that the winner saves; 0 without a gain."""
         if self.winner is None or self.rival is None or self.winner.is_plain:
             return 0.0
-        return 1 - self.winner.latency_s / self.rival.latency_s
+        return 1 - units.ratio(self.winner.latency_s, self.rival.latency_s)
 
 
 def decide(rows: Sequence[Row], preferred: str = "") -> Verdict:
@@ -204,7 +204,8 @@ def sentence(verdict: Verdict, objective: str = "") -> str:
     if not winner.is_plain:
         less = units.percentage(verdict.saving)
         return f"{text[:-1]}, {less} less than without placing ({rival.name}: {time(rival)})."
-    takes, ratio = f"{rival.name} takes {time(rival)}", rival.latency_s / winner.latency_s
+    takes = f"{rival.name} takes {time(rival)}"
+    ratio = units.ratio(rival.latency_s, winner.latency_s)
     if winner.is_faster(rival):
         more = f"{units.percentage(ratio - 1)} more" if ratio < 2 else f"{ratio:.1f} times as long"
         return f"{text} {takes[0].upper()}{takes[1:]}, {more}."
