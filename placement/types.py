@@ -118,6 +118,9 @@ class Sample(NamedTuple):
     # Arrays [T, ...], in any structure, that the policy drew in addition to the placement, for its
     # own `log_prob`; most policies have None.
     latent: Any = None
+    # float32 [T]: as of `LogProb`, if the log-probability and the entropy above can be
+    # differentiated by the parameters: a learner then needs no second forward pass. Else None.
+    choices: Array | None = None
 
 
 class LogProb(NamedTuple):

@@ -9,6 +9,7 @@ of each, graph after graph. Episodes are compared only with those of their own g
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import chex
@@ -78,11 +79,18 @@ class Learner(NamedTuple):
     - `update(state, graph, sample, latency_s, reference_s, feasible) -> (State, metrics)` learns
       from latencies [B, T], which are penalised for infeasible placements. The reference is [], or
       [G] for G graphs. `feasible` [B, T] marks feasible placements; None: the finite latencies.
+    - `sample_to_learn(state, graph) -> (State, Sample, learn)` is `sample` for one compiled program
+      that also learns: `learn(latency_s, reference_s, feasible)` is `update` of the state and the
+      samples, and uses the forward pass of the draw if the policy allows it (`Sample.choices`).
     """
 
     init: Callable[[chex.PRNGKey, jraph.GraphsTuple], State]
     sample: Callable[[State, jraph.GraphsTuple], tuple[State, Sample]]
     update: Callable[..., tuple[State, dict[str, Array]]]
+    sample_to_learn: Callable[
+        [State, jraph.GraphsTuple],
+        tuple[State, Sample, Callable[..., tuple[State, dict[str, Array]]]],
+    ]
 
 
 class Batch(NamedTuple):
@@ -93,8 +101,9 @@ class Batch(NamedTuple):
 
 
 Metrics = dict[str, Array]  # scalars by name
-# `loss(params, graph, batch, num_updates) -> (loss [], metrics)`, with the updates before this one
-Loss = Callable[[Params, jraph.GraphsTuple, Batch, Array], tuple[Array, Metrics]]
+# `loss(current, batch, num_updates) -> (loss [], metrics)`: the batch's samples under the current
+# parameters, and the number of updates before this one
+Loss = Callable[[LogProb, Batch, Array], tuple[Array, Metrics]]
 # `descend(state, batch) -> (state, metrics)`: one gradient step
 Descend = Callable[[State, Batch], tuple[State, Metrics]]
 
@@ -166,26 +175,54 @@ def make_learner(
         # Strongly typed, as the baseline after an update is: another type would compile again.
         baseline: Array = np.full(num_steps, np.nan, np.float32)
         if settings.failed == "constant":
-            # The returns float32 [T] of an episode in which every placement fails.
-            failing_signal_s = jnp.full((1, num_steps), advantages.FAILED_RATIO, jnp.float32)
-            reward = advantages.rewards(settings.reward, failing_signal_s, jnp.float32(1.0))
-            baseline = _RETURNS[settings.returns](reward, settings.discount)[0]
+
+            @jax.jit  # one program instead of a dozen
+            def failing_returns() -> Array:
+                """Computes the returns float32 [T] of an episode in which every placement fails."""
+                failing_signal_s = jnp.full((1, num_steps), advantages.FAILED_RATIO, jnp.float32)
+                reward = advantages.rewards(settings.reward, failing_signal_s, jnp.float32(1.0))
+                return _RETURNS[settings.returns](reward, settings.discount)[0]
+
+            baseline = failing_returns()
         return jax.device_put(State(params, opt_state, key, baseline, np.zeros((), np.int32)))
+
+    def terms(scored: Any) -> tuple[tuple[Array, Array], Any]:
+        """Returns what the loss is differentiated by, and a `Sample` or `LogProb` itself."""
+        # Without a bonus, no gradient passes through the entropy.
+        entropy = (
+            scored.entropy if settings.entropy_weight else jax.lax.stop_gradient(scored.entropy)
+        )
+        return (scored.log_prob, entropy), scored
 
     @jax.jit
     def sample(state: State, graph: jraph.GraphsTuple) -> tuple[State, Sample]:
         key, sample_key = jax.random.split(state.key)
         return state._replace(key=key), draw(state.params, sample_key, graph)
 
-    @jax.jit
-    def update(
+    def sample_to_learn(
+        state: State, graph: jraph.GraphsTuple
+    ) -> tuple[State, Sample, Callable[..., tuple[State, Metrics]]]:
+        shapes = jax.eval_shape(draw, state.params, state.key, graph)
+        if shapes.choices is None or take_steps is not None:  # later steps have other parameters
+            state, samples = sample(state, graph)
+            return state, samples, partial(update, state, graph, samples)
+        key, sample_key = jax.random.split(state.key)
+        _, pull_back, samples = jax.vjp(
+            lambda params: terms(draw(params, sample_key, graph)), state.params, has_aux=True
+        )
+        state = state._replace(key=key)
+        return state, samples, partial(learn, state, graph, samples, pull_back=pull_back)
+
+    def learn(
         state: State,
         graph: jraph.GraphsTuple,
         samples: Sample,
         latency_s: Array,
         reference_s: Array,
         feasible: Array | None = None,
+        pull_back: Callable[[Any], Any] | None = None,
     ) -> tuple[State, Metrics]:
+        """Updates the state; `pull_back` maps the gradient by `terms` to that by parameters."""
         chex.assert_rank(latency_s, 2)
         chex.assert_type(latency_s, float)
         chex.assert_equal_shape([latency_s, samples.log_prob])
@@ -195,11 +232,24 @@ def make_learner(
         num_updates = state.updates
 
         def descend(state: State, batch: Batch) -> tuple[State, Metrics]:
-            value_and_grad = jax.value_and_grad(loss, has_aux=True)
-            (value, metrics), grads = value_and_grad(state.params, graph, batch, num_updates)
-            gradient_vector, unravel = ravel_pytree(grads)
+            current, to_gradient = batch.samples, pull_back
+            if to_gradient is None:
+                _, to_gradient, current = jax.vjp(
+                    lambda params: terms(policy.log_prob(params, graph, batch.samples)),
+                    state.params,
+                    has_aux=True,
+                )
+
+            def loss_of_terms(values: tuple[Array, Array]) -> tuple[Array, Metrics]:
+                return loss(LogProb(*values, current.choices), batch, num_updates)
+
+            value_and_grad = jax.value_and_grad(loss_of_terms, has_aux=True)
+            (value, metrics), cotangents = value_and_grad(terms(current)[0])
+            (grads,) = to_gradient(cotangents)
+            gradient_vector, _ = ravel_pytree(grads)
             updates, opt_state = optimiser.update(gradient_vector, state.opt_state)
-            params = optax.apply_updates(state.params, unravel(updates))
+            vector, unravel = ravel_pytree(state.params)
+            params = unravel(vector + updates)
             metrics = {"loss": value, **metrics, "grad_norm": optax.tree.norm(gradient_vector)}
             return state._replace(params=params, opt_state=opt_state), metrics
 
@@ -208,7 +258,8 @@ def make_learner(
         batch = Batch(samples, advantage)
         return descend(state, batch) if take_steps is None else take_steps(descend, state, batch)
 
-    return Learner(init, sample, update)
+    update = jax.jit(learn)
+    return Learner(init, sample, update, sample_to_learn)
 
 
 def make_reinforce_learner(policy: Policy, settings: Settings) -> Learner:
@@ -222,10 +273,7 @@ def make_reinforce_learner(policy: Policy, settings: Settings) -> Learner:
       UserError: `make_learner` refuses the settings.
     """
 
-    def loss(
-        params: Params, graph: jraph.GraphsTuple, batch: Batch, num_updates: Array
-    ) -> tuple[Array, Metrics]:
-        current = policy.log_prob(params, graph, batch.samples)
+    def loss(current: LogProb, batch: Batch, num_updates: Array) -> tuple[Array, Metrics]:
         gain = (batch.advantage * current.log_prob).mean()
         value = -gain - entropy_bonus(settings, current, num_updates)
         return value, {"entropy": current.entropy.mean()}
@@ -240,8 +288,8 @@ def initial_params(
 ) -> Params:
     """Computes the initial parameters of a policy, without the outputs of its forward pass.
 
-    Operations run one by one, so that arrays of one shape share a compilation. In one compiled
-    program, every array would add the hundreds of instructions that draw its random numbers.
+    Operations run one by one, so that they share compilations. In one compiled program, every array
+    would add the hundreds of instructions that derive its key.
     """
     traced = jax.jit(init).trace(key, graph)
     jaxpr = traced.jaxpr

@@ -11,7 +11,7 @@ graph needs its own number of schedule steps.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import chex
 import jax
@@ -75,9 +75,11 @@ def batch_policy(policy: Policy) -> Policy:
         params: Params, key: chex.PRNGKey, graphs: jraph.GraphsTuple, num_samples: int
     ) -> Sample:
         keys = jax.random.split(key, len(graphs.n_node))
-        return flatten(
-            jax.lax.map(lambda x: policy.sample(params, x[0], x[1], num_samples), (keys, graphs))
+        samples = jax.lax.map(
+            lambda x: policy.sample(params, x[0], x[1], num_samples), (keys, graphs)
         )
+        # `log_prob` below is differentiated, because it stores one graph's activations at a time.
+        return cast(Sample, flatten(samples))._replace(choices=None)
 
     def log_prob(params: Params, graphs: jraph.GraphsTuple, samples: Sample) -> LogProb:
         num_graphs = len(graphs.n_node)

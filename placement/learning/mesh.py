@@ -30,7 +30,13 @@ def shard_policy(policy: Policy) -> Policy:
 
         return shard_map(log_prob_part, (params, graph), samples)
 
-    return policy._replace(log_prob=log_prob)
+    def sample(*args: Any) -> Sample:
+        return policy.sample(*args)._replace(choices=None)
+
+    if len(jax.local_devices()) == 1:
+        return policy
+    # Not the draw but `log_prob` is differentiated, because the devices share that.
+    return policy._replace(log_prob=log_prob, sample=sample)
 
 
 def shard_map(function: Callable[[Any, Any], Any], replicated: Any, samples: Any) -> Any:

@@ -16,12 +16,11 @@ minibatch.
 import chex
 import jax
 import jax.numpy as jnp
-import jraph
 
 from placement import arguments
 from placement.errors import UserError
 from placement.learning import base
-from placement.types import Array, Params, Policy
+from placement.types import Array, LogProb, Policy
 
 _MAX_LOG_RATIO = 20.0  # far beyond any clip; an infinite ratio would make the gradient nan
 
@@ -56,10 +55,7 @@ def make_learner(
             f"num_minibatches={num_minibatches} equal shares; set a divisor"
         )
 
-    def loss(
-        params: Params, graph: jraph.GraphsTuple, batch: base.Batch, num_updates: Array
-    ) -> tuple[Array, base.Metrics]:
-        current = policy.log_prob(params, graph, batch.samples)
+    def loss(current: LogProb, batch: base.Batch, num_updates: Array) -> tuple[Array, base.Metrics]:
         log_ratio = current.log_prob - batch.samples.log_prob
         gain, is_clipped = surrogate(log_ratio, batch.advantage, clip=clip)
         value = -gain.mean() - base.entropy_bonus(settings, current, num_updates)

@@ -321,6 +321,7 @@ def _make_steps(
         placements: Array,
         outcome: simulators.Outcome,  # of the placements
         remaining: Array,  # int32 []: the number of evaluations that are left
+        learn: Callable[..., tuple[State, Metrics]] | None = None,  # of `Learner.sample_to_learn`
     ) -> tuple[State, _StepResult]:
         if fail_single_devices:
             decides = inputs.graph.nodes["mask"]  # the first node always does
@@ -331,10 +332,8 @@ def _make_steps(
                 outcome.feasible | is_single,
             )
         shape = samples.log_prob.shape  # [B, T]
-        updated_state, metrics = learner.update(
-            states[1],
-            inputs.graph,
-            samples,
+        learn = learn or functools.partial(learner.update, states[1], inputs.graph, samples)
+        updated_state, metrics = learn(
             outcome.penalised_s().reshape(shape),
             inputs.reference_s,
             outcome.feasible.reshape(shape),
@@ -359,9 +358,10 @@ def _make_steps(
         """
 
         def take_step(state: State, remaining: Array) -> tuple[State, _StepResult]:
-            drawn_state, samples, placements = sample(inputs, state)
-            outcome = predict(inputs, placements)
-            return update(inputs, (state, drawn_state), samples, placements, outcome, remaining)
+            drawn_state, samples, learn = learner.sample_to_learn(state, inputs.graph)
+            placements = samples.placement.reshape(-1, samples.placement.shape[-1])
+            states, outcome = (state, drawn_state), predict(inputs, placements)
+            return update(inputs, states, samples, placements, outcome, remaining, learn)
 
         def step(carry: tuple[State, Array], index: Array) -> tuple[Any, _StepResult]:
             shapes = jax.eval_shape(take_step, *carry)[1]

@@ -1,5 +1,7 @@
 """Independent categorical distributions over the devices of G groups."""
 
+import math
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -14,12 +16,21 @@ def masked_log_softmax(logits: Array, allowed: Array) -> Array:
     return jax.nn.log_softmax(jnp.where(allowed, logits, -1e9))
 
 
+def noise(key: Array, shape: tuple[int, ...]) -> Array:
+    """Draws Gumbel noise [..., G, D] at once. That of the first groups does not depend on G.
+
+    One draw of a vector is a small program: with four axes it compiles for six times as long, and a
+    key for each sample or step would add the kernels of a split.
+    """
+    *leading, num_groups, num_devices = shape
+    values = jax.random.gumbel(key, (math.prod(shape),))
+    return jnp.moveaxis(values.reshape(num_groups, *leading, num_devices), 0, -2)
+
+
 def sample(key: Array, log_probs: Array) -> Array:
-    """Draws a device for each group, int32 [G]. The first groups' devices do not depend on G."""
-    chex.assert_rank(log_probs, 2)
+    """Draws devices int32 [..., G] from [..., G, D]; the first groups' do not depend on G."""
     chex.assert_type(log_probs, float)
-    noise = jax.random.gumbel(key, log_probs.shape)
-    return jnp.argmax(log_probs + noise, axis=-1).astype(jnp.int32)
+    return jnp.argmax(log_probs + noise(key, log_probs.shape), axis=-1).astype(jnp.int32)
 
 
 def log_prob(log_probs: Array, choice: Array, mask: Array) -> Array:

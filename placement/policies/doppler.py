@@ -182,13 +182,13 @@ class _Network(nn.Module):
         width = self.hidden_size
         self.sel_mpnn = encoders.MPNN(width, self.rounds)
         self.plc_mpnn = encoders.MPNN(width, self.rounds)
-        self.sel_op, self.plc_op = nn.Dense(width), nn.Dense(width)
-        self.plc_device = nn.Dense(width)
-        self.sel_hidden, self.plc_hidden = nn.Dense(width // 2), nn.Dense(width // 2)
+        self.sel_op, self.plc_op = encoders.Dense(width), encoders.Dense(width)
+        self.plc_device = encoders.Dense(width)
+        self.sel_hidden, self.plc_hidden = encoders.Dense(width // 2), encoders.Dense(width // 2)
         # A tenth of the usual scale; the authors' layers are orthogonal.
-        small = nn.initializers.variance_scaling(0.01, "fan_in", "truncated_normal")
+        small = encoders.lecun_normal(0.01)
         # Only differences of logits matter, so the last layers have no bias.
-        self.sel_out, self.plc_out = (nn.Dense(1, False, kernel_init=small) for _ in range(2))
+        self.sel_out, self.plc_out = (encoders.Dense(1, False, kernel_init=small) for _ in range(2))
 
     def __call__(self, graph: jraph.GraphsTuple) -> Array:
         """Calls every part, for `init`."""
@@ -290,7 +290,10 @@ def make(
     ) -> Sample:
         episodes = _draw_episodes(network, params, key, with_finite_costs(graph), num_samples)
         placement, order, log_prob, entropy, _ = jax.tree.map(lambda x: x[:, None], episodes)
-        return Sample(placement, log_prob, entropy, order)
+        return Sample(placement, log_prob, entropy, order, count_choices(graph, num_samples))
+
+    def count_choices(graph: jraph.GraphsTuple, num_samples: int) -> Array:
+        return jnp.full((num_samples, 1), 2.0 * graph.globals.policy_tables.is_op.sum())
 
     def score_samples(params: Params, graph: jraph.GraphsTuple, samples: Sample) -> LogProb:
         graph = with_finite_costs(graph)
@@ -306,12 +309,8 @@ def make(
 
         placement, order = jnp.asarray(samples.placement), jnp.asarray(samples.latent)
         episodes = jax.vmap(score)(placement[:, 0], order[:, 0])
-        num_choices = jnp.full_like(
-            episodes.log_prob, 2.0 * graph.globals.policy_tables.is_op.sum()
-        )
-        terms = episodes.log_prob, episodes.entropy, num_choices
-        log_prob, entropy, choices = (x[:, None] for x in terms)
-        return LogProb(log_prob, entropy, choices)
+        log_prob, entropy = episodes.log_prob[:, None], episodes.entropy[:, None]
+        return LogProb(log_prob, entropy, count_choices(graph, len(placement)))
 
     return Policy(init, sample, score_samples)
 
@@ -348,7 +347,8 @@ def _draw_episodes(
 ) -> _Episode:
     """Draws B episodes. The authors' code is greedy, or draws uniformly with a falling share."""
     num_steps = len(graph.nodes["mask"])
-    keys = jax.vmap(lambda k: jax.random.split(k, num_samples))(jax.random.split(key, num_steps))
+    keys = jax.random.split(key, num_steps * num_samples)
+    keys = keys.reshape(num_steps, num_samples, *keys.shape[1:])
 
     def draw(keys: Array) -> _Episode:
         def select(purpose: int) -> _Select:

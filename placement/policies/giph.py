@@ -145,7 +145,7 @@ class _Round(nn.Module):
     ) -> tuple[Array, None]:
         num_ops, num_devices, width = y.shape
         # F is linear, so its part for nodes is computed at the nodes, which are fewer than edges.
-        node_parts = nn.Dense(edge_parts[0].shape[-1], use_bias=False)(y)
+        node_parts = encoders.Dense(edge_parts[0].shape[-1], use_bias=False)(y)
 
         def add(values: Array, is_sent: Array) -> Array:
             values = jnp.where(is_sent[..., None], values, 0.0)
@@ -161,7 +161,7 @@ class _Round(nn.Module):
         mean_at_pivot = total_at_pivot / jnp.maximum(m.num_senders, 1)[:, None]
         is_pivot = (m.pivot[:, None] == jnp.arange(num_devices))[..., None]
         mean = jnp.where(is_pivot, mean_at_pivot[:, None], mean)
-        return x + jax.nn.relu(nn.Dense(width)(mean)), None
+        return x + jax.nn.relu(encoders.Dense(width)(mean)), None
 
 
 class _Direction(nn.Module):
@@ -175,7 +175,7 @@ class _Direction(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array, m: _Messages) -> Array:
-        edge_layer = nn.Dense(x.shape[-1] + m.to_devices.shape[-1])
+        edge_layer = encoders.Dense(x.shape[-1] + m.to_devices.shape[-1])
         edge_parts = edge_layer(m.to_devices), edge_layer(m.from_devices)
         return encoders.repeat_round(_Round, self.rounds)()(x, x, m, edge_parts)[0]
 
@@ -195,11 +195,11 @@ class _Network(nn.Module):
             _Direction(self.rounds, name="forward")(y, forward),
             _Direction(self.rounds, name="backward")(y, backward),
         )
-        hidden = jax.nn.relu(nn.Dense(self.hidden_size)(jnp.concatenate(directions, axis=-1)))
+        hidden = jax.nn.relu(encoders.Dense(self.hidden_size)(jnp.concatenate(directions, axis=-1)))
         # A tenth of the usual scale.
-        small = nn.initializers.variance_scaling(0.01, "fan_in", "truncated_normal")
+        small = encoders.lecun_normal(0.01)
         # Only differences of logits matter, so the last layer has no bias.
-        return cast(Array, nn.Dense(1, use_bias=False, kernel_init=small)(hidden)[..., 0])
+        return cast(Array, encoders.Dense(1, use_bias=False, kernel_init=small)(hidden)[..., 0])
 
 
 def make(
@@ -259,9 +259,8 @@ def make(
         num_steps = _MOVES_PER_OP * len(graph.nodes["mask"])
         num_devices = graph.globals.compute_s.shape[1]
         start_key, key = jax.random.split(key)
-        keys = jax.vmap(lambda k: jax.random.split(k, num_samples))(
-            jax.random.split(key, num_steps)
-        )  # [T, B]
+        keys = jax.random.split(key, num_steps * num_samples)
+        keys = keys.reshape(num_steps, num_samples, *keys.shape[1:])
 
         def run_episode(start: Array, keys: Array) -> Sample:
             def take_step(

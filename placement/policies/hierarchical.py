@@ -31,7 +31,7 @@ import jax.numpy as jnp
 import jraph
 
 from placement import arguments
-from placement.policies import base, distributions, readers, seq2seq
+from placement.policies import base, distributions, encoders, readers, seq2seq
 from placement.types import Array, LogProb, Params, Policy, Sample
 
 GROUPINGS = ("learned", "random")
@@ -91,7 +91,7 @@ def make(
         log_prob = choices.log_prob + grouping_log_prob
         count = items.decides.sum(keepdims=True).astype(jnp.float32)
         return (
-            Sample(choices.device, log_prob, choices.entropy, latent=group[None]),
+            Sample(choices.device, log_prob, choices.entropy, group[None], count),
             LogProb(log_prob, choices.entropy, count),
         )
 
@@ -100,14 +100,16 @@ def make(
     ) -> Sample:
         log_probs = cast(Array, grouper.apply(params["grouper"], graph))
 
-        def draw(key: chex.PRNGKey) -> Sample:
-            group_key, device_key = jax.random.split(key)
-            group = distributions.sample(group_key, log_probs)
-            shape = (log_probs.shape[-1], num_devices)
-            bias = jax.random.gumbel(device_key, shape)
+        group_key, device_key = jax.random.split(key)
+        groups = distributions.sample(
+            group_key, jnp.broadcast_to(log_probs, (num_samples, *log_probs.shape))
+        )
+        bias = distributions.noise(device_key, (num_samples, log_probs.shape[-1], num_devices))
+
+        def draw(group: Array, bias: Array) -> Sample:
             return episode(params, graph, log_probs, group, bias)[0]
 
-        return jax.vmap(draw)(jax.random.split(key, num_samples))
+        return jax.vmap(draw)(groups, bias)
 
     def log_prob(params: Params, graph: jraph.GraphsTuple, samples: Sample) -> LogProb:
         log_probs = cast(Array, grouper.apply(params["grouper"], graph))
@@ -179,7 +181,7 @@ class _Grouper(nn.Module):
     def __call__(self, graph: jraph.GraphsTuple) -> Array:
         hidden = seq2seq.Embedding(self.hidden_size)(graph)
         mask, num_groups = graph.nodes["mask"], min(self.num_groups, len(hidden))
-        logits = nn.Dense(num_groups)(hidden)
+        logits = encoders.Dense(num_groups)(hidden)
         # The n-th of N operations is at (n + 1/2) / N * G, the middle of group g at g + 1/2.
         position = (jnp.cumsum(mask) - 0.5) / jnp.maximum(mask.sum(), 1) * num_groups
         distance = position[:, None] - (jnp.arange(num_groups) + 0.5)

@@ -35,7 +35,7 @@ import jax.numpy as jnp
 import jraph
 
 from placement import arguments
-from placement.policies import base, distributions, graph_parsing, inputs
+from placement.policies import base, distributions, encoders, graph_parsing, inputs
 from placement.policies.graph_parsing import Edges
 from placement.types import Array, LogProb, Params, Policy, Sample
 
@@ -85,13 +85,14 @@ class _Convolution(nn.Module):
     @nn.compact
     def __call__(self, x: Array, edges: Edges) -> Array:
         """[n, H] -> [n, H]."""
-        u, v, mask = edges
-        degree = jnp.ones(len(x)).at[u].add(mask).at[v].add(mask)  # with the self edge
+        senders = jnp.concatenate([edges.senders, edges.receivers])  # both directions
+        receivers = jnp.concatenate([edges.receivers, edges.senders])
+        mask = jnp.tile(edges.mask, 2)
+        degree = jnp.ones(len(x)).at[receivers].add(mask)  # with the self edge
         norm = jax.lax.rsqrt(degree)[:, None]
-        y = norm * nn.Dense(self.hidden_size, use_bias=False)(x)
-        from_u, from_v = (jnp.where(mask[:, None], y[ends], 0.0) for ends in (u, v))
+        y = norm * encoders.Dense(self.hidden_size, use_bias=False)(x)
         bias = self.param("bias", nn.initializers.zeros, (self.hidden_size,))
-        return norm * y.at[v].add(from_u).at[u].add(from_v) + bias
+        return norm * y.at[receivers].add(jnp.where(mask[:, None], y[senders], 0.0)) + bias
 
 
 class Network(nn.Module):
@@ -106,17 +107,21 @@ class Network(nn.Module):
         """Makes the layers."""
         width = self.hidden_size
         norm = partial(nn.LayerNorm, epsilon=1e-5)  # PyTorch's
-        self.input_layers = [nn.Dense(width) for _ in range(2)]
+        self.input_layers = [encoders.Dense(width) for _ in range(2)]
         self.input_norms = [norm() for _ in range(2)]
         self.score_convolutions = [_Convolution(width) for _ in range(2)]
         self.score_norm = norm()
         self.pool_convolution = _Convolution(width)
         self.pool_norm = norm()
-        self.edge_layer, self.edge_norm, self.edge_score = nn.Dense(width), norm(), nn.Dense(1)
-        self.member_layer, self.member_norm = nn.Dense(width), norm()
-        self.group_layer, self.group_norm = nn.Dense(width), norm()
-        self.output_layers = [nn.Dense(width), nn.Dense(self.num_features)]
-        self.placer_layers = [nn.Dense(width), nn.Dense(self.num_devices)]
+        self.edge_layer, self.edge_norm, self.edge_score = (
+            encoders.Dense(width),
+            norm(),
+            encoders.Dense(1),
+        )
+        self.member_layer, self.member_norm = encoders.Dense(width), norm()
+        self.group_layer, self.group_norm = encoders.Dense(width), norm()
+        self.output_layers = [encoders.Dense(width), encoders.Dense(self.num_features)]
+        self.placer_layers = [encoders.Dense(width), encoders.Dense(self.num_devices)]
 
     def __call__(self, x: Array) -> Array:
         """Calls every layer, for `init`: [N, F] -> [N, D]."""
@@ -305,8 +310,9 @@ def make(
         # again.
         parse_branches = [jax.checkpoint(partial(parse, size)) for size in sizes]
         parse_branches.append(lambda level, _: level)
-        # The groups are in the first rows. Few are usual, and their rows are decoded alone.
-        decode_sizes = _level_sizes(n, 0)[0][0], _level_sizes(n, 0)[-1][0]
+        # The groups are in the first rows. Few are usual after several levels, and their rows are
+        # decoded alone.
+        decode_sizes = [n] if max_levels == 1 else [n, _level_sizes(n, 0)[-1][0]]
 
         def decode(size: int, y: Array, seed: Array | None) -> tuple[Array, Array]:
             decoded = apply(y[:size], seed, method="decode")
@@ -325,9 +331,9 @@ def make(
 
             operations = _Level(y, edges, node, num_nodes, num_nodes > 1)
             parsed, _ = jax.lax.scan(next_level, operations, jnp.arange(max_levels))
-            is_small = (parsed.num_nodes <= decode_sizes[1]).astype(jnp.int32)
+            smallest = (parsed.num_nodes <= jnp.array(decode_sizes)).sum() - 1
             branches = [partial(decode, size) for size in decode_sizes]
-            h, logits = jax.lax.switch(is_small, branches, parsed.features, decode_seed)
+            h, logits = jax.lax.switch(smallest, branches, parsed.features, decode_seed)
             allowed = jax.ops.segment_min(nodes["allowed"].astype(jnp.int32), parsed.node, n)
             log_probs = distributions.masked_log_softmax(logits, allowed > 0)
             first_op = jax.ops.segment_min(jnp.where(nodes["mask"], slot, n), parsed.node, n)
@@ -354,10 +360,10 @@ def make(
         shape = num_samples, episode_steps
         seeds = jax.random.bits(seed_key, shape, jnp.uint32) if dropout else None
         steps = episodes(params, graph, seeds, num_samples)
-        device = _map_steps(distributions.sample)(jax.random.split(key, shape), steps.log_probs)
+        device = distributions.sample(key, steps.log_probs)
         placement = jnp.take_along_axis(device, steps.group, axis=-1, mode="clip")
         score = _score(steps, device)
-        return Sample(placement, score.log_prob, score.entropy, seeds)
+        return Sample(placement, score.log_prob, score.entropy, seeds, score.choices)
 
     def log_prob(params: Params, graph: jraph.GraphsTuple, samples: Sample) -> LogProb:
         steps = episodes(params, graph, samples.latent, len(samples.placement))

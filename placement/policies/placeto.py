@@ -167,11 +167,13 @@ class _Round(nn.Module):
     @nn.compact
     def __call__(self, y: Array, x: Array, links: _Links) -> tuple[Array, None]:
         num_nodes = links.weight.shape[0]
-        message = jax.nn.relu(nn.Dense(self.hidden_size, use_bias=False)(y)).reshape(num_nodes, -1)
+        message = jax.nn.relu(encoders.Dense(self.hidden_size, use_bias=False)(y)).reshape(
+            num_nodes, -1
+        )
         total = jraph.segment_sum(message[links.senders], links.receivers, num_nodes)
         # Theirs are sums, which grow with the eighth power of the fan-in over eight rounds.
         mean = (total * links.weight).reshape(y.shape)
-        return x + jax.nn.relu(nn.Dense(self.hidden_size, use_bias=False)(mean)), None
+        return x + jax.nn.relu(encoders.Dense(self.hidden_size, use_bias=False)(mean)), None
 
 
 class _Messages(nn.Module):
@@ -202,7 +204,7 @@ class _Pools(nn.Module):
         kinds = np.array([_ANCESTOR, _DESCENDANT, _PARALLEL])
         member = relation == kinds[:, None]  # [3, N]
         weight = member / jnp.maximum(member.sum(axis=1, keepdims=True), 1)
-        y = jax.nn.relu(nn.Dense(len(kinds) * self.hidden_size, use_bias=False)(embedding))
+        y = jax.nn.relu(encoders.Dense(len(kinds) * self.hidden_size, use_bias=False)(embedding))
         # The means of all kinds' features over all kinds' members in two products. The pools are
         # the diagonal: the features of a kind over its own members.
         mean = weight @ y.reshape(relation.shape[0], -1)
@@ -232,10 +234,10 @@ class _Network(nn.Module):
         current_embedding = embedding.reshape(num_nodes, batch, -1)[current]
         pools = _Pools(self.hidden_size)(embedding, relation)
         inputs = jnp.concatenate([current_embedding, pools], axis=-1)
-        hidden = jax.nn.relu(nn.Dense(inputs.shape[-1])(inputs))
+        hidden = jax.nn.relu(encoders.Dense(inputs.shape[-1])(inputs))
         # A tenth of the usual scale.
-        small = nn.initializers.variance_scaling(0.01, "fan_in", "truncated_normal")
-        logits = cast(Array, nn.Dense(self.num_devices, kernel_init=small)(hidden))
+        small = encoders.lecun_normal(0.01)
+        logits = cast(Array, encoders.Dense(self.num_devices, kernel_init=small)(hidden))
         return logits + self.stay * current_device
 
 
@@ -261,10 +263,11 @@ def make(*, num_devices: int, hidden_size: int = 8, rounds: int = 8, stay: float
     def sample(
         params: Params, key: chex.PRNGKey, graph: jraph.GraphsTuple, num_samples: int
     ) -> Sample:
-        keys = jax.random.split(key, len(graph.nodes["mask"]))
+        shape = num_samples, len(graph.nodes["mask"]), num_devices
+        noise = distributions.noise(key, shape)  # [B, T, D]
 
         def draw(step: Array, log_probs: Array) -> Array:
-            return distributions.sample(keys[step], log_probs)
+            return jnp.argmax(log_probs + noise[:, step], axis=-1)
 
         return _run_episodes(network, params, graph, num_samples, draw)
 
@@ -277,9 +280,8 @@ def make(*, num_devices: int, hidden_size: int = 8, rounds: int = 8, stay: float
             return devices[step]
 
         episodes = _run_episodes(network, params, graph, devices.shape[1], repeat)
-        choices = _deciding_steps(graph).astype(jnp.float32)
-        choices = jnp.broadcast_to(choices, devices.T.shape)
-        return LogProb(episodes.log_prob, episodes.entropy, choices)
+        assert episodes.choices is not None
+        return LogProb(episodes.log_prob, episodes.entropy, episodes.choices)
 
     return Policy(init, sample, log_prob)
 
@@ -318,7 +320,9 @@ def _run_episodes(
 
     start = jnp.broadcast_to(initial_placement(graph)[:, None], (len(t.relation), batch))
     _, (placements, log_prob, entropy) = jax.lax.scan(take_step, start, jnp.arange(len(t.order)))
-    return Sample(jnp.transpose(placements, (2, 0, 1)), log_prob.T, entropy.T)
+    choices = jnp.broadcast_to(is_deciding.astype(jnp.float32), log_prob.T.shape)
+    placements = jnp.transpose(placements, (2, 0, 1))
+    return Sample(placements, log_prob.T, entropy.T, choices=choices)
 
 
 def _deciding_steps(graph: jraph.GraphsTuple) -> Array:

@@ -17,11 +17,12 @@ improves it: a list scheduler puts an operation near its inputs, not near its re
 
 The numbers z are the *style* of a placement: how far it looks ahead, how greedy it is. Styles
 differ between samples, so that the best of many samples is much better than their mean. They are
-the sample's `latent`, float32 [T, 8]; its log-probability is that of the placement given the style.
+part of the sample's `latent`; its log-probability is that of the placement given the style.
 Learned are w', a and the MLP, which starts at zero. No parameter depends on the number of devices,
 and operations have no names or types, so that a trained policy places other graphs.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
@@ -46,6 +47,14 @@ _SPREADS = (0.4, 1.0, 0.6, 0.3, 0.5, 0.4, 0.8)
 _LOG_TAU, _LOG_TAU_SPREAD, _MIN_LOG_TAU = -2.0, 1.5, -7.0
 
 
+class Latent(NamedTuple):
+    """What `log_prob` reads of B episodes, so that it need not repeat their schedules."""
+
+    z: Array  # float32 [B, T, NUM_FEATURES]: the styles
+    features: Array  # float32 [B, T, N, NUM_FEATURES, D]: x of each operation
+    candidate: Array  # bool [B, T, N, D]
+
+
 class _Style(NamedTuple):
     """The styles of B placements."""
 
@@ -67,11 +76,11 @@ class _Network(nn.Module):
     def setup(self) -> None:
         self.embed = encoders.MLP((self.hidden_size, self.hidden_size))
         self.gcn = encoders.GCN(self.hidden_size)
-        self.op_layer = nn.Dense(self.hidden_size, name="of_node")
-        self.device_layer = nn.Dense(self.hidden_size, use_bias=False, name="of_device")
-        self.style_layer = nn.Dense(self.hidden_size, use_bias=False, name="of_style")
+        self.op_layer = encoders.Dense(self.hidden_size, name="of_node")
+        self.device_layer = encoders.Dense(self.hidden_size, use_bias=False, name="of_device")
+        self.style_layer = encoders.Dense(self.hidden_size, use_bias=False, name="of_style")
         shape = self.hidden_size, NUM_FEATURES
-        self.feature_kernel = self.param("of_features", nn.initializers.lecun_normal(1, 0), shape)
+        self.feature_kernel = self.param("of_features", encoders.lecun_normal(in_axis=1), shape)
         self.out = self.param("out", nn.initializers.zeros, self.hidden_size)
         self.weights = self.param("weights", lambda _: jnp.array(_WEIGHTS))
         self.log_tau = self.param("log_tau", lambda _: jnp.float32(_LOG_TAU))
@@ -138,17 +147,26 @@ def make(*, num_devices: int, hidden_size: int = 16, episode_steps: int = 3) -> 
     ) -> Sample:
         graph = _to_jax(graph)
         encoded = network.apply(params, graph, method="encode")
+        write_row = jax.lax.dynamic_update_index_in_dim
         decides = jnp.append(graph.nodes["mask"], jnp.zeros(2, bool))  # with scratch rows
 
-        def step(previous: Any, key: chex.PRNGKey) -> tuple[Any, Sample]:
-            z_key, key = jax.random.split(key)
-            z = jax.random.normal(z_key, (num_samples, NUM_FEATURES))
+        num_steps = episode_steps if placements is None else 1
+        z_key, key = jax.random.split(key)
+        # Vectors are drawn, because draws of several axes compile for longer.
+        shape = num_steps, num_samples, NUM_FEATURES
+        styles = jax.random.normal(z_key, (math.prod(shape),)).reshape(shape)
+        # The numbers of the first operations do not depend on the padding.
+        shape = len(decides), num_steps, num_samples
+        uniforms = jax.random.uniform(key, (math.prod(shape),)).reshape(shape)  # [N + 2, T, B]
+
+        def step(previous: Any, inputs: tuple[Array, Array]) -> tuple[Any, Sample]:
+            z, uniform = inputs
             style = network.apply(params, z, method="style")
-            uniform = jax.random.uniform(key, (len(decides), num_samples))
 
             def visit(
-                totals: tuple[Array, Array], op: Array, output: Array, x: Array, candidate: Array
-            ) -> tuple[Array, tuple[Array, Array]]:
+                carry: Any, op: Array, output: Array, x: Array, candidate: Array
+            ) -> tuple[Array, Any]:
+                totals, features, candidates = carry
                 logits = network.apply(params, x, encoded[op], style, method="logits")
                 log_probs = _log_softmax(cast(Array, logits), candidate, axis=0)  # [D, B]
                 # The device is where the cumulated probabilities exceed the uniform number. The
@@ -159,20 +177,24 @@ def make(*, num_devices: int, hidden_size: int = 16, episode_steps: int = 3) -> 
                 log_prob = jnp.take_along_axis(log_probs, device[None], axis=0)[0]
                 terms = jnp.stack([log_prob, _entropy(log_probs, axis=0)])
                 terms = jnp.where(decides[output], terms, 0.0)
-                return device, (totals[0] + terms[0], totals[1] + terms[1])
+                features = write_row(features, x, output, 0)
+                candidates = write_row(candidates, candidate, output, 0)
+                return device, (totals + terms, features, candidates)
 
-            zeros = jnp.zeros(num_samples)
-            placement, (log_prob, entropy) = _list_schedule(
-                graph, jnp.asarray(previous).T, num_samples, visit, (zeros, zeros)
+            shape = len(decides), graph.globals.compute_s.shape[1], num_samples
+            features = jnp.zeros((len(decides), NUM_FEATURES, *shape[1:]))
+            carry = jnp.zeros((2, num_samples)), features, jnp.ones(shape, bool)
+            placement, (totals, *rows) = _list_schedule(
+                graph, jnp.asarray(previous).T, num_samples, visit, carry
             )
-            terms = placement.T, log_prob, entropy, z
-            return placement.T, Sample(*(x[:, None] for x in terms))
+            rows = (jnp.moveaxis(x[: len(placement)], -1, 0) for x in rows)
+            result = Sample(placement.T, *totals, Latent(z, *rows))
+            return placement.T, jax.tree.map(lambda x: x[:, None], result)
 
-        if placements is not None:
-            return step(placements, key)[1]
         # -1 stands for no placement: the first step shares its compilation with the others.
         start = jnp.full((num_samples, len(graph.nodes["mask"])), -1, jnp.int32)
-        _, steps = jax.lax.scan(step, start, jax.random.split(key, episode_steps))
+        start = start if placements is None else jnp.asarray(placements, jnp.int32)
+        _, steps = jax.lax.scan(step, start, (styles, jnp.swapaxes(uniforms, 0, 1)))
         return jax.tree.map(lambda leaf: jnp.swapaxes(leaf[:, :, 0], 0, 1), steps)
 
     def log_prob(params: Params, graph: jraph.GraphsTuple, samples: Sample) -> LogProb:
@@ -180,14 +202,11 @@ def make(*, num_devices: int, hidden_size: int = 16, episode_steps: int = 3) -> 
         graph = _to_jax(graph)
         batch, steps, num_nodes = samples.placement.shape
         placement = jnp.asarray(samples.placement).reshape(batch * steps, num_nodes)  # [B T, N]
-        previous = jnp.roll(placement, 1, axis=0)
-        is_first = jnp.arange(batch * steps) % steps == 0
-        features = _collect_features(graph, placement.T, previous.T, is_first)
-        # The features do not depend on the parameters, so no gradient passes through the schedule.
-        x, candidate = jax.lax.stop_gradient(features)  # [N, F, D, B T], [N, D, B T]
+        rows = jax.tree.map(lambda x: x.reshape(batch * steps, *x.shape[2:]), samples.latent)
+        # [N, F, D, B T] and [N, D, B T]; they do not depend on the parameters.
+        x, candidate = (jnp.moveaxis(x, 0, -1) for x in (rows.features, rows.candidate))
         encoded = network.apply(params, graph, method="encode")
-        z = jnp.asarray(samples.latent).reshape(batch * steps, -1)
-        style = network.apply(params, z, method="style")
+        style = network.apply(params, rows.z, method="style")
         logits = cast(Array, network.apply(params, x, encoded, style, method="logits"))
         log_probs = _log_softmax(logits, candidate, axis=1)
         device = placement.T[:, None]
@@ -202,26 +221,6 @@ def make(*, num_devices: int, hidden_size: int = 16, episode_steps: int = 3) -> 
         return LogProb(log_prob, entropy, choices)
 
     return Policy(init, sample, log_prob)
-
-
-def _collect_features(
-    graph: jraph.GraphsTuple, placement: Array, previous: Array, is_first: Array
-) -> tuple[Array, Array]:
-    """Computes features [N, F, D, B] and candidates [N, D, B] along placements int32 [N, B]."""
-    (num_nodes, batch), num_devices = placement.shape, graph.globals.compute_s.shape[1]
-    num_rows, shape = num_nodes + 2, (num_devices, batch)
-    write_row = jax.lax.dynamic_update_index_in_dim
-
-    def visit(
-        rows: tuple[Array, Array], op: Array, output: Array, x: Array, candidate: Array
-    ) -> tuple[Array, tuple[Array, Array]]:
-        features, candidates = rows
-        rows = write_row(features, x, output, 0), write_row(candidates, candidate, output, 0)
-        return placement[op], rows
-
-    rows = jnp.zeros((num_rows, NUM_FEATURES, *shape)), jnp.ones((num_rows, *shape), bool)
-    _, rows = _list_schedule(graph, jnp.where(is_first, -1, previous), batch, visit, rows)
-    return jax.tree.map(lambda leaf: leaf[:num_nodes], rows)
 
 
 class _PartialSchedule(NamedTuple):

@@ -35,7 +35,7 @@ import jax.numpy as jnp
 import jraph
 
 from placement.errors import UserError
-from placement.policies import distributions
+from placement.policies import distributions, encoders
 from placement.types import Array, LogProb, Params, Policy, Sample
 
 _NUM_READERS = 6  # outgoing edges that an operation's embedding shows, as in the paper of 2018
@@ -121,35 +121,51 @@ class Embedding(nn.Module):
         readers = first_readers(graph, _NUM_READERS)  # [N, R]
         reader_features = features[readers].reshape(len(features), -1)  # [N, R * F]
         inputs = jnp.concatenate([features, reader_features], axis=-1)
-        return jax.nn.relu(nn.Dense(self.size)(inputs))
+        return jax.nn.relu(encoders.Dense(self.size)(inputs))
 
 
-class _Cell(nn.Module):
-    """An LSTM cell that skips masked steps: the state does not change, the output is zero."""
+def _lstm(state: _LSTMState, gates: Array, mask: Array) -> tuple[_LSTMState, Array]:
+    """Steps an LSTM, except where masked: there the state does not change, the output is zero.
 
-    hidden_size: int
-
-    @nn.compact
-    def __call__(self, state: _LSTMState, step: tuple[Array, Array]) -> tuple[_LSTMState, Array]:
-        x, mask = step
-        new_state, output = nn.OptimizedLSTMCell(self.hidden_size)(state, x)
-        state = jax.tree.map(lambda new, old: jnp.where(mask, new, old), new_state, state)
-        return state, jnp.where(mask, output, 0.0)
+    The gates [..., 4 H] are linear in the input and the hidden state; the last quarter is new.
+    """
+    cell, hidden = state
+    size = hidden.shape[-1]
+    enter, forget, leave = jnp.split(jax.nn.sigmoid(gates[..., : 3 * size]), 3, axis=-1)
+    new_cell = forget * cell + enter * jnp.tanh(gates[..., 3 * size :])
+    new_hidden = leave * jnp.tanh(new_cell)
+    state = jnp.where(mask, new_cell, cell), jnp.where(mask, new_hidden, hidden)
+    return state, jnp.where(mask, new_hidden, 0.0)
 
 
 class _Encoder(nn.Module):
-    """A bidirectional LSTM: Items -> (m [G, H], zero where not present; the last states)."""
+    """A bidirectional LSTM: Items -> (m [G, H], zero where not present; the last states).
+
+    The two directions step side by side, and their inputs enter in one product: fewer kernels.
+    """
 
     hidden_size: int
 
     @nn.compact
     def __call__(self, items: Items) -> tuple[Array, _LSTMState]:
         half = self.hidden_size // 2
-        zero, steps = (jnp.zeros(half), jnp.zeros(half)), (items.embedding, items.present)
-        last_forth, states_forth = _scan(_Cell)(half, name="forth")(zero, steps)
-        last_back, states_back = _scan(_Cell, reverse=True)(half, name="back")(zero, steps)
-        last = jax.tree.map(lambda *ends: jnp.concatenate(ends), last_forth, last_back)
-        return jnp.concatenate([states_forth, states_back], axis=-1), last
+        recurrent = self.param("recurrent", encoders.orthogonal, (2, half, 4 * half))
+        gates = encoders.Dense(8 * half, name="input")(items.embedding)
+        gates = gates.reshape(-1, 2, 4 * half)
+
+        def turn(x: Array) -> Array:
+            """Reverses the second direction of [G, 2, ...]."""
+            return jnp.stack([x[:, 0], x[::-1, 1]], axis=1)
+
+        def step(state: _LSTMState, inputs: tuple[Array, Array]) -> tuple[_LSTMState, Array]:
+            gates, present = inputs
+            gates += jnp.einsum("dh,dhk->dk", state[1], recurrent)
+            return _lstm(state, gates, present)
+
+        present = jnp.broadcast_to(items.present[:, None, None], (len(gates), 2, 1))
+        start = jnp.zeros((2, half)), jnp.zeros((2, half))
+        last, states = jax.lax.scan(step, start, (turn(gates), turn(present)))
+        return turn(states).reshape(len(gates), -1), (last[0].reshape(-1), last[1].reshape(-1))
 
 
 class _Attention(nn.Module):
@@ -157,12 +173,14 @@ class _Attention(nn.Module):
 
     @nn.compact
     def __call__(self, query: Array, keys: Array, present: Array) -> Array:  # [Q, H] -> [Q, H]
-        query = nn.Dense(keys.shape[-1], use_bias=False, name="query")(query)
+        query = encoders.Dense(keys.shape[-1], use_bias=False, name="query")(query)
         # A broadcast to [Q, G, H] whose gradient is a product of matrices. The gradient of a plain
         # broadcast is a sum over the leading axis, for which XLA takes forty times as long on a
         # CPU.
         copies = jnp.einsum("q,gh->qgh", jnp.ones(len(query)), keys)
-        score = nn.Dense(1, use_bias=False, name="score")(jnp.tanh(query[:, None] + copies))[..., 0]
+        score = encoders.Dense(1, use_bias=False, name="score")(jnp.tanh(query[:, None] + copies))[
+            ..., 0
+        ]
         return jax.nn.softmax(jnp.where(present, score, -1e9)) @ keys
 
 
@@ -188,15 +206,17 @@ class _Step(nn.Module):
         decides = jnp.any(allowed)
         # D + 1 unit vectors, one for "no device yet": their embeddings are the LSTM's input matrix.
         previous_one_hot = jax.nn.one_hot(previous, settings.num_devices + 1)
-        cell = _Cell(settings.hidden_size, name="lstm")
-        lstm, output = cell(lstm, (previous_one_hot, decides))  # output: s_t [K, H]
+        size = settings.hidden_size
+        recurrent = self.param("recurrent", encoders.orthogonal, (size, 4 * size))
+        gates = encoders.Dense(4 * size, name="input")(previous_one_hot) + lstm[1] @ recurrent
+        lstm, output = _lstm(lstm, gates, decides)  # output: s_t [K, H]
         if settings.aligned:
             context = jnp.broadcast_to(context, (len(output), len(context)))
         else:
             context = _attention()(output, keys, present)
         # A tenth of the usual scale, so that a search starts near the uniform policy.
-        small = nn.initializers.variance_scaling(0.01, "fan_in", "truncated_normal")
-        head = nn.Dense(settings.num_devices, use_bias=False, kernel_init=small, name="head")
+        small = encoders.lecun_normal(0.01)
+        head = encoders.Dense(settings.num_devices, use_bias=False, kernel_init=small, name="head")
         logits = _TANH_FACTOR * jnp.tanh(head(jnp.concatenate([output, context], axis=-1)))
         logits += settings.stay * jax.nn.one_hot(previous, settings.num_devices)
         log_probs = distributions.masked_log_softmax(logits, allowed)
@@ -220,7 +240,7 @@ class Placer(nn.Module):
         """
         settings = self.settings
         states, last = _Encoder(settings.hidden_size, name="encoder")(items)
-        keys = nn.Dense(settings.hidden_size, use_bias=False, name="keys")(states)
+        keys = encoders.Dense(settings.hidden_size, use_bias=False, name="keys")(states)
         decoder = _scan(_Step, in_axes=(nn.broadcast, nn.broadcast, 0), out_axes=1)
         initial = (
             jax.tree.map(lambda x: jnp.tile(x, (len(bias), 1)), last),
@@ -318,15 +338,18 @@ def make_policy(
         bias = jnp.zeros((1, *items.allowed.shape))
         return {**params, "placer": placer.init(placer_key, items, bias)}
 
+    def count(items: Items, num_samples: int) -> Array:
+        return jnp.full(num_samples, items.decides.sum().astype(jnp.float32))
+
     def sample(
         params: Params, key: chex.PRNGKey, graph: jraph.GraphsTuple, num_samples: int
     ) -> Sample:
         items, item = sequence(params, graph)
-        # One key for each sample: the noise of the first slots does not depend on their number.
-        keys = jax.random.split(key, num_samples)
-        bias = jax.vmap(lambda key: jax.random.gumbel(key, items.allowed.shape))(keys)
+        bias = distributions.noise(key, (num_samples, *items.allowed.shape))
         choices = decode(placer, params["placer"], graph, items, item, bias)
-        return Sample(choices.device[:, None], choices.log_prob[:, None], choices.entropy[:, None])
+        terms = choices.device, choices.log_prob, choices.entropy, count(items, num_samples)
+        device, log_prob, entropy, num_choices = (x[:, None] for x in terms)
+        return Sample(device, log_prob, entropy, None, num_choices)
 
     def log_prob(params: Params, graph: jraph.GraphsTuple, samples: Sample) -> LogProb:
         items, item = sequence(params, graph)
@@ -334,7 +357,7 @@ def make_policy(
             graph, item, samples.placement[:, 0], len(items.present)
         )
         choices = decode(placer, params["placer"], graph, items, item, bias)
-        count = jnp.broadcast_to(items.decides.sum().astype(jnp.float32), choices.log_prob.shape)
-        return LogProb(choices.log_prob[:, None], choices.entropy[:, None], count[:, None])
+        terms = choices.log_prob, choices.entropy, count(items, len(bias))
+        return LogProb(*(x[:, None] for x in terms))
 
     return Policy(init, sample, log_prob)

@@ -65,26 +65,26 @@ class _Reference:
         self.params = jax.tree.map(lambda x: np.asarray(x, np.float64), params["params"])
 
     @staticmethod
-    def lstm(params: Params, carry: tuple, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def lstm(
+        params: Params, carry: tuple, x: np.ndarray, direction: int | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         cell, hidden = carry
-        gates = params["OptimizedLSTMCell_0"]
-        i, f, g, o = (
-            x @ gates[f"i{name}"]["kernel"]
-            + hidden @ gates[f"h{name}"]["kernel"]
-            + gates[f"h{name}"]["bias"]
-            for name in "ifgo"
-        )
+        recurrent, layer = params["recurrent"], params["input"]
+        inputs = x @ layer["kernel"] + layer["bias"]
+        if direction is not None:
+            recurrent, inputs = recurrent[direction], np.split(inputs, 2)[direction]
+        i, f, o, g = np.split(inputs + hidden @ recurrent, 4)
         cell = cell / (1 + np.exp(-f)) + np.tanh(g) / (1 + np.exp(-i))
         return cell, np.tanh(cell) / (1 + np.exp(-o))
 
     def encode(self, embedding: np.ndarray) -> tuple[np.ndarray, tuple]:
         read, ends = [], []
-        for name, order in (("forth", embedding), ("back", embedding[::-1])):
+        for direction, order in enumerate((embedding, embedding[::-1])):
             carry, states = (np.zeros(2), np.zeros(2)), []
             for x in order:
-                carry = self.lstm(self.params["encoder"][name], carry, x)
+                carry = self.lstm(self.params["encoder"], carry, x, direction)
                 states.append(carry[1])
-            read.append(states if name == "forth" else states[::-1])
+            read.append(states[::-1] if direction else states)
             ends.append(carry)
         return np.concatenate(read, axis=1), tuple(map(np.concatenate, zip(*ends, strict=True)))
 
@@ -95,7 +95,7 @@ class _Reference:
         decoder, found = self.params["decoder"], []
         attention = (self.params if aligned else decoder)["attention"]
         for state, previous in zip(states, [3, *devices], strict=False):
-            carry = self.lstm(decoder["lstm"], carry, np.eye(4)[previous])
+            carry = self.lstm(decoder, carry, np.eye(4)[previous])
             asks = state if aligned else carry[1]
             query = asks @ attention["query"]["kernel"]
             score = np.tanh(query + keys) @ attention["score"]["kernel"][:, 0]
