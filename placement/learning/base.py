@@ -232,7 +232,8 @@ def make_learner(
         num_updates = state.updates
 
         def descend(state: State, batch: Batch) -> tuple[State, Metrics]:
-            current, to_gradient = batch.samples, pull_back
+            current: Any = batch.samples
+            to_gradient = pull_back
             if to_gradient is None:
                 _, to_gradient, current = jax.vjp(
                     lambda params: terms(policy.log_prob(params, graph, batch.samples)),

@@ -357,6 +357,7 @@ def _make_steps(
         Every leaf of the result has the leading axis `CHUNK`.
         """
 
+        @jax.jit  # so that it is traced once
         def take_step(state: State, remaining: Array) -> tuple[State, _StepResult]:
             drawn_state, samples, learn = learner.sample_to_learn(state, inputs.graph)
             placements = samples.placement.reshape(-1, samples.placement.shape[-1])

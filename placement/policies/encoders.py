@@ -17,46 +17,27 @@ from placement.types import Array
 Initialiser = Callable[..., Array]
 
 
-def drawn_on_host(
-    draw: Callable[[np.random.Generator, tuple[int, ...]], np.ndarray],
-) -> Initialiser:
-    """Makes an initialiser that draws with NumPy: JAX compiles half a second for every shape."""
-
-    def initialise(key: chex.PRNGKey, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
-        def call(seed: Array) -> np.ndarray:
-            return draw(np.random.default_rng(np.asarray(seed)), shape).astype(dtype)
-
-        values: Array = jax.pure_callback(
-            call, jax.ShapeDtypeStruct(shape, dtype), jax.random.key_data(key)
-        )
-        return values
-
-    return initialise
-
-
 def lecun_normal(scale: float = 1.0, in_axis: int = -2) -> Initialiser:
     """Makes the initialiser of Flax's layers: normal, truncated at two standard deviations.
 
     The variance is `scale` over the number of inputs, which is the size of the axis `in_axis`.
+    NumPy draws the values, because JAX compiles half a second for every shape of an array.
     """
 
-    def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-        values = rng.standard_normal(shape)
-        while (is_beyond := np.abs(values) > 2).any():
-            values[is_beyond] = rng.standard_normal(is_beyond.sum())
-        # The truncated normal's deviation is 0.8796.
-        return values * np.sqrt(scale / shape[in_axis]) / 0.87962566103423978
+    def initialise(key: chex.PRNGKey, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
+        def draw(seed: Array) -> np.ndarray:
+            rng = np.random.default_rng(np.asarray(seed))
+            values = rng.standard_normal(shape)
+            while (is_beyond := np.abs(values) > 2).any():
+                values[is_beyond] = rng.standard_normal(is_beyond.sum())
+            # The truncated normal's deviation is 0.8796.
+            return (values * np.sqrt(scale / shape[in_axis]) / 0.87962566103423978).astype(dtype)
 
-    return drawn_on_host(draw)
+        result = jax.ShapeDtypeStruct(shape, dtype)
+        values: Array = jax.pure_callback(draw, result, jax.random.key_data(key))
+        return values
 
-
-@drawn_on_host
-def orthogonal(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Draws orthogonal matrices [H, H], side by side in [..., H, k H], as for recurrent layers."""
-    *leading, height, width = shape
-    q, r = np.linalg.qr(rng.standard_normal((*leading, width // height, height, height)))
-    q *= np.sign(np.diagonal(r, axis1=-2, axis2=-1))[..., None, :]
-    return np.moveaxis(q, -3, -2).reshape(shape)
+    return initialise
 
 
 def zeros(key: chex.PRNGKey, shape: tuple[int, ...], dtype: Any = jnp.float32) -> np.ndarray:
@@ -66,11 +47,6 @@ def zeros(key: chex.PRNGKey, shape: tuple[int, ...], dtype: Any = jnp.float32) -
 
 
 Dense = partial(nn.Dense, kernel_init=lecun_normal(), bias_init=zeros)
-RECURRENT = {
-    "kernel_init": lecun_normal(),
-    "recurrent_kernel_init": orthogonal,
-    "bias_init": zeros,
-}
 
 
 class MLP(nn.Module):
@@ -140,10 +116,12 @@ class _MPNNRound(nn.Module):
         self, state: Array, matrices: Array, senders: Array, receivers: Array
     ) -> tuple[Array, None]:
         width = state.shape[-1]
-        bias = self.param("bias", nn.initializers.zeros, (width,))
+        bias = self.param("bias", zeros, (width,))
+        normal = lecun_normal()
+        cell = nn.GRUCell(width, kernel_init=normal, recurrent_kernel_init=normal, bias_init=zeros)
         messages = jnp.einsum("ei,eij->ej", state[senders], matrices)
         total = jax.ops.segment_sum(messages, receivers, len(state))
-        return nn.GRUCell(width, **RECURRENT)(state, jax.nn.relu(total + bias))[0], None
+        return cell(state, jax.nn.relu(total + bias))[0], None
 
 
 class MPNN(nn.Module):

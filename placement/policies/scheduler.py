@@ -188,7 +188,7 @@ def make(*, num_devices: int, hidden_size: int = 16, episode_steps: int = 3) -> 
                 graph, jnp.asarray(previous).T, num_samples, visit, carry
             )
             rows = (jnp.moveaxis(x[: len(placement)], -1, 0) for x in rows)
-            result = Sample(placement.T, *totals, Latent(z, *rows))
+            result = Sample(placement.T, totals[0], totals[1], Latent(z, *rows))
             return placement.T, jax.tree.map(lambda x: x[:, None], result)
 
         # -1 stands for no placement: the first step shares its compilation with the others.

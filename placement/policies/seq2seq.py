@@ -149,7 +149,7 @@ class _Encoder(nn.Module):
     @nn.compact
     def __call__(self, items: Items) -> tuple[Array, _LSTMState]:
         half = self.hidden_size // 2
-        recurrent = self.param("recurrent", encoders.orthogonal, (2, half, 4 * half))
+        recurrent = self.param("recurrent", encoders.lecun_normal(), (2, half, 4 * half))
         gates = encoders.Dense(8 * half, name="input")(items.embedding)
         gates = gates.reshape(-1, 2, 4 * half)
 
@@ -163,7 +163,7 @@ class _Encoder(nn.Module):
             return _lstm(state, gates, present)
 
         present = jnp.broadcast_to(items.present[:, None, None], (len(gates), 2, 1))
-        start = jnp.zeros((2, half)), jnp.zeros((2, half))
+        start: _LSTMState = jnp.zeros((2, half)), jnp.zeros((2, half))
         last, states = jax.lax.scan(step, start, (turn(gates), turn(present)))
         return turn(states).reshape(len(gates), -1), (last[0].reshape(-1), last[1].reshape(-1))
 
@@ -207,7 +207,7 @@ class _Step(nn.Module):
         # D + 1 unit vectors, one for "no device yet": their embeddings are the LSTM's input matrix.
         previous_one_hot = jax.nn.one_hot(previous, settings.num_devices + 1)
         size = settings.hidden_size
-        recurrent = self.param("recurrent", encoders.orthogonal, (size, 4 * size))
+        recurrent = self.param("recurrent", encoders.lecun_normal(), (size, 4 * size))
         gates = encoders.Dense(4 * size, name="input")(previous_one_hot) + lstm[1] @ recurrent
         lstm, output = _lstm(lstm, gates, decides)  # output: s_t [K, H]
         if settings.aligned:

@@ -47,9 +47,17 @@ def _ask(params, key, graph):
 def test_features_by_hand():
     """What op1 of the diamond sees when op0 and op2, before it in priority, are on device 0."""
     graph = jax.tree.map(jnp.asarray, _read(_problem()))
-    columns = jnp.zeros((16, 1), jnp.int32)
-    seen = jax.jit(scheduler._collect_features)
-    x, candidate = seen(graph, columns, columns, jnp.array([False]))
+
+    def write(rows, op, output, x, candidate):
+        rows = rows[0].at[output].set(x), rows[1].at[output].set(candidate)
+        return jnp.zeros(1, jnp.int32), rows
+
+    @jax.jit
+    def seen(previous):
+        rows = jnp.zeros((18, scheduler.NUM_FEATURES, 2, 1)), jnp.ones((18, 2, 1), bool)
+        return scheduler._list_schedule(graph, jnp.full((16, 1), previous), 1, write, rows)[1]
+
+    x, candidate = seen(0)
     assert bool(candidate[:4].all())
     np.testing.assert_array_equal(x[1, :, 0, 0], np.zeros(scheduler.NUM_FEATURES))
     # op0 ends at 1, op2 at 2. There op1 ends at 3; on device 1, idle until then, its input is there
@@ -57,7 +65,7 @@ def test_features_by_hand():
     seconds = np.array([0.6, 0.8, 0.6, 1.0, 1.6, 0.8, 0.8])
     np.testing.assert_allclose(x[1, :7, 1, 0], seconds / 1.5, rtol=1e-5)
     assert x[1, 7, 1, 0] == 1
-    first, _ = seen(graph, columns, columns, jnp.array([True]))
+    first, _ = seen(-1)
     np.testing.assert_array_equal(first[1, 5:, 1, 0], np.zeros(3))
     np.testing.assert_array_equal(first[1, :5, 1, 0], x[1, :5, 1, 0])
 
