@@ -33,7 +33,7 @@ TIME, BALL, GROUP = range(len(KINDS))
 _LEAST_WEIGHT = 0.2  # of an edge, added to its delay over the median delay
 _MAX_BALLS, _MAX_GROUPS = 512, 64
 # Largest number of orders times decisions, so that large graphs have fewer orders.
-_MAX_BALL_RANKS, _MAX_GROUP_RANKS = 2**22, 2**20
+_MAX_BALL_RANKS, _MAX_GROUP_RANKS = 2**22, 2**18
 _MAX_LEVELS = 24
 _LEAST_KEEP_PROBABILITY = 0.3  # of a level, for its kept edges
 

@@ -32,7 +32,7 @@ from placement.types import Array, Solution, Status
 _REPORT_INTERVAL_S = 0.2  # approximate duration of a compiled call
 _ENUMERATION_LIMIT = 4096  # a problem with at most so many placements is enumerated
 _LARGE = 2_000  # decisions, above which windows are searched first
-_LARGE_SET_SIZE = 8  # proposals of a set there
+_LARGE_SET_SIZE = 8  # proposals of a set there, where memory over time is not limited
 _LEAST_STEPS = 256  # for which a small budget is divided
 # The work of a turn, where two searches take turns: the first, the longest and the shortest. Its
 # unit is a device in a step of the batched simulator, some tenths of a microsecond.
@@ -172,8 +172,11 @@ def run_chain(
 
     # Fewer proposals share an order where more steps gain more: in large graphs, whose simulation
     # takes as long per proposal whatever their number, and with a budget for few steps. The size is
-    # a power of two, so that few sizes are compiled.
-    max_size = _LARGE_SET_SIZE if problem.num_decisions > _LARGE else block_search.SET_SIZE
+    # a power of two, so that few sizes are compiled. A step that checks memory over time takes long
+    # in any case.
+    is_timed = problem.memory is not None and problem.memory.alive is not None
+    has_small_sets = problem.num_decisions > _LARGE and not is_timed
+    max_size = _LARGE_SET_SIZE if has_small_sets else block_search.SET_SIZE
     affordable = limits.budget // (block_search.NUM_SETS * _LEAST_STEPS)
     set_size = min(max_size, 2 ** max(1, affordable.bit_length() - 1))
     batch_size = block_search.NUM_SETS * set_size
