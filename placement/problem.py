@@ -290,7 +290,11 @@ class Problem(_Data):
         delay_s = self.edge_delay_s
 
         def is_symmetric(swap: np.ndarray) -> bool:
-            return bool((delay_s[:, swap][:, :, swap] == delay_s).all())
+            moved = np.flatnonzero(swap != np.arange(len(swap)))  # the other rows change alike
+            rows, columns = delay_s[:, swap[moved]][:, :, swap], delay_s[:, swap][:, :, swap[moved]]
+            return bool(
+                (rows == delay_s[:, moved]).all() and (columns == delay_s[:, :, moved]).all()
+            )
 
         representatives = _interchangeable(delay_s.shape[-1], is_symmetric)
         first, kind = np.unique(representatives, return_inverse=True)
@@ -447,9 +451,15 @@ class Problem(_Data):
         return _evaluate(simulate, self.padded_tables, padded)
 
     def value_s(self, placement: np.ndarray) -> float:
-        """Returns the objective's value of one placement int [K], by the simulator."""
+        """Returns the objective's value of one placement int [K], by the simulator.
+
+        Under `makespan` without limits of memory nothing is compiled.
+        """
         chex.assert_shape(placement, (self.num_decisions,))
         chex.assert_type(placement, int)
+        if self.objective == "makespan" and self.memory is None:
+            devices = self.expand(np.asarray(placement))
+            return float(makespan.sweep_on_host(self.makespan_tables, devices).max())
         return float(self.evaluate(placement[None])[0])
 
     def peak_bytes(self, placement: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ from experiments.tables import audit, audit_runs
 from placement import methods, suite
 from placement.reporting.tables import grids
 
-_TIMES_S = 0.1, 1.0, 2.0, 5.0
+_TIMES_S = 0.1, 0.2, 0.5, 1.0, 2.0, 5.0
 
 
 def run(*names: str) -> None:
@@ -39,7 +39,7 @@ def run(*names: str) -> None:
             rows.append(shared.run_module("experiments.benchmarks.search", request, environment))
             table.add_row(problem.removesuffix("-makespan"), *write(rows[-1]))
         table.add_row("together", *write(np.exp(np.log(rows).mean(axis=0))))
-        Console(width=120).print(table)
+        Console(width=150).print(table)
 
 
 def measure_ratios(method: str, name: str, times_s: Sequence[float] = _TIMES_S) -> list[float]:

@@ -64,13 +64,15 @@ def compute_orders(problem: Problem, rng: np.random.Generator) -> Orders:
     graph, num_decisions = problem.graph, problem.num_decisions
     time_orders = [problem.order_decisions(problem.priority_order), problem.decision_order]
     is_limited = len(problem.memory_limits.capacity_bytes) > 0
+    edges = weigh_edges(graph.senders, graph.receivers, problem.mean_edge_delay_s, problem.decision)
+    group_size = max(num_decisions, len(edges[0]))  # an edge takes as long in a parse
     return draw_orders(
         time_orders,
-        weigh_edges(graph.senders, graph.receivers, problem.mean_edge_delay_s, problem.decision),
+        edges,
         problem.decisions.memory_bytes if is_limited else None,
         rng,
         num_balls=max(1, min(_MAX_BALLS, _MAX_BALL_RANKS // num_decisions)),
-        num_groups=max(1, min(_MAX_GROUPS, _MAX_GROUP_RANKS // num_decisions)),
+        num_groups=max(1, min(_MAX_GROUPS, _MAX_GROUP_RANKS // group_size)),
     )
 
 

@@ -20,6 +20,7 @@ Memory over time (`placement.simulators.residency`) takes many times as long as 
 therefore computed only for proposals that a chain would move to, fastest first, until one fits.
 """
 
+import math
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -51,7 +52,7 @@ class SearchSpace(NamedTuple):
 class SearchState(NamedTuple):
     """State of a search; a pytree of arrays."""
 
-    key: chex.PRNGKey
+    seed: Array  # uint32 []: of the draws of the next step
     chains: ils.ChainState
 
 
@@ -67,7 +68,7 @@ def make_space(problem: Problem, seed: int) -> SearchSpace:
 
 
 def start(
-    simulate: Any, space: SearchSpace, placement: Array, num_chains: int, key: chex.PRNGKey
+    simulate: Any, space: SearchSpace, placement: Array, num_chains: int, seed: Array
 ) -> tuple[SearchSpace, SearchState]:
     """Starts chains at a placement and raises the penalty to its latency; pure.
 
@@ -76,7 +77,7 @@ def start(
       space: the search space.
       placement: int32 [K].
       num_chains: C.
-      key: of all later draws.
+      seed: uint32 [], of all later draws.
     """
     column = placement[:, None]
     outcome = simulate(space.tables, column)
@@ -84,7 +85,7 @@ def start(
     space = space._replace(penalty_s=jnp.maximum(space.penalty_s, finite_s.max()))
     evaluation = ils.penalise(outcome, space.penalty_s)
     chains = ils.start(column, evaluation, jnp.zeros(num_chains, int))
-    return space, SearchState(key, chains._replace(move_credit=jnp.zeros(len(KINDS))))
+    return space, SearchState(seed, chains._replace(move_credit=jnp.zeros(len(KINDS))))
 
 
 @partial(jax.jit, static_argnums=(0, 4))
@@ -99,7 +100,6 @@ def advance(
     patience = 20 + len(space.allowed) // 64  # steps without improvement before a restart
 
     def step(_: Array, state: SearchState) -> SearchState:
-        key, moves_key = jax.random.split(state.key)
         chains = state.chains
         free_bytes, memory = None, space.tables.memory
         if memory is not None:
@@ -109,7 +109,7 @@ def advance(
             used = jnp.where(memory.shared[:, :, None], used, 0.0).sum(axis=1)
             free_bytes = capacity_bytes[:, None] - used
         proposals = draw_moves(
-            moves_key,
+            state.seed,
             space.orders,
             space.allowed,
             chains.placements,
@@ -118,13 +118,14 @@ def advance(
             (NUM_SETS, set_size),
         )
         evaluation = _evaluate(simulate, space, proposals, chains.costs_s)
-        return SearchState(key, ils.move_chains(chains, proposals, evaluation, patience=patience))
+        chains = ils.move_chains(chains, proposals, evaluation, patience=patience)
+        return SearchState(state.seed + np.uint32(0x85EBCA6B), chains)
 
     return jax.lax.fori_loop(0, num_steps, step, state)
 
 
 def draw_moves(
-    key: chex.PRNGKey,
+    seed: Array,
     orders: Orders,
     allowed: Array,
     parents: Array,
@@ -135,7 +136,7 @@ def draw_moves(
     """Draws M neighbours of each of C placements, in Q sets that have an order each.
 
     Args:
-      key: consumed.
+      seed: uint32 [], of these draws.
       orders: of the problem.
       allowed: bool [K, D].
       parents: int32 [K, C], the placements.
@@ -146,30 +147,28 @@ def draw_moves(
     chex.assert_rank([parents, kind_weights, allowed], [2, 1, 2])
     chex.assert_type([parents, kind_weights, allowed], [int, float, bool])
     (num_decisions, num_devices), num_parents = allowed.shape, parents.shape[1]
-    kind_key, order_key, block_key, source_key = jax.random.split(key, 4)
-    logits = jnp.log(jnp.where(orders.num_orders > 0, kind_weights, 0.0))
-    kinds = jax.random.categorical(kind_key, logits, shape=(num_parents, shape[0]))
+    uniform = draw_uniform(seed, (6, num_parents, *shape))
+    weights = jnp.where(orders.num_orders > 0, kind_weights, 0.0)
+    kind_uniform, order_uniform = uniform[:2, :, :, 0]
+    threshold = kind_uniform[..., None] * weights.sum()
+    kinds = (jnp.cumsum(weights)[:-1] <= threshold).sum(axis=-1)
     # Index of the set's order among those of its kind.
-    index = jax.random.uniform(order_key, kinds.shape) * orders.num_orders[kinds]
-    index = index.astype(jnp.int32)
+    index = (order_uniform * orders.num_orders[kinds]).astype(jnp.int32)
     order = orders.first_order[kinds] + index
 
     # The blocks are intervals of ranks, int32 [C, Q, M / Q].
-    length_key, begin_key, device_key = jax.random.split(block_key, 3)
-    block_shape, kind = (*kinds.shape, shape[1]), kinds[..., None]
-    order_length = orders.lengths[order][..., None]
-    log_length = jax.random.uniform(length_key, block_shape) * jnp.log(order_length + 1.0)
-    length = jnp.exp(log_length).astype(jnp.int32)
-    uniform = jax.random.uniform(begin_key, block_shape)
+    kind, order_length = kinds[..., None], orders.lengths[order][..., None]
+    length_uniform, begin_uniform, device_uniform, source_uniform = uniform[2:]
+    length = jnp.exp(length_uniform * jnp.log(order_length + 1.0)).astype(jnp.int32)
     # An interval may reach beyond either end, so that every decision is as likely to be in a block.
-    begin = (uniform * (order_length + length - 1)).astype(jnp.int32) + 1 - length
+    begin = (begin_uniform * (order_length + length - 1)).astype(jnp.int32) + 1 - length
     begin = jnp.where(kind == BALL, 0, begin)
     end = begin + length
     parse = jnp.where(kind == GROUP, index[..., None], 0)
-    group = orders.groups[parse, (uniform * orders.num_groups[parse]).astype(jnp.int32)]
+    group = orders.groups[parse, (begin_uniform * orders.num_groups[parse]).astype(jnp.int32)]
     begin = jnp.maximum(jnp.where(kind == GROUP, group[..., 0], begin), 0)
     end = jnp.where(kind == GROUP, group[..., 1], end)
-    device = jax.random.randint(device_key, block_shape, 0, num_devices)
+    device = (device_uniform * num_devices).astype(jnp.int32)
     if free_bytes is not None:
         # Blocks end where their device is full, as if none of their decisions were there already.
         # Bisects for the end, because the prefix sums of an order's bytes ascend.
@@ -194,7 +193,7 @@ def draw_moves(
     ranks = jnp.moveaxis(ranks, -1, 0)[..., None]
     current = parents[:, :, None, None]
     # A source below D confines the block to the decisions on that device.
-    source = jax.random.randint(source_key, block_shape, 0, 2 * num_devices)
+    source = (source_uniform * 2 * num_devices).astype(jnp.int32)
     # Without a barrier XLA would compute these again for every decision.
     ranks, begin, end, device, source = jax.lax.optimization_barrier(
         (ranks, begin, end, device, source)
@@ -207,6 +206,19 @@ def draw_moves(
         moves.any(axis=0).ravel(),
         jnp.repeat(kinds, shape[1], axis=1),
     )
+
+
+def draw_uniform(seed: Array, shape: tuple[int, ...]) -> Array:
+    """Draws numbers in [0, 1) by a hash of their indices and a seed, uint32 [].
+
+    It compiles in a tenth of the time of `jax.random`, whose quality a search does not need. The
+    hash is that of C. Wellons' program hash-prospector, lowbias32.
+    """
+    bits = jnp.arange(math.prod(shape), dtype=jnp.uint32).reshape(shape) * np.uint32(0x9E3779B1)
+    bits += seed
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        bits = (bits ^ (bits >> shift)) * np.uint32(factor)
+    return ((bits ^ (bits >> 16)) >> 8).astype(jnp.float32) * 2.0**-24
 
 
 def kind_probabilities(space: SearchSpace, chains: ils.ChainState) -> Array:

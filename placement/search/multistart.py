@@ -8,11 +8,14 @@ the chains then start from that result.
 Under `makespan` the order of priority can be a decision too. The chains then take turns with a
 search that changes placement and order together (`placement.search.schedule_search`). Turns of
 equal work take about equal time; they are counted in steps, so that the clock decides nothing. A
-turn twice as long follows one that gained, half as long one that did not. The first turns try
-several orders, and the search continues from the best. The tables are arguments of compiled
-functions, so that the chains continue under a new order without compilation. Large problems keep
-their order.
+turn twice as long follows one that gained, half as long one that did not. The first turns are short
+and try several orders; after each round the worst order leaves. The search ends when it has worked
+for twice as long without a gain as it took to the last one. The tables are arguments of compiled
+functions, so that no order compiles anything. Large problems keep their order.
 """
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
 
 import chex
 import jax
@@ -33,14 +36,15 @@ _REPORT_INTERVAL_S = 0.2  # approximate duration of a compiled call
 _ENUMERATION_LIMIT = 4096  # a problem with at most so many placements is enumerated
 _LARGE = 2_000  # decisions, above which windows are searched first
 _LARGE_SET_SIZE = 8  # proposals of a set there, where memory over time is not limited
+_NUM_BEST_STARTS = 4  # which every order is tried with
 _LEAST_STEPS = 256  # for which a small budget is divided
-# The work of a turn, where two searches take turns: the first, the longest and the shortest. Its
+# The work of a turn, where two searches take turns: the first, the shortest later, the longest. Its
 # unit is a device in a step of the batched simulator, some tenths of a microsecond.
-_FIRST_TURN, _LONGEST_TURN = 2**20, 2**23
-_SHORTEST_TURN, _SHORTEST_ORDER_TURN = 2**18, 2**20  # of the chains, and of the other search
-# The most evaluations of a turn, as a share of the budget. A trial of an order is one turn of each
-# search, and there are three trials.
-_TURN_SHARE, _TRIAL_TURN_SHARE = 1 / 8, 1 / 32
+_FIRST_TURN, _LONGEST_TURN = 2**16, 2**23
+_SHORTEST_TURN, _SHORTEST_ORDER_TURN = 2**18, 2**20  # of the chain, and of the other search
+# A search ends after `_PATIENCE` times the work that led to its last gain, and at least some.
+_PATIENCE, _LEAST_WORK, _LEAST_GAIN = 2, 2**22, 1e-4  # the last is relative
+_TURN_SHARE = 1 / 16  # the most evaluations of a turn, as a share of the budget
 
 
 def search(
@@ -63,31 +67,29 @@ def search(
     """
     is_large = problem.objective == "makespan" and problem.num_decisions > _LARGE
     improve_order &= problem.objective == "makespan" and not is_large
+    proven: Solution | None = None  # an optimum in the problem's order
     if np.log(problem.decisions.allowed.sum(axis=1)).sum() <= np.log(_ENUMERATION_LIMIT):
-        enumerated = trivial.brute_force(problem, seed, limits)
-        return _improve_proven(problem, enumerated, seed, limits) if improve_order else enumerated
-
-    # The starts, until one is proven optimal.
-    begun: list[Solution] = []
-    optimum: Solution | None = None
-    for start in starts.evaluate_starts(problem, seed, limits):
-        begun.append(start)
-        is_optimal = start.status == Status.OPTIMAL and start.scope != base.CONTIGUOUS
-        if is_optimal and np.isfinite(start.value_s):
-            # Of equally fast placements the first one, which may be a single device.
-            fastest = min(begun, key=lambda start: start.value_s)
-            optimum = start._replace(placement=fastest.placement)
-            break
-    placements, evaluations = np.array([s.placement for s in begun]), begun[-1].evaluations
-    if optimum is not None:
-        if improve_order:
-            optimum = _improve_proven(problem, optimum, seed, limits)
-        if optimum.status != Status.FINISHED:
-            return optimum
-        # Another order is better, in which other placements may be better still.
-        assert optimum.placement is not None
-        problem, evaluations = problem.with_order(optimum.order), optimum.evaluations
-        placements = optimum.placement[None]
+        proven = trivial.brute_force(problem, seed, limits)
+        if not improve_order or proven.placement is None or proven.status != Status.OPTIMAL:
+            return proven
+        begun = [proven._replace(value_s=problem.value_s(proven.placement))]
+    else:
+        # The starts, until one is proven optimal.
+        begun = []
+        for start in starts.evaluate_starts(problem, seed, limits, with_diagram=not improve_order):
+            begun.append(start)
+            is_optimal = start.status == Status.OPTIMAL and start.scope != base.CONTIGUOUS
+            if is_optimal and np.isfinite(start.value_s):
+                proven = start
+                break
+    evaluations = begun[-1].evaluations
+    # The best first; of equally fast ones the first, which may be a single device.
+    begun.sort(key=lambda start: start.value_s)
+    placements = np.array([start.placement for start in begun[:_NUM_BEST_STARTS]])
+    if proven is not None:
+        proven = proven._replace(placement=placements[0], value_s=begun[0].value_s)
+        if not improve_order:
+            return proven
     if is_large and windows.is_suitable(problem):
         window_limits = limits.take_share(1.0, limits.budget - evaluations, evaluations)
         result = windows.improve(problem, placements, seed, window_limits)
@@ -96,36 +98,59 @@ def search(
             return result._replace(evaluations=evaluations)
         if result.placement is not None:
             placements = result.placement[None]
-    if improve_order:
-        # Besides the problem's order, which is by default that of HEFT's upward rank, the trials
-        # are that of the downward rank and a depth-first one, each for one turn of both searches.
-        # Single moves do not lead from one to another.
-        graph, best = problem.graph, Solution(None)
-        for order in (
-            problem.priority_order,
-            problem.reverse().priority_order[::-1],
-            dag.depth_first_order(graph.num_ops, graph.senders, graph.receivers),
-        ):
-            trial = run_chain(
-                problem.with_order(order),
-                placements,
-                evaluations,
-                seed,
-                limits,
-                improve_order=True,
-                is_trial=True,
-            )
-            evaluations = trial.evaluations
-            if trial.placement is not None:
-                value_s = problem.with_order(trial.order).value_s(trial.placement)
-                if best.placement is None or value_s < best.value_s:
-                    best = trial._replace(value_s=value_s)
-            if limits.is_over():
-                break
-        problem = problem.with_order(best.order)
-        if best.placement is not None:
-            placements = best.placement[None]
-    return run_chain(problem, placements, evaluations, seed, limits, improve_order=improve_order)
+    if not improve_order:
+        return run_chain(problem, placements, evaluations, seed, limits)
+
+    make_space = functools.cache(lambda: block_search.make_space(problem, seed))
+    # An iterator, so that the first order is searched before the others are computed.
+    runs: Iterable[_Run] = (
+        _Run(problem.with_order(order), placements, make_space, seed, limits.budget)
+        for order in _find_orders(problem)
+    )
+    kept: list[_Run] = []
+    start_evaluations, first_evaluations = -1, evaluations
+    work, gain_work, best_s = 0, 0, np.inf  # the work in total, and when the best value came
+    while evaluations > start_evaluations and not limits.is_over():
+        if work - gain_work > max(_PATIENCE * gain_work, _LEAST_WORK):
+            break  # no gain is likely
+        start_evaluations, kept = evaluations, []
+        for run in runs:
+            work -= run.work
+            evaluations = run.move_operations(limits, evaluations)
+            kept.append(run)
+        for run in kept:
+            evaluations = run.move_blocks(limits, evaluations)
+            work += run.work
+        if start_evaluations == first_evaluations and proven is None:
+            # A diagram takes longer than this round, but may prove a placement optimal.
+            diagram = starts.narrow_diagram(problem, seed, limits.take_share(0.1, limits.budget))
+            if diagram.placement is not None:
+                kept.append(_Run(problem, diagram.placement[None], make_space, seed, limits.budget))
+                proven = diagram if diagram.status == Status.OPTIMAL else None
+        # Successive halving: turns become longer, and fewer orders are left.
+        runs = kept = sorted(kept, key=lambda run: run.value_s)[: max(1, len(kept) - 1)]
+        if kept[0].value_s < best_s * (1 - _LEAST_GAIN) or best_s == np.inf:
+            best_s, gain_work = kept[0].value_s, work
+    status = Status.TIME_LIMIT if limits.is_over() else Status.FINISHED
+    if not kept:  # no time was left
+        placement = placements[0] if np.isfinite(begun[0].value_s) else None
+        return Solution(placement, status=status, evaluations=evaluations)
+    best = kept[0]
+    if proven is not None and best.value_s >= problem.value_s(proven.placement):
+        return proven._replace(evaluations=evaluations)
+    return best.result(status, evaluations)
+
+
+def _find_orders(problem: Problem) -> Iterator[np.ndarray]:
+    """Yields orders of priority that single moves do not lead from one to another.
+
+    Besides the problem's own, which is by default that of HEFT's upward rank, they are that of the
+    downward rank and a depth-first one, which keeps each branch together.
+    """
+    yield problem.priority_order
+    yield problem.reverse().priority_order[::-1]
+    graph = problem.graph
+    yield dag.depth_first_order(graph.num_ops, graph.senders, graph.receivers)
 
 
 def lns(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
@@ -136,133 +161,144 @@ def lns(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
 
 
 def run_chain(
-    problem: Problem,
-    placements: np.ndarray,
-    evaluations: int,
-    seed: int,
-    limits: SearchLimits,
-    *,
-    improve_order: bool = False,
-    is_trial: bool = False,
+    problem: Problem, placements: np.ndarray, evaluations: int, seed: int, limits: SearchLimits
 ) -> Solution:
-    """Searches with one chain from placements int32 [M, K]; `evaluations` were made before.
+    """Searches by block moves alone; `evaluations` were made before."""
+    run = _Run(
+        *(problem, placements, lambda: block_search.make_space(problem, seed), seed, limits.budget)
+    )
+    evaluations = run.move_blocks(limits, evaluations, is_turn=False)
+    return run.result(Status.TIME_LIMIT if limits.is_over() else Status.FINISHED, evaluations)
 
-    There is one chain, because each of several would make fewer steps. A trial ends after one turn
-    of both searches, or of the chains if they find no placement.
-    """
-    chex.assert_shape(placements, (None, problem.num_decisions))
-    simulate = simulators.get_objective(problem.objective).simulate_columns
 
-    # The chain starts at the best placement. They are simulated one at a time, because the
-    # simulator is compiled for one placement in any case. If none is feasible, the chain first
-    # moves to its best proposal, whatever that costs.
-    latencies_s = np.array([problem.value_s(placement) for placement in placements], np.float32)
-    costs_s = latencies_s
-    if not np.isfinite(latencies_s).any():
-        rows = placements[:, None]
-        costs_s = np.array([float(problem.evaluate_penalised(row)[0]) for row in rows], np.float32)
-    penalty_s = costs_s[np.isfinite(costs_s)].max(initial=0.0)
-    space = block_search.make_space(problem, seed)._replace(penalty_s=penalty_s)
-    space = jax.device_put(space)
-    best_row = int(np.argmin(costs_s))
-    no_credit = np.zeros(len(KINDS), np.float32)
-    chain = _make_chain(placements[best_row], latencies_s[best_row], no_credit)
-    # This generator compiles and draws faster than Threefry.
-    state = block_search.SearchState(jax.random.key(seed, impl="rbg"), chain)
+class _Run:
+    """A search in one order of priority, which `move_operations` changes."""
 
-    # Fewer proposals share an order where more steps gain more: in large graphs, whose simulation
-    # takes as long per proposal whatever their number, and with a budget for few steps. The size is
-    # a power of two, so that few sizes are compiled. A step that checks memory over time takes long
-    # in any case.
-    is_timed = problem.memory is not None and problem.memory.alive is not None
-    has_small_sets = problem.num_decisions > _LARGE and not is_timed
-    max_size = _LARGE_SET_SIZE if has_small_sets else block_search.SET_SIZE
-    affordable = limits.budget // (block_search.NUM_SETS * _LEAST_STEPS)
-    set_size = min(max_size, 2 ** max(1, affordable.bit_length() - 1))
-    batch_size = block_search.NUM_SETS * set_size
-    num_steps, status = 1, Status.FINISHED
-    turn_end = np.inf  # the evaluations after which the turn of the chains ends
-    if improve_order:
-        tables, rng = schedule_search.make_tables(problem), np.random.default_rng(seed)
-        chain_work = order_work = _FIRST_TURN
-        step_work = len(problem.makespan_tables.steps.op) * len(problem.devices)
-        max_evaluations = int((_TRIAL_TURN_SHARE if is_trial else _TURN_SHARE) * limits.budget)
-        num_evaluations = max(1, chain_work // step_work) * batch_size
-        turn_end = evaluations + min(num_evaluations, max_evaluations)
-        turn_start_s = np.inf  # the best latency at the beginning of the turn
-        schedule: schedule_search.State | None = None  # None: begins at the incumbent
+    def __init__(
+        self,
+        problem: Problem,
+        placements: np.ndarray,
+        make_space: Callable[[], block_search.SearchSpace],
+        seed: int,
+        budget: int,
+    ):
+        """Begins at the best of placements int32 [M, K].
 
-    def report() -> np.ndarray | None:
-        chains = state.chains
-        latency_s = float(chains.best_latency_s)
-        best = np.asarray(chains.best_placement) if np.isfinite(latency_s) else None
-        probabilities = np.asarray(block_search.kind_probabilities(space, chains)).tolist()
-        numbers = {f"share_{k}": p for k, p in zip(KINDS, probabilities, strict=True)}
-        limits.report(evaluations, latency_s, best, numbers)
-        return best
+        If none is feasible, the chain first moves to its best proposal, whatever that costs. There
+        is one chain, because each of several would make fewer steps.
+        """
+        chex.assert_shape(placements, (None, problem.num_decisions))
+        costs_s = values_s = np.array([problem.value_s(row) for row in placements], np.float32)
+        if not np.isfinite(values_s).any():
+            rows = placements[:, None]
+            costs_s = np.array([problem.evaluate_penalised(row)[0] for row in rows], np.float32)
+        best_row = int(np.argmin(costs_s))
+        self.problem, self.placement = problem, placements[best_row]
+        self.value_s = float(values_s[best_row])
+        self._penalty_s = costs_s[np.isfinite(costs_s)].max(initial=0.0)
+        self._make_space, self._seed = make_space, seed
+        self._tables = schedule_search.make_tables(problem)
+        self._space: block_search.SearchSpace | None = None
+        self._chain: block_search.SearchState | None = None
+        self._schedule: schedule_search.State | None = None  # None: begins at the incumbent
+        self.work = 0  # so far
+        self._block_work = self._order_work = _FIRST_TURN
+        self._step_work = len(problem.makespan_tables.steps.op) * len(problem.devices)
+        # Fewer proposals share an order where more steps gain more: in large graphs, whose
+        # simulation takes as long per proposal whatever their number, and with a budget for few
+        # steps. The size is a power of two, so that few sizes are compiled. A step that checks
+        # memory over time takes long in any case.
+        is_timed = problem.memory is not None and problem.memory.alive is not None
+        has_small_sets = problem.num_decisions > _LARGE and not is_timed
+        max_size = _LARGE_SET_SIZE if has_small_sets else block_search.SET_SIZE
+        affordable = budget // (block_search.NUM_SETS * _LEAST_STEPS)
+        self._set_size = min(max_size, 2 ** max(1, affordable.bit_length() - 1))
 
-    best = report()
-    while (remaining_steps := (limits.budget - evaluations) // batch_size) > 0:
-        if limits.is_over():
-            status = Status.TIME_LIMIT
-            break
-        if evaluations >= turn_end and (is_trial or best is not None):
-            if best is None:
-                break
-            # A turn of the search over schedules, and the lengths of the next turns.
-            best_s = float(state.chains.best_latency_s)
-            has_gained = best_s < turn_start_s
-            chain_work = _next_turn(chain_work, _SHORTEST_TURN, has_gained=has_gained)
-            if schedule is None or has_gained:
-                schedule = schedule_search.begin(problem, tables, best, rng)
-            result, schedule = schedule_search.improve(
-                problem,
-                tables,
-                schedule,
-                Solution(best, best_s),
-                min(_count_order_evaluations(problem, order_work), max_evaluations),
-                limits.take_share(1.0, limits.budget - evaluations, evaluations),
-            )
-            evaluations += result.evaluations
-            has_gained = result.value_s < best_s
-            order_work = _next_turn(order_work, _SHORTEST_ORDER_TURN, has_gained=has_gained)
-            if not has_gained and schedule.best.latency_s < best_s * (1 - base.ROUNDING):
-                # A schedule that is faster, but was not taken, does not keep all limits.
-                schedule = None
-            if has_gained:
-                problem = problem.with_order(result.order)
-                space = space._replace(tables=problem.tables)
-                assert result.placement is not None
-                credit = state.chains.move_credit
-                assert credit is not None
-                chain = _make_chain(result.placement, result.value_s, credit)
-                state = state._replace(chains=chain)
-                best, best_s = report(), result.value_s
-            if is_trial:
-                break
-            num_evaluations = max(1, chain_work // step_work) * batch_size
-            turn_end, turn_start_s = evaluations + min(num_evaluations, max_evaluations), best_s
-            continue
-        num_steps = min(num_steps, remaining_steps)
-        if improve_order:
-            num_steps = min(num_steps, max(1, int(-(-(turn_end - evaluations) // batch_size))))
-        began_s = limits.elapsed_s()
-        state = jax.block_until_ready(
-            block_search.advance(simulate, space, state, num_steps, set_size)
+    def result(self, status: Status, evaluations: int) -> Solution:
+        """Returns the best placement with its order; none if none is feasible."""
+        placement = self.placement if np.isfinite(self.value_s) else None
+        return Solution(placement, status=status, evaluations=evaluations, order=self.problem.order)
+
+    def move_operations(self, limits: SearchLimits, evaluations: int) -> int:
+        """Takes a turn of the search over schedules; returns the evaluations of all runs so far."""
+        if not np.isfinite(self.value_s):
+            return evaluations
+        if self._schedule is None:
+            self._schedule = schedule_search.begin(self.problem, self.placement, self._seed)
+        num_evaluations = min(
+            _count_order_evaluations(self.problem, self._order_work),
+            max(schedule_search.PROPOSALS_PER_STEP, int(_TURN_SHARE * limits.budget)),
         )
-        evaluations += num_steps * batch_size
-        step_s = (limits.elapsed_s() - began_s) / num_steps
-        best = report()
-        num_steps = max(1, min(2 * num_steps, int(_REPORT_INTERVAL_S / step_s)))
-    return Solution(best, status=status, evaluations=evaluations, order=problem.order)
+        result, self._schedule = schedule_search.improve(
+            self.problem,
+            self._tables,
+            self._schedule,
+            Solution(self.placement, self.value_s),
+            num_evaluations,
+            limits.take_share(1.0, limits.budget - evaluations, evaluations),
+        )
+        num_steps = result.evaluations // schedule_search.PROPOSALS_PER_STEP
+        self.work += num_steps * schedule_search.WORK_PER_OP * self.problem.graph.num_ops
+        has_gained = result.value_s < self.value_s
+        self._order_work = _next_turn(self._order_work, _SHORTEST_ORDER_TURN, has_gained=has_gained)
+        if has_gained:
+            assert result.placement is not None
+            self.problem = self.problem.with_order(result.order)
+            self.placement, self.value_s, self._chain = result.placement, result.value_s, None
+        elif float(self._schedule.best.latency_s) < self.value_s * (1 - base.ROUNDING):
+            # A schedule that is faster, but was not taken, does not keep all limits.
+            self._schedule = None
+        return evaluations + result.evaluations
 
-
-def _make_chain(placement: np.ndarray, latency_s: float, move_credit: Array) -> ils.ChainState:
-    """Makes a chain at a placement int32 [K] of a known latency."""
-    latencies_s = np.array([latency_s], np.float32)
-    evaluation = ils.Evaluation(latencies_s, latencies_s)
-    chain = ils.start(placement[:, None], evaluation, np.arange(1))
-    return chain._replace(move_credit=move_credit)
+    def move_blocks(self, limits: SearchLimits, evaluations: int, *, is_turn: bool = True) -> int:
+        """Takes a turn of the chain, or all that is left; returns the evaluations of all runs."""
+        if self._space is None:
+            self._space = jax.device_put(self._make_space()._replace(penalty_s=self._penalty_s))
+            self._move_credit: Array = np.zeros(len(KINDS), np.float32)
+        space = self._space._replace(tables=self.problem.tables)
+        if self._chain is None:
+            latency_s = np.float32(self.value_s)
+            chain = ils.ChainState(
+                placements=np.asarray(self.placement, np.int32)[:, None],
+                costs_s=latency_s[None],
+                steps_since_improvement=np.zeros(1, np.int32),
+                best_placement=np.asarray(self.placement, np.int32),
+                best_latency_s=latency_s,
+                move_credit=self._move_credit,
+            )
+            self._chain = block_search.SearchState(np.uint32(self._seed + evaluations), chain)
+        batch_size = block_search.NUM_SETS * self._set_size
+        remaining_steps = (limits.budget - evaluations) // batch_size
+        if is_turn:
+            turn_steps = max(1, int(_TURN_SHARE * limits.budget) // batch_size)
+            turn_steps = min(turn_steps, max(1, self._block_work // self._step_work))
+            remaining_steps = min(remaining_steps, turn_steps)
+        simulate = simulators.get_objective(self.problem.objective).simulate_columns
+        start_s, num_steps = self.value_s, 1
+        while remaining_steps > 0 and not limits.is_over():
+            num_steps = min(num_steps, remaining_steps)
+            began_s = limits.elapsed_s()
+            self._chain = jax.block_until_ready(
+                block_search.advance(simulate, space, self._chain, num_steps, self._set_size)
+            )
+            step_s = (limits.elapsed_s() - began_s) / num_steps
+            evaluations += num_steps * batch_size
+            remaining_steps -= num_steps
+            self.work += num_steps * self._step_work
+            num_steps = max(1, min(2 * num_steps, int(_REPORT_INTERVAL_S / step_s)))
+            chains = self._chain.chains
+            self.value_s, self._move_credit = float(chains.best_latency_s), chains.move_credit
+            if self.value_s < start_s:
+                self.placement, self._schedule = np.asarray(chains.best_placement), None
+            best = self.placement if np.isfinite(self.value_s) else None
+            shares = ils.kind_probabilities(
+                np.asarray(self._move_credit), np.asarray(space.orders.num_orders) > 0
+            )
+            numbers = {f"share_{k}": p for k, p in zip(KINDS, shares.tolist(), strict=True)}
+            limits.report(evaluations, self.value_s, best, numbers)
+        has_gained = self.value_s < start_s
+        self._block_work = _next_turn(self._block_work, _SHORTEST_TURN, has_gained=has_gained)
+        return evaluations
 
 
 def _count_order_evaluations(problem: Problem, work: int) -> int:
@@ -272,38 +308,6 @@ def _count_order_evaluations(problem: Problem, work: int) -> int:
 
 
 def _next_turn(turn: int, shortest: int, *, has_gained: bool) -> int:
-    """Returns the work of a search's next turn."""
-    return int(np.clip(2 * turn if has_gained else turn // 2, shortest, _LONGEST_TURN))
-
-
-def _improve_proven(
-    problem: Problem, optimum: Solution, seed: int, limits: SearchLimits
-) -> Solution:
-    """Improves the order of an optimum of the given order, until a turn gains nothing.
-
-    Returns:
-      The optimum itself, with its proof, where no other order is better.
-    """
-    if optimum.placement is None or optimum.status != Status.OPTIMAL:
-        return optimum
-    tables, rng = schedule_search.make_tables(problem), np.random.default_rng(seed)
-    best, status = optimum, Status.FINISHED
-    best = best._replace(value_s=problem.value_s(optimum.placement))
-    start_s, is_gaining = best.value_s, True
-    state = schedule_search.begin(problem, tables, optimum.placement, rng)
-    while is_gaining and best.evaluations + schedule_search.PROPOSALS_PER_STEP <= limits.budget:
-        if limits.is_over():
-            status = Status.TIME_LIMIT
-            break
-        turn_limits = limits.take_share(1.0, limits.budget - best.evaluations, best.evaluations)
-        num_evaluations = _count_order_evaluations(problem, _LONGEST_TURN)
-        num_evaluations = min(num_evaluations, int(_TURN_SHARE * limits.budget))
-        result, state = schedule_search.improve(
-            problem, tables, state, best, num_evaluations, turn_limits
-        )
-        is_gaining = result.value_s < best.value_s
-        problem = problem.with_order(result.order)
-        best = result._replace(evaluations=best.evaluations + result.evaluations)
-    if best.value_s < start_s:
-        return best._replace(status=status, scope=base.ALL)
-    return optimum._replace(evaluations=best.evaluations)
+    """Returns the work of a search's next turn, at most four times that of the one before."""
+    next_turn = max(2 * turn if has_gained else turn // 2, min(shortest, 4 * turn))
+    return min(next_turn, _LONGEST_TURN)

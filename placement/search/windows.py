@@ -271,9 +271,11 @@ class _Search:
             window_search, (begin, end, next_begin) = next_search, window
             ready_s = sweep.ready_s(begin, end, placement[ordered.decision])
             start = _pad(placement[window_search.decisions], 0)[:SIZE]
-            key = jax.random.key(int(self._rng.integers(2**31)), impl="rbg")
+            window_seed = np.uint32(self._rng.integers(2**32))
             space = self._add_boundary(window_search, window, ready_s, tail_s[i])
-            start_s, chains = _advance(_SIMULATE, space, start, key, self._move_credit, num_steps)
+            start_s, chains = _advance(
+                _SIMULATE, space, start, window_seed, self._move_credit, num_steps
+            )
             if end < num_ops:  # Prepares the next window while the device computes.
                 next_search = _prepare(ordered, windows[i + 1], self._rng)
             if chains.best_latency_s < start_s < np.inf:
@@ -342,12 +344,12 @@ def _advance(
     simulate: Any,
     space: block_search.SearchSpace,
     placement: Array,
-    key: chex.PRNGKey,
+    seed: Array,
     move_credit: Array,
     num_steps: Array,
 ) -> tuple[Array, Any]:
     """Returns the latency of a placement int32 [K], and a chain that searched from it."""
-    space, state = block_search.start(simulate, space, placement, 1, key)
+    space, state = block_search.start(simulate, space, placement, 1, seed)
     start_s = state.chains.best_latency_s
     state = state._replace(chains=state.chains._replace(move_credit=move_credit))
     return start_s, block_search.advance(simulate, space, state, num_steps).chains

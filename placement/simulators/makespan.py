@@ -140,6 +140,59 @@ def pad_tables(tables: Tables, sizes: batching.Sizes) -> Tables:
     )
 
 
+def sweep_on_host(tables: Tables, placement: np.ndarray, *, backwards: bool = False) -> np.ndarray:
+    """Computes the longest path that ends with each operation of a whole schedule, or begins there.
+
+    It compiles nothing. The paths that end with operations are the simulator's finish times, number
+    for number.
+
+    Args:
+      tables: on the host, without padding.
+      placement: int32 [N].
+      backwards: whether the paths begin with the operations.
+
+    Returns:
+      float32 [N].
+    """
+    (steps, compute_s, delay_s), num_steps = tables.step_arrays, np.arange(len(tables.steps.op))
+    device, input_device = placement[steps.op], np.append(placement, (0, 0))[steps.inputs]
+    kind = np.asarray(tables.kind)
+    slots = num_steps[:, None], np.arange(list_schedule.WIDTH)
+    delay_s = delay_s[*slots, kind[input_device], kind[device][:, None]]
+    delay_s = np.where(input_device == device[:, None], np.float32(0), delay_s)
+    # Lists of scalars in single precision: their elements are read faster than those of arrays.
+    rows = list(
+        zip(
+            *(steps.op.tolist(), device.tolist(), steps.last.tolist()),
+            *(steps.inputs[:, 0].tolist(), steps.inputs[:, 1].tolist()),
+            *(list(delay_s[:, 0]), list(delay_s[:, 1]), list(compute_s[num_steps, device])),
+            strict=True,
+        )
+    )
+    zero, num_ops = np.float32(0), len(placement)
+    path_s, free_s = [zero] * num_ops, [zero] * compute_s.shape[1]
+    if backwards:
+        tail_s = path_s.copy()
+        for op, d, is_last, first, second, first_delay_s, second_delay_s, seconds in reversed(rows):
+            if is_last:  # comes first; the other steps pass the path to more inputs
+                path_s[op] = free_s[d] = max(tail_s[op], free_s[d]) + seconds
+            if first < num_ops:
+                tail_s[first] = max(tail_s[first], path_s[op] + first_delay_s)
+            if second < num_ops:
+                tail_s[second] = max(tail_s[second], path_s[op] + second_delay_s)
+    else:
+        arrival_s = zero
+        for op, d, is_last, first, second, first_delay_s, second_delay_s, seconds in rows:
+            if first < num_ops:
+                arrival_s = max(arrival_s, path_s[first] + first_delay_s)
+            if second < num_ops:
+                arrival_s = max(arrival_s, path_s[second] + second_delay_s)
+            if is_last:
+                path_s[op] = free_s[d] = max(arrival_s, free_s[d]) + seconds
+                arrival_s = zero
+    return np.array(path_s, np.float32)
+
+
 def latency(tables: Tables, placement: Array) -> Array:
     """Computes the latencies float32 [B] of placements int32 [N, B]."""
     result = _scan_schedule(tables, placement)

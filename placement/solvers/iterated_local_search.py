@@ -152,9 +152,8 @@ def move_chains(
     )
 
 
-@jax.jit
 def kind_probabilities(move_credit: Array, is_available: Array) -> Array:
     """Computes how likely a proposal is of each kind, among those that are available."""
-    credit = jnp.where(is_available, move_credit + _LEAST_CREDIT, 0.0)
+    credit = (move_credit + _LEAST_CREDIT) * is_available
     even = _EVEN_SHARE * is_available / is_available.sum()
     return even + (1 - _EVEN_SHARE) * credit / credit.sum()

@@ -26,20 +26,23 @@ from placement.solvers.limits import SearchLimits
 from placement.solvers.splits import ideals_dp, pipedream
 from placement.types import Solution, Status
 
-_MAX_DIAGRAM_ROWS = 128  # rows of the states of a diagram
+_MAX_DIAGRAM_ROWS, _MAX_DIAGRAM_OPS = 128, 150  # rows of the states of a diagram, and its layers
 # In graphs of more operations these would use up the time of the search: in a training step of NMT
-# with eight layers they take more than 40 times as long as HEFT.
+# with eight layers they take more than 40 times as long as HEFT. A diagram takes some milliseconds
+# for each operation.
 _MAX_SLOW_OPS = 4_000
-_SLOW = (baechi.m_etf, baechi.m_sct)
+_SLOW = (baechi.m_etf,)
 _SHARE = 0.1  # of the time; later methods do not contribute starts
 
 
 def narrow_diagram(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     """Returns the placement of the narrowest diagram, and whether it is proven to be optimal.
 
-    The placement is None if the graph is wide or the time ends before.
+    The placement is None if the graph is large or wide, or if the
+    time ends before.
     """
-    diagram = make_diagram(problem, _MAX_DIAGRAM_ROWS)
+    is_small = problem.graph.num_ops <= _MAX_DIAGRAM_OPS
+    diagram = make_diagram(problem, _MAX_DIAGRAM_ROWS) if is_small else None
     if diagram is None:
         return Solution(None)
     max_s = makespan.compute_longest_s(diagram.edges, diagram.windows.compute_s)
@@ -54,20 +57,20 @@ def narrow_diagram(problem: Problem, seed: int, limits: SearchLimits) -> Solutio
     )
 
 
-# The fastest methods come first, because time may run out before the last.
+# Methods come by their gain per millisecond, measured on the suite: some time may not suffice for
+# all, and a search begins before the last (`evaluate_starts`).
 STARTS: dict[str, tuple[base.Find, ...]] = {
     "serial": (graph_cut.graph_cut,),
     "makespan": (
-        human_expert.human_expert,
-        trivial.slices,
-        partition.min_cut,
-        partition.metis,
         list_scheduling.heft,
-        baechi.m_topo,
         list_scheduling.peft,
+        partition.min_cut,
+        human_expert.human_expert,
         baechi.m_etf,
+        partition.metis,
+        trivial.slices,
+        baechi.m_topo,
         narrow_diagram,
-        baechi.m_sct,
     ),
     "max_load": (pipedream.pipedream, ideals_dp.linearised_dp),
     "subgraph": (
@@ -79,7 +82,9 @@ STARTS: dict[str, tuple[base.Find, ...]] = {
 }
 
 
-def find_starts(problem: Problem, seed: int, limits: SearchLimits) -> Iterator[Solution]:
+def find_starts(
+    problem: Problem, seed: int, limits: SearchLimits, *, with_diagram: bool = True
+) -> Iterator[Solution]:
     """Yields the placement of each method for the problem's objective; none if starts are 'single'.
 
     Leaves out methods that refuse the problem, find no placement, or are slow on large graphs.
@@ -88,12 +93,13 @@ def find_starts(problem: Problem, seed: int, limits: SearchLimits) -> Iterator[S
       problem: the problem to place.
       seed: of all randomness.
       limits: of all methods together.
+      with_diagram: whether `narrow_diagram` is one of them.
     """
     is_large = problem.graph.num_ops > _MAX_SLOW_OPS
     for method in STARTS[problem.objective]:
         if limits.is_over() or limits.starts == "single":
             return
-        if is_large and method in _SLOW:
+        if (is_large and method in _SLOW) or (method is narrow_diagram and not with_diagram):
             continue
         with contextlib.suppress(UserError):  # a method may refuse the problem
             result = method(problem, seed, limits)
@@ -101,13 +107,16 @@ def find_starts(problem: Problem, seed: int, limits: SearchLimits) -> Iterator[S
                 yield result
 
 
-def evaluate_starts(problem: Problem, seed: int, limits: SearchLimits) -> Iterator[Solution]:
+def evaluate_starts(
+    problem: Problem, seed: int, limits: SearchLimits, *, with_diagram: bool = True
+) -> Iterator[Solution]:
     """Yields the single devices, then the results of `find_starts`, and reports each of them.
 
     Args:
       problem: the problem to place.
       seed: of all randomness.
       limits: of the search. The starts take a tenth of the remaining seconds at most.
+      with_diagram: whether `narrow_diagram` is one of them.
 
     Yields:
       A start with its value in the simulator. Its `evaluations` count all placements simulated so
@@ -117,7 +126,8 @@ def evaluate_starts(problem: Problem, seed: int, limits: SearchLimits) -> Iterat
     start_limits = limits.take_share(_SHARE, limits.budget, len(problem.devices))
     evaluations = 0
     singles = (Solution(placement) for placement in problem.single_devices)
-    for result in itertools.chain(singles, find_starts(problem, seed, start_limits)):
+    found = find_starts(problem, seed, start_limits, with_diagram=with_diagram)
+    for result in itertools.chain(singles, found):
         evaluations += max(1, result.evaluations)
         if evaluations > max(limits.budget, len(problem.devices)):
             return

@@ -38,8 +38,8 @@ def _draw_moves(
     problem = _problem()
     allowed = problem.decisions.allowed
     computed = block_orders.compute_orders(problem, np.random.default_rng(0))
-    key, kind_weights = jax.random.key(seed), np.array(weights, np.float32)
-    moves = _draw(key, computed, allowed, parents, free_bytes, kind_weights, SHAPE)
+    kind_weights = np.array(weights, np.float32)
+    moves = _draw(np.uint32(seed), computed, allowed, parents, free_bytes, kind_weights, SHAPE)
     num_parents = parents.shape[1]
     moves = ils.Proposals(
         np.asarray(moves.placements).reshape((-1, num_parents, *SHAPE)),

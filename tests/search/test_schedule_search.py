@@ -2,7 +2,6 @@
 
 import itertools
 
-import jax
 import numpy as np
 import pytest
 
@@ -47,7 +46,7 @@ def improve(
     problem: Problem, placement: np.ndarray, num_evaluations: int, seed: int = 0
 ) -> Solution:
     tables = schedule_search.make_tables(problem)
-    state = schedule_search.begin(problem, tables, placement, np.random.default_rng(seed))
+    state = schedule_search.begin(problem, placement, seed)
     incumbent = Solution(placement, problem.value_s(placement))
     limits = SearchLimits(600.0, 10**9)
     return schedule_search.improve(problem, tables, state, incumbent, num_evaluations, limits)[0]
@@ -65,9 +64,9 @@ def test_paths_agree_with_simulator(case):
             limited=0.7 * (case // 2 == 1),
         )
         values_s = np.asarray(problem.evaluate(placements))
-    placement = problem.expand(np.asarray(placements[values_s.argmin()], np.int32))
-    tables, key = schedule_search.make_tables(problem), jax.random.key(case, impl="rbg")
-    state = schedule_search.start(tables, problem.priority_order, placement, key)
+    placement = np.asarray(placements[values_s.argmin()], np.int32)
+    tables = schedule_search.make_tables(problem)
+    state = schedule_search.begin(problem, placement, case)
     assert state.best.latency_s == values_s.min()
     for _ in range(12):
         state = schedule_search.advance(tables, state, 1)
@@ -95,8 +94,10 @@ def test_rounding_keeps_orders_topological():
         graph, costs._replace(transfer_latency_s=costs.transfer_latency_s / 1e4), "makespan"
     )
     placement = rng.integers(0, 3, 60).astype(np.int32)
-    tables, key = schedule_search.make_tables(problem), jax.random.key(0, impl="rbg")
-    state = schedule_search.start(tables, problem.priority_order, placement, key)
+    tables, state = (
+        schedule_search.make_tables(problem),
+        schedule_search.begin(problem, placement, 0),
+    )
     for _ in range(40):
         state = schedule_search.advance(tables, state, 5)
         dag.check_order(problem.graph, np.asarray(state.current.order))
