@@ -1,12 +1,15 @@
 """The speed of the simulators: `experiments.benchmarks simulators`.
 
 For each objective it measures placements per second on a random graph of 800 operations, 1024 at
-once and one at a time, and how the time per operation grows with the number of operations.
+once and one at a time, and how the time per operation grows with the number of operations. For
+`makespan` it also prints the roofline: the rate that memory and vector units would allow.
 """
 
 import time
+from collections.abc import Callable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 
@@ -17,6 +20,12 @@ from placement.reporting.tables import grids
 from placement.types import CostModel
 
 _NUM_OPS, _BATCH = 800, 1024
+# A step of one placement under `makespan`, with two equal devices. It reads the finish times of two
+# inputs, three devices, the arrival and the times when two devices are free, and writes all but the
+# inputs. For each input it compares, selects, adds and takes the maximum; then it selects the
+# arrival, the free time and the duration, takes the maximum, adds, and updates two devices.
+_STEP_BYTES, _STEP_OPERATIONS = 4 * (2 + 1 + 2 + 1 + 1 + 2) + 3, 2 * 4 + 1 + 2 + 2 + 2 + 2 * 3
+_CHAIN = 32  # pairs of operations on each element, by which the vector units are measured
 
 
 def run() -> None:
@@ -35,7 +44,28 @@ def run() -> None:
             *(name, f"{batch_rate:,.0f}", f"{single_rate:,.0f}"),
             *(f"{batch_rate / single_rate:.0f}x", f"{compile_s:.1f}"),
         )
+        if name == "makespan":
+            makespan_rate = batch_rate
     console.print(rates)
+
+    # The memory is measured on an array as large as all finish times, operations on a small one.
+    values = jnp.ones((_NUM_OPS, _BATCH))
+    bytes_rate = 2 * values.nbytes / _time_s(jax.jit(lambda x: x + 1), values)
+
+    def compute_chain(x: jax.Array) -> jax.Array:
+        for i in range(_CHAIN):
+            x = jnp.maximum(x + 1.0, float(i))
+        return x
+
+    small = jnp.ones(2**16)
+    operations_rate = 2 * _CHAIN * small.size / _time_s(jax.jit(compute_chain), small)
+    limit = min(bytes_rate / _STEP_BYTES, operations_rate / _STEP_OPERATIONS)
+    limit /= _NUM_OPS  # no operation has more than two inputs, so each takes one step
+    console.print(
+        f"makespan: {_STEP_BYTES} bytes and {_STEP_OPERATIONS} operations for a step of a "
+        f"placement; at {bytes_rate / 1e9:.1f} GB/s and {operations_rate / 1e9:.1f} billion "
+        f"operations/s at most {limit:,.0f} placements a second: {makespan_rate / limit:.0%} of it"
+    )
 
     sizes = 1_000, 10_000, 100_000
     growth = grids.new_table(
@@ -91,11 +121,15 @@ def _measure_s(objective: str, num_ops: int, batch: int) -> tuple[float, float]:
     start_s = time.perf_counter()
     assert np.isfinite(np.asarray(problem.evaluate(placements))).all()
     compile_s = time.perf_counter() - start_s
-    on_device = jax.device_put(placements)
-    jax.block_until_ready(problem.evaluate(on_device))
+    return _time_s(problem.evaluate, jax.device_put(placements)), compile_s
+
+
+def _time_s(function: Callable[[jax.Array], object], argument: jax.Array) -> float:
+    """Returns the median seconds of a call, without compilation."""
+    jax.block_until_ready(function(argument))
     times_s = []
     for _ in range(20):
         start_s = time.perf_counter()
-        jax.block_until_ready(problem.evaluate(on_device))
+        jax.block_until_ready(function(argument))
         times_s.append(time.perf_counter() - start_s)
-    return float(np.median(times_s)), compile_s
+    return float(np.median(times_s))
