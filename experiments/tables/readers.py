@@ -16,7 +16,7 @@ from placement import methods
 from placement.pipeline.results import advice
 from placement.reporting import summaries, units
 from placement.reporting.statistics import Interval
-from placement.reporting.tables import comparison, grids
+from placement.reporting.tables import comparison, grids, results
 
 PUBLISHED = stored.ROOT / "third_party" / "published"
 _SINGLES = {"cpu": "CPU only", "gpu": "GPU only"}  # by a part of a single device's name
@@ -91,14 +91,12 @@ def split_cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip().strip("|").split("|")]
 
 
-def read_report(run: str, column: str) -> Grid:
-    """Reads the first table of a report with a column of this name."""
-    lines = stored.read(run, "report.md").splitlines()
-    rulers = [i for i, line in enumerate(lines) if line.startswith("| ---")]
-    start = next(i for i in rulers if column in split_cells(lines[i - 1])) - 1
-    end = next(i for i in range(start, len(lines)) if not lines[i].startswith("|"))
-    header, _, *rows = map(split_cells, lines[start:end])
-    return header, rows
+def read_report(run: str) -> Grid:
+    """Reads the table that a report of the run has."""
+    rows = stored.read_json(run)["rows"]
+    table = results.table_of(rows, results.best_rows(rows))
+    header, _, *cells = map(split_cells, table.markdown().splitlines())
+    return header, cells
 
 
 def read_comparison(names: Sequence[str], dropped: Sequence[str] = ()) -> Grid:
@@ -290,7 +288,7 @@ _PLANNER = ("hierarchical", "hierarchical-4", "hierarchical-8")
 _SERIAL_METHODS = ("hierarchical:variant=tuned", "local_search")
 # The reader of each table, by the name in its mark.
 TABLES: dict[str, Callable[[], Grid]] = {
-    "quickstart": partial(read_report, "gains-inception_v3", "status"),
+    "quickstart": partial(read_report, "gains-inception_v3"),
     "verdicts": partial(read_verdicts, stored.find("advice-*"), ("serial", "makespan", "max_load")),
     "streams": partial(read_gains, stored.find("stream-*"), "ideals_dp"),
     "concurrent_gains": partial(read_gains, stored.find("gains-*"), "search"),

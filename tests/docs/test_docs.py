@@ -49,7 +49,7 @@ def test_measuring_pages_run(tmp_path):
     # On a fast processor the latencies are in microseconds.
     headers = [[cell.replace(" us", " ms") for cell in pages.cells(line)] for line in printed]
     (shown,) = [rows[0] for rows in pages.tables("README.md") if "predicted ms" in rows[0]]
-    assert shown in headers
+    assert any({*shown} <= {*header} for header in headers)
 
 
 def test_other_pages_run(tmp_path):
