@@ -126,7 +126,8 @@ def search(
             diagram = starts.narrow_diagram(problem, seed, limits.take_share(0.1, limits.budget))
             if diagram.placement is not None:
                 kept.append(_Run(problem, diagram.placement[None], make_space, seed, limits.budget))
-                proven = diagram if diagram.status == Status.OPTIMAL else None
+                if diagram.status == Status.OPTIMAL:
+                    proven = diagram._replace(value_s=kept[-1].value_s)
         # Successive halving: turns become longer, and fewer orders are left.
         runs = kept = sorted(kept, key=lambda run: run.value_s)[: max(1, len(kept) - 1)]
         if kept[0].value_s < best_s * (1 - _LEAST_GAIN) or best_s == np.inf:
@@ -136,7 +137,7 @@ def search(
         placement = placements[0] if np.isfinite(begun[0].value_s) else None
         return Solution(placement, status=status, evaluations=evaluations)
     best = kept[0]
-    if proven is not None and best.value_s >= problem.value_s(proven.placement):
+    if proven is not None and best.value_s >= proven.value_s:
         return proven._replace(evaluations=evaluations)
     return best.result(status, evaluations)
 
@@ -257,7 +258,7 @@ class _Run:
             self._move_credit: Array = np.zeros(len(KINDS), np.float32)
         space = self._space._replace(tables=self.problem.tables)
         if self._chain is None:
-            latency_s = np.float32(self.value_s)
+            latency_s = np.array(self.value_s, np.float32)
             chain = ils.ChainState(
                 placements=np.asarray(self.placement, np.int32)[:, None],
                 costs_s=latency_s[None],
@@ -266,7 +267,8 @@ class _Run:
                 best_latency_s=latency_s,
                 move_credit=self._move_credit,
             )
-            self._chain = block_search.SearchState(np.uint32(self._seed + evaluations), chain)
+            chain_seed = np.array((self._seed + evaluations) % 2**32, np.uint32)
+            self._chain = block_search.SearchState(chain_seed, chain)
         batch_size = block_search.NUM_SETS * self._set_size
         remaining_steps = (limits.budget - evaluations) // batch_size
         if is_turn:
@@ -287,6 +289,7 @@ class _Run:
             self.work += num_steps * self._step_work
             num_steps = max(1, min(2 * num_steps, int(_REPORT_INTERVAL_S / step_s)))
             chains = self._chain.chains
+            assert chains.move_credit is not None
             self.value_s, self._move_credit = float(chains.best_latency_s), chains.move_credit
             if self.value_s < start_s:
                 self.placement, self._schedule = np.asarray(chains.best_placement), None

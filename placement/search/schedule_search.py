@@ -152,7 +152,9 @@ def begin(problem: Problem, placement: np.ndarray, seed: int) -> State:
     position = np.argsort(order).astype(np.int32)
     schedule = Schedule(order, position, devices, finish_s, rest_s)
     zero = np.zeros((), np.int32)
-    return State(np.uint32(seed), schedule, schedule, np.zeros_like(order), zero, zero)
+    return State(
+        np.array(seed % 2**32, np.uint32), schedule, schedule, np.zeros_like(order), zero, zero
+    )
 
 
 def improve(
