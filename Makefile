@@ -6,10 +6,15 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # What computes: arrays in, arrays out, and quick to test.
 CORE := graphs costs simulators solvers policies learning
 
-.PHONY: run test types parallel check nightly clean
+.PHONY: run train test types parallel check nightly clean
 
 run: $(VENV)/.installed
+	$(BIN)/python -m experiments.main --config=configs/laptop.py --task=compare --workdir=runs/laptop
 	$(BIN)/python -m experiments.main --config=configs/quickstart.py --workdir=runs/quickstart
+
+train: $(VENV)/.installed
+	$(BIN)/python -m experiments.main --config=configs/hsdag.py --task=compare --workdir=runs/train \
+		--config.methods=heft,hierarchical:variant=tuned,hsdag --config.evaluate=simulate
 
 test: $(VENV)/.installed-test
 	$(BIN)/ruff check
@@ -46,6 +51,7 @@ $(BIN)/python:
 
 # The stamps are older than what they depend on when a requirement may have changed.
 $(VENV)/.installed: setup.py pyproject.toml | $(BIN)/python
+	@echo "installing into $(VENV), about two minutes"
 	$(PIP) --editable '.[plots]'
 	touch $@
 

@@ -295,6 +295,7 @@ TABLES: dict[str, Callable[[], Grid]] = {
     "solvers_max_load": partial(read_workloads, "max_load"),
     "solvers_subgraph": partial(read_workloads, "subgraph"),
     "solvers_serial": partial(read_gaps, stored.find("serial-*"), "graph_cut", _SERIAL_METHODS),
+    "front": partial(read_report, "front"),
     "laptop_155h": partial(read_comparison, ["laptop-155h"], ["reduction", "gap of the best"]),
     "laptop_358h": partial(read_comparison, ["laptop-358h"], ["reduction", "gap of the best"]),
     **audit.TABLES,

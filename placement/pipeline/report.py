@@ -66,14 +66,13 @@ def write_report(
         _print(console, f"next: {step.replace('`', '')}")
     details = _read_or_print(lambda: details_lib.read(workdir / details_lib.FILE), console)
 
-    def required_details() -> details_lib.Details:
+    def draw_timeline() -> Any:
         if details is None or len(np.unique(details.placement)) == 1:
             raise plots.NothingToDrawError("no placement on several devices")
-        return details
+        return plots.timeline(details)
 
     drawings: dict[str, Callable[[], Any]] = {
-        "placement": lambda: plots.placement(required_details()),
-        "timeline": lambda: plots.timeline(required_details()),
+        "timeline": draw_timeline,
         "methods": lambda: plots.methods(summary["rows"]),
         "search": lambda: plots.search(metrics.read_metrics(workdir), summary["rows"]),
     }

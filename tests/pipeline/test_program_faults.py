@@ -112,7 +112,7 @@ def test_reporting_faults_drop_files(workload: str, tmp_path: Path) -> None:
     check_summary(workdir)
     assert (workdir / "report.html").exists()
     assert not (workdir / "figures/methods.svg").exists()
-    assert (workdir / "figures/placement.svg").exists()
+    assert (workdir / "figures/timeline.svg").exists()
 
 
 def test_cells_with_faults_repeat(workload: str, tmp_path: Path) -> None:

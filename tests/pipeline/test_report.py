@@ -49,15 +49,15 @@ def test_complete_run_has_all_figures(tmp_path, capsys):
     assert "- command: `placement place a`\n- date: 2026-01-01\n" in text
     assert "> The machine was busy while measuring (other programs took 22%)" in text
     assert "## Advice before the search\n\nA search may gain \\*much" in text
-    assert list_figures(tmp_path) == name_files("placement", "timeline", "methods", "search")
+    assert list_figures(tmp_path) == name_files("timeline", "methods", "search")
     assert len(json.loads((tmp_path / "trace.json").read_text())["traceEvents"]) > 8
     page = (tmp_path / "report.html").read_text()
-    assert all(f'alt="{name}"' in page for name in ("Placement", "Timeline", "Methods", "Search"))
+    assert all(f'alt="{name}"' in page for name in ("Timeline", "Methods", "Search"))
 
 
 def test_figures_need_something_to_draw(tmp_path, capsys):
     (tmp_path / "figures").mkdir()
-    for name in ("figures/placement.svg", "figures/placement.png", "trace.json"):
+    for name in ("figures/timeline.svg", "figures/timeline.png", "trace.json"):
         (tmp_path / name).write_text("of an earlier command")
     assert "figure" not in write_report(tmp_path, capsys).replace(str(tmp_path), "")
     assert list_figures(tmp_path) == name_files("methods")

@@ -1,4 +1,4 @@
-"""The figures of a run: placement, timeline, methods, search.
+"""The figures of a run: timeline, methods, search.
 
 A figure is a pure function of a run's files; equal data give equal files. matplotlib is an optional
 extra, imported only when a figure is drawn.
@@ -18,10 +18,8 @@ import numpy as np
 
 from placement import files
 from placement.errors import UserError, missing_extra
-from placement.graphs import dag
 from placement.reporting import statistics, summaries, units
 from placement.reporting.details import Details
-from placement.reporting.figures import blocks, layout
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,7 +31,6 @@ _HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "----", "++++")
 _ALARM = "#d55e00"  # emphasises
 _GREY, _PALE = "#767676", "#ececec"
 _BOUND: Any = {"color": "black", "linestyle": ":", "linewidth": 1.5}
-_BLOCKS, _MOST_BLOCKS = 70, 200  # of a graph: to aim at, and to draw at most
 _MOST_POINTS = 500  # of a curve
 
 
@@ -97,89 +94,6 @@ def legend_below(figure: "Figure", styles: Iterable[tuple[str, dict[str, Any]]])
 
     handles = [Line2D([], [], **style, label=label) for label, style in styles]
     figure.legend(handles=handles, loc="outside lower left", ncols=2, frameon=False)
-
-
-def placement(details: Details) -> "Figure":
-    """Draws the graph in blocks, with the device of each, darker where it takes longer.
-
-    The layers go from top to bottom. Transfers between devices are bold and dashed.
-
-    Raises:
-      NothingToDrawError: the devices alternate so often that there are too many blocks.
-    """
-    parts = blocks.blocks(details, _BLOCKS)
-    num_blocks, num_devices = int(parts.max()) + 1, len(details.devices)
-    if num_blocks > _MOST_BLOCKS:
-        raise NothingToDrawError(
-            f"the placement alternates between devices so often that its graph takes "
-            f"{num_blocks} blocks to draw; a figure holds {_MOST_BLOCKS}"
-        )
-    senders, receivers = dag.quotient(details.coarse.senders, details.coarse.receivers, parts)
-    drawing = layout.layered(num_blocks, senders, receivers)
-    device = np.zeros(num_blocks, np.int32)
-    device[parts] = details.placement
-    num_layers = drawing.x.max() + 1
-    turns = [path[:, 1] for path in drawing.paths]
-    ends = np.concatenate([drawing.y - 0.5, drawing.y + 0.5, *turns])
-    center, columns = (ends.min() + ends.max()) / 2, max(4.0, np.ptp(ends))
-    figure_width = 10.0  # inches; a layer takes 0.32 of the height
-    figure = new_figure(figure_width, 0.32 * num_layers + 0.22 * num_devices + 0.8)
-    from matplotlib.collections import LineCollection
-    from matplotlib.patches import Patch, Rectangle
-
-    axes = figure.subplots()
-    axes.set_axis_off()
-    axes.set_xlim(center - columns / 2, center + columns / 2)
-    axes.set_ylim(num_layers - 0.5, -0.5)
-    title = f"{details.graph.name}: placed by {details.method} for {details.objective}"
-    figure.suptitle(shortened(title, 12, 72 * figure_width), x=0.01, ha="left", fontsize=12)
-    subtitle = (
-        f"{details.graph.num_ops:,} operations in {num_blocks} blocks, darker where they take "
-        f"longer; tensors that cross between devices: {details.num_crossings:,} (bold, dashed)"
-    )
-    axes.set_title(subtitle, loc="left", fontsize=8.5)
-    load_s = np.bincount(details.op_placement, details.op_compute_s, minlength=num_devices)
-    counts = np.bincount(details.op_placement, minlength=num_devices)
-    keys = []
-    for number, label in enumerate(details.devices):
-        share = load_s[number] / (load_s.sum() or 1.0)
-        text = f"{label}: {counts[number]:,} operation{'' if counts[number] == 1 else 's'}, "
-        text += f"{share:.0%} of computing time"
-        keys.append(Patch(label=text, **device_style(number)))
-    figure.legend(handles=keys, loc="outside lower left", frameon=False, fontsize=8.5)
-
-    width, height = 0.94, 0.62  # the share of a box in the distances to the next node and layer
-    crosses = device[senders] != device[receivers]
-    within: Any = {"color": _GREY, "linewidth": 0.7, "zorder": 1}
-    across: Any = {"color": _ALARM, "linewidth": 1.5, "linestyle": (0, (3, 1)), "zorder": 2}
-    for selected, style in ((~crosses, within), (crosses, across)):
-        lines = []
-        for edge in np.flatnonzero(selected):
-            # From the lower end of a box to the upper end of another; straight next to others.
-            points = np.repeat(drawing.paths[edge][:, ::-1], 2, axis=0)
-            points[::2, 1] -= height / 2
-            points[1::2, 1] += height / 2
-            lines.append(points[1:-1])
-        axes.add_collection(LineCollection(lines, **style))
-
-    seconds = np.bincount(parts[details.assignment], details.op_compute_s)
-    shades = 0.12 + (0.75 - 0.12) * np.sqrt(seconds / (seconds.max() or 1.0))  # of the colour
-    text_size, text_width = 7.0, 72 * 0.95 * figure_width * (width - 0.06) / columns  # points
-    for block, (head, *kinds) in enumerate(blocks.summaries(details, parts)):
-        x, y = drawing.y[block], drawing.x[block]
-        corner, style = (x - width / 2, y - height / 2), device_style(device[block])
-        outline: Any = {"edgecolor": style["facecolor"], "linewidth": 0.8, "zorder": 3}
-        colour = tint(device[block], shades[block])
-        axes.add_patch(Rectangle(corner, width, height, facecolor=colour, **outline))
-        axes.add_patch(Rectangle(corner, 0.06, height, zorder=4, linewidth=0, **style))
-        # The longest text that fits into the box.
-        time = units.duration(seconds[block])
-        texts = (", ".join([head, *kinds[:count], time]) for count in (2, 1, 0))
-        fitting = (t for t in texts if shortened(t, text_size, text_width) == t)
-        text = next(fitting, shortened(head, text_size, text_width))
-        middle: Any = {"ha": "center", "va": "center", "zorder": 5}
-        axes.text(x + 0.03, y, text, fontsize=text_size, **middle)
-    return figure
 
 
 def timeline(details: Details) -> "Figure":

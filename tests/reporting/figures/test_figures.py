@@ -11,7 +11,6 @@ from placement.reporting.details import Timeline
 from placement.reporting.figures import plots
 from placement.reporting.figures.plots import NothingToDrawError
 from placement.types import Span
-from tests import helpers
 from tests.reporting import drawn
 from tests.reporting.rows import make_row
 
@@ -65,50 +64,6 @@ def test_devices_differ_in_grey_print():
     styles = [plots.device_style(device) for device in range(12)]
     assert len({(style["facecolor"], style["hatch"]) for style in styles}) == 12
     assert len({style["hatch"] for style in styles[:6]}) == 6
-
-
-def test_graph_shows_each_operation():
-    figure = plots.placement(drawn.diamond())
-    (axes,) = figure.axes
-    boxes, strips = ([p for p in axes.patches if p.get_zorder() == order] for order in (3, 4))
-    assert len(boxes) == 4
-    assert [bool(strip.get_hatch()) for strip in strips] == [False, True, False, False]
-    assert "op1, MatMul, 2 ms" in get_texts(axes.texts)
-    assert get_legend(figure) == [
-        "CPU [f32, 1 thread, host]: 3 operations, 80% of computing time",
-        "GPU.0 [f16]: 1 operation, 20% of computing time",
-    ]
-    within, across = axes.collections
-    assert len(within.get_segments()) == len(across.get_segments()) == 2
-    assert across.get_linewidth()[0] > 2 * within.get_linewidth()[0]
-    brightness = [sum(box.get_facecolor()[:3]) for box in boxes]
-    assert brightness[0] > brightness[2] > brightness[3]  # 1, 3 and 4 ms on one device
-    assert_legible(figure)
-
-
-def test_large_graph_fits_a_page():
-    figure = plots.placement(drawn.large(1_000))
-    assert figure.get_figheight() < 25
-    assert_legible(figure)
-    boxes = [p.get_window_extent() for p in figure.axes[0].patches if p.get_zorder() == 3]
-    assert 10 <= len(boxes) <= 70
-    texts = [text for text in figure.axes[0].texts if text.get_text()]
-    assert len(texts) >= 0.9 * len(boxes)
-    for text in texts:  # each stays in its box
-        points = text_lib.Text.get_window_extent(text).get_points()
-        assert any(all(box.padded(1.0).contains(*p) for p in points) for box in boxes)
-
-
-def test_alternating_placements_are_not_drawn():
-    graph = helpers.chain(500)
-    ops = np.arange(500, dtype=np.int32)
-    details = dataclasses.replace(
-        drawn.large(40, 2),
-        **{"graph": graph, "coarse": graph, "assignment": ops, "placement": ops % 2},
-        **{"compute_s": np.full((500, 2), 1e-3), "memory_bytes": np.ones(500)},
-    )
-    with pytest.raises(NothingToDrawError, match="takes 500 blocks to draw; a figure holds 200"):
-        plots.placement(details)
 
 
 def get_bars(axes):
