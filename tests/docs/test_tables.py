@@ -27,7 +27,7 @@ def test_tables_match_stored_runs(monkeypatch):
     assert command.find_stale(write=False) == []
     assert names == set(stored.COMMANDS)
     marks = [m for page in pages.PAGES for m in _TABLE_MARK.findall(read_text(page)) if m != "NAME"]
-    assert sorted(marks) == sorted(readers.TABLES)
+    assert {*marks} == {*readers.TABLES}
 
 
 def test_measured_tables_are_generated():
