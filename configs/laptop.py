@@ -1,10 +1,10 @@
-"""What placing does: methods on the three devices of a described laptop, in simulation.
+"""Methods on the three devices of a described laptop, in simulation.
 
     python -m experiments.main --config=configs/laptop.py --task=compare --workdir=runs/laptop
 
 `hsdag` learns here by policy gradients; `hsdag:learning_rate=0` is the same without learning.
-docs/DEVICES.md compares the predictions for the laptop with published latencies. On a chain, such as
-`--config.graph=resnet50`, no placement is faster than the best single device.
+docs/DEVICES.md compares the predictions for the laptop with published latencies. On a chain, such
+as `--config.graph=resnet50`, no placement is faster than the best single device.
 """
 
 from ml_collections import ConfigDict

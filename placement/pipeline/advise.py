@@ -44,15 +44,15 @@ def run(
     runs.write_json(workdir / "environment.json", outputs.environment())
     results: list[advice.Advice] = []
     configured = [configure(b, name) for b, names in objectives.items() for name in names]
-    targets = [target_lib.find_target(each, target.net) for each in configured]
-    references = tuple(dict.fromkeys(device for each in targets for device in each.references))
+    targets = [target_lib.find_target(settings, target.net) for settings in configured]
+    references = tuple(dict.fromkeys(device for target in targets for device in target.references))
     with target_lib.open_target(targets[0], configured[0], workdir, display) as opened:
         target, measurer, _ = opened
         with display.phase("timing OpenVINO without placing"):
             compared = target._replace(references=references)
             references_s = advice.measure_references(compared, measurer, configured[0])
         by_backend = {configured[0].backend: target}
-        for each, settings in zip(targets, configured, strict=True):
+        for configured_target, settings in zip(targets, configured, strict=True):
             if settings.backend not in by_backend:
                 assert measurer is not None
                 assert target.costs is not None
@@ -62,7 +62,9 @@ def run(
                 compute_s = np.where(np.isinf(target.costs.compute_s), np.inf, costs.compute_s)
                 costs = costs._replace(compute_s=compute_s)
                 by_backend[settings.backend] = target._replace(costs=costs)
-            compared = by_backend[settings.backend]._replace(references=each.references)
+            compared = by_backend[settings.backend]._replace(
+                references=configured_target.references
+            )
             problem = compared.problem(settings.objective)
             with display.phase(f"estimating the possible gain under {settings.objective}"):
                 results.append(advice.estimate(compared, problem, references_s, settings))

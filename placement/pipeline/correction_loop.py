@@ -103,8 +103,8 @@ def correct(
         return np.asarray(reprice(factors).evaluate(resized))[: len(rows)]
 
     for number in range(_ROUNDS):
-        known = {placement.tobytes() for placement in (*singles, *placements)}
-        found: dict[bytes, np.ndarray] = {}
+        measured_keys = {placement.tobytes() for placement in (*singles, *placements)}
+        proposed: dict[bytes, np.ndarray] = {}
         for search_seed in range(seed, seed + (_SEARCHES if thorough else 1)):
             search_s = _SEARCH_SHARE * limits.remaining_s()
             search_limits = SearchLimits(
@@ -113,14 +113,14 @@ def correct(
             result = multistart.search(searched, search_seed, search_limits)
             if result.placement is not None:
                 placement = np.asarray(result.placement, np.int32)
-                found[placement.tobytes()] = placement
+                proposed[placement.tobytes()] = placement
             if result.status == Status.OPTIMAL:
                 break
-        new = [placement for key, placement in found.items() if key not in known]
+        new = [placement for key, placement in proposed.items() if key not in measured_keys]
         if number == 0 and (new or thorough):
             if problem.objective == "makespan":
                 heft = methods.solve(problem, "heft").placement
-                if heft is not None and heft.tobytes() not in known | found.keys():
+                if heft is not None and heft.tobytes() not in measured_keys | proposed.keys():
                     new.append(heft)
             new = [*(singles if thorough else singles[:1]), *new]
         new = new[: max(0, limits.budget - len(placements))]

@@ -48,7 +48,7 @@ _LOG_TAU, _LOG_TAU_SPREAD, _MIN_LOG_TAU = -2.0, 1.5, -7.0
 
 
 class Latent(NamedTuple):
-    """What `log_prob` reads of B episodes, so that it need not repeat their schedules."""
+    """B episodes as `log_prob` reads them, so that it need not repeat their schedules."""
 
     z: Array  # float32 [B, T, NUM_FEATURES]: the styles
     features: Array  # float32 [B, T, N, NUM_FEATURES, D]: x of each operation

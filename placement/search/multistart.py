@@ -107,36 +107,38 @@ def search(
         _Run(problem.with_order(order), placements, make_space, seed, limits.budget)
         for order in _find_orders(problem)
     )
-    kept: list[_Run] = []
+    searched: list[_Run] = []
     start_evaluations, first_evaluations = -1, evaluations
     work, gain_work, best_s = 0, 0, np.inf  # the work in total, and when the best value came
     while evaluations > start_evaluations and not limits.is_over():
         if work - gain_work > max(_PATIENCE * gain_work, _LEAST_WORK):
             break  # no gain is likely
-        start_evaluations, kept = evaluations, []
+        start_evaluations, searched = evaluations, []
         for run in runs:
             work -= run.work
             evaluations = run.move_operations(limits, evaluations)
-            kept.append(run)
-        for run in kept:
+            searched.append(run)
+        for run in searched:
             evaluations = run.move_blocks(limits, evaluations)
             work += run.work
         if start_evaluations == first_evaluations and proven is None:
             # A diagram takes longer than this round, but may prove a placement optimal.
             diagram = starts.narrow_diagram(problem, seed, limits.take_share(0.1, limits.budget))
             if diagram.placement is not None:
-                kept.append(_Run(problem, diagram.placement[None], make_space, seed, limits.budget))
+                searched.append(
+                    _Run(problem, diagram.placement[None], make_space, seed, limits.budget)
+                )
                 if diagram.status == Status.OPTIMAL:
-                    proven = diagram._replace(value_s=kept[-1].value_s)
+                    proven = diagram._replace(value_s=searched[-1].value_s)
         # Successive halving: turns become longer, and fewer orders are left.
-        runs = kept = sorted(kept, key=lambda run: run.value_s)[: max(1, len(kept) - 1)]
-        if kept[0].value_s < best_s * (1 - _LEAST_GAIN) or best_s == np.inf:
-            best_s, gain_work = kept[0].value_s, work
+        runs = searched = sorted(searched, key=lambda run: run.value_s)[: max(1, len(searched) - 1)]
+        if searched[0].value_s < best_s * (1 - _LEAST_GAIN) or best_s == np.inf:
+            best_s, gain_work = searched[0].value_s, work
     status = Status.TIME_LIMIT if limits.is_over() else Status.FINISHED
-    if not kept:  # no time was left
+    if not searched:  # no time was left
         placement = placements[0] if np.isfinite(begun[0].value_s) else None
         return Solution(placement, status=status, evaluations=evaluations)
-    best = kept[0]
+    best = searched[0]
     if proven is not None and best.value_s >= proven.value_s:
         return proven._replace(evaluations=evaluations)
     return best.result(status, evaluations)
