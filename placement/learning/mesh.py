@@ -31,11 +31,10 @@ def shard_policy(policy: Policy) -> Policy:
         return shard_map(log_prob_part, (params, graph), samples)
 
     def sample(*args: Any) -> Sample:
-        return policy.sample(*args)._replace(choices=None)
+        samples = policy.sample(*args)
+        # On several devices `log_prob` is differentiated, which they share, and not the draw.
+        return samples if len(jax.local_devices()) == 1 else samples._replace(choices=None)
 
-    if len(jax.local_devices()) == 1:
-        return policy
-    # Not the draw but `log_prob` is differentiated, because the devices share that.
     return policy._replace(log_prob=log_prob, sample=sample)
 
 
