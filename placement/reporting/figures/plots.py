@@ -3,8 +3,8 @@
 A figure is a pure function of a run's files; equal data give equal files. matplotlib is an optional
 extra, imported only when a figure is drawn.
 
-The colours are Okabe and Ito's, which colour-blind readers can distinguish (https://jfly.uni-koeln.de/color/);
-hatches distinguish devices in grey print.
+The colours are Okabe and Ito's, which colour-blind readers can distinguish
+(https://jfly.uni-koeln.de/color/).
 """
 
 import io
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 # The suffixes of a figure's files, with the metadata that would differ from run to run.
 SUFFIXES: dict[str, Any] = {"png": {"Software": None}, "svg": {"Date": None}}
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#f0e442")
-_HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "----", "++++")
 _ALARM = "#d55e00"  # emphasises
 _GREY, _PALE = "#767676", "#ececec"
 _BOUND: Any = {"color": "black", "linestyle": ":", "linewidth": 1.5}
@@ -64,12 +63,6 @@ def new_figure(width: float, height: float) -> "Figure":
         raise UserError(missing_extra("matplotlib", "plots")) from error
     # Without pyplot no state is global, no display is needed and no figure must be closed.
     return Figure(figsize=(width, height), layout="constrained")
-
-
-def device_style(device: int) -> dict[str, Any]:
-    """Returns the style of a device's patches; devices beyond the colours differ by hatches."""
-    hatch = _HATCHES[device % len(_HATCHES)]
-    return {"facecolor": _COLOURS[device % len(_COLOURS)], "edgecolor": "white", "hatch": hatch}
 
 
 def tint(device: int, share: float) -> tuple[float, ...]:

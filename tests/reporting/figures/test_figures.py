@@ -60,12 +60,6 @@ def test_equal_figures_make_equal_files(tmp_path):
     assert "hsdag: best" in svgs[0]  # text stays text
 
 
-def test_devices_differ_in_grey_print():
-    styles = [plots.device_style(device) for device in range(12)]
-    assert len({(style["facecolor"], style["hatch"]) for style in styles}) == 12
-    assert len({style["hatch"] for style in styles[:6]}) == 6
-
-
 def get_bars(axes):
     """Returns left, right and top of every span that is drawn."""
     paths = [path for collection in axes.collections for path in collection.get_paths()]
