@@ -187,7 +187,7 @@ def make_learner(
         return jax.device_put(State(params, opt_state, key, baseline, np.zeros((), np.int32)))
 
     def terms(scored: Any) -> tuple[tuple[Array, Array], Any]:
-        """Returns what the loss is differentiated by, and a `Sample` or `LogProb` itself."""
+        """Returns the terms of a loss, to differentiate, and the `Sample` or `LogProb` itself."""
         # Without a bonus, no gradient passes through the entropy.
         entropy = (
             scored.entropy if settings.entropy_weight else jax.lax.stop_gradient(scored.entropy)

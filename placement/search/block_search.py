@@ -37,6 +37,7 @@ from placement.types import Array
 
 NUM_SETS, SET_SIZE = 2, 32  # of each chain in a step: sets of proposals, and proposals in each
 NUM_PROPOSALS = NUM_SETS * SET_SIZE
+SEED_STEP = np.uint32(0x85EBCA6B)  # between the seeds of two steps; odd, so that none returns soon
 
 
 class SearchSpace(NamedTuple):
@@ -119,7 +120,7 @@ def advance(
         )
         evaluation = _evaluate(simulate, space, proposals, chains.costs_s)
         chains = ils.move_chains(chains, proposals, evaluation, patience=patience)
-        return SearchState(state.seed + np.uint32(0x85EBCA6B), chains)
+        return SearchState(state.seed + SEED_STEP, chains)
 
     return jax.lax.fori_loop(0, num_steps, step, state)
 

@@ -115,7 +115,7 @@ def search(
             break  # no gain is likely
         start_evaluations, searched = evaluations, []
         for run in runs:
-            work -= run.work
+            work -= run.work  # counted again below, when it has grown
             evaluations = run.move_operations(limits, evaluations)
             searched.append(run)
         for run in searched:
@@ -167,9 +167,8 @@ def run_chain(
     problem: Problem, placements: np.ndarray, evaluations: int, seed: int, limits: SearchLimits
 ) -> Solution:
     """Searches by block moves alone; `evaluations` were made before."""
-    run = _Run(
-        *(problem, placements, lambda: block_search.make_space(problem, seed), seed, limits.budget)
-    )
+    make_space = functools.partial(block_search.make_space, problem, seed)
+    run = _Run(problem, placements, make_space, seed, limits.budget)
     evaluations = run.move_blocks(limits, evaluations, is_turn=False)
     return run.result(Status.TIME_LIMIT if limits.is_over() else Status.FINISHED, evaluations)
 
@@ -228,20 +227,18 @@ class _Run:
             return evaluations
         if self._schedule is None:
             self._schedule = schedule_search.begin(self.problem, self.placement, self._seed)
-        num_evaluations = min(
-            _count_order_evaluations(self.problem, self._order_work),
-            max(schedule_search.PROPOSALS_PER_STEP, int(_TURN_SHARE * limits.budget)),
-        )
+        step_work = schedule_search.WORK_PER_OP * self.problem.graph.num_ops
+        turn_steps = int(_TURN_SHARE * limits.budget) // schedule_search.PROPOSALS_PER_STEP
+        turn_steps = max(1, min(turn_steps, self._order_work // step_work))
         result, self._schedule = schedule_search.improve(
             self.problem,
             self._tables,
             self._schedule,
             Solution(self.placement, self.value_s),
-            num_evaluations,
+            turn_steps * schedule_search.PROPOSALS_PER_STEP,
             limits.take_share(1.0, limits.budget - evaluations, evaluations),
         )
-        num_steps = result.evaluations // schedule_search.PROPOSALS_PER_STEP
-        self.work += num_steps * schedule_search.WORK_PER_OP * self.problem.graph.num_ops
+        self.work += result.evaluations // schedule_search.PROPOSALS_PER_STEP * step_work
         has_gained = result.value_s < self.value_s
         self._order_work = _next_turn(self._order_work, _SHORTEST_ORDER_TURN, has_gained=has_gained)
         if has_gained:
@@ -304,12 +301,6 @@ class _Run:
         has_gained = self.value_s < start_s
         self._block_work = _next_turn(self._block_work, _SHORTEST_TURN, has_gained=has_gained)
         return evaluations
-
-
-def _count_order_evaluations(problem: Problem, work: int) -> int:
-    """Returns the evaluations of a turn of the search over schedules."""
-    num_steps = max(1, work // (schedule_search.WORK_PER_OP * problem.graph.num_ops))
-    return num_steps * schedule_search.PROPOSALS_PER_STEP
 
 
 def _next_turn(turn: int, shortest: int, *, has_gained: bool) -> int:

@@ -210,7 +210,7 @@ def advance(tables: Tables, state: State, num_steps: Array) -> State:
 
     def step(_: Array, state: State) -> State:
         current = state.current
-        seed = state.seed + state.num_steps.astype(jnp.uint32) * np.uint32(0x85EBCA6B)
+        seed = state.seed + state.num_steps.astype(jnp.uint32) * block_search.SEED_STEP
         op, begin, end, device, exists = _propose(tables, state, seed)
 
         # B changed schedules: orders, positions, and devices by position, int32 [N, B].

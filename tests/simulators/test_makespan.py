@@ -59,6 +59,22 @@ def test_devices_keep_their_order():
     assert _evaluate(graph, longer, np.array([[1, 0, 0]])).tolist() == [11]
 
 
+def test_host_sweep_equals_simulator():
+    for problem, placements in itertools.islice(
+        reference.random_problems("makespan", TIMED_SIZE), 8
+    ):
+        tables, placement = problem.makespan_tables, placements[2]
+        times = jax.device_get(_timing(tables, placement))
+        finish_s = makespan.sweep_on_host(tables, placement)
+        np.testing.assert_array_equal(finish_s, times.finish_s)
+        if np.isfinite(finish_s).all():
+            rest_s = makespan.sweep_on_host(tables, placement, backwards=True)
+            seconds = tables.compute_s[tables.steps.last]
+            ops = tables.steps.op[tables.steps.last]
+            op_compute_s = seconds[np.arange(len(ops)), placement[ops]][np.argsort(ops)]
+            np.testing.assert_allclose(rest_s, times.tail_s + op_compute_s, rtol=1e-5)
+
+
 def test_operations_may_last_their_slack():
     drawn = reference.random_problems("makespan", TIMED_SIZE)
     for problem, placements in itertools.islice(drawn, 8):
