@@ -60,9 +60,8 @@ def test_devices_keep_their_order():
 
 
 def test_host_sweep_equals_simulator():
-    for problem, placements in itertools.islice(
-        reference.random_problems("makespan", TIMED_SIZE), 8
-    ):
+    drawn = reference.random_problems("makespan", TIMED_SIZE)
+    for problem, placements in itertools.islice(drawn, 8):
         tables, placement = problem.makespan_tables, placements[2]
         times = jax.device_get(_timing(tables, placement))
         finish_s = makespan.sweep_on_host(tables, placement)
