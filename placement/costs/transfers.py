@@ -112,16 +112,17 @@ def to_json(fits: Sequence[TransferFit], labels: Sequence[str]) -> list[dict[str
 
 def describe_fit(transfer: dict[str, Any]) -> str:
     """Describes one pair of devices of `to_json` in a line."""
-    mebibyte_s = 2**20 * transfer["s_per_byte"]
-    line = (
-        f"{' - '.join(label.split(' [')[0] for label in transfer['devices'])}: "
-        f"{round(1e6 * transfer['latency_s'], 3):.3g} us and "
-        f"{round(1e6 * mebibyte_s, 3):.3g} us a MiB"
-    )
+    latency_us = round(1e6 * transfer["latency_s"], 3)
+    mebibyte_us = round(1e6 * 2**20 * transfer["s_per_byte"], 3)
+    pair = " - ".join(label.split(" [")[0] for label in transfer["devices"])
+    line = f"{pair}: {latency_us:.3g} us and {mebibyte_us:.3g} us a MiB"
+    samples = f"{len(transfer['seconds'])} samples"
     if transfer["median_error"] is None:
         return f"{line}, assumed: nothing was measured"
+    if latency_us == mebibyte_us == 0:
+        return f"{pair}: too short to measure; {samples}"
     return (
-        f"{line}; {len(transfer['seconds'])} samples, "
+        f"{line}; {samples}, "
         f"half within {transfer['median_error']:.0%} of this, "
         f"90% within {transfer['p90_error']:.0%}"
     )

@@ -64,3 +64,5 @@ def test_matrices_and_descriptions():
     assert words.startswith("A - B: 5 us and 210 us a MiB; 3 samples, half within 0%")
     words = transfers.describe_fit(told | {"s_per_byte": 1e-19})  # what a fit gives for zero
     assert words.startswith("A - B: 5 us and 0 us a MiB; ")
+    words = transfers.describe_fit(told | {"s_per_byte": 1e-19, "latency_s": 1e-12})
+    assert words == "A - B: too short to measure; 3 samples"
