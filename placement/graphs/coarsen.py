@@ -60,7 +60,7 @@ def coarsen(graph: OpGraph, fused_edges: np.ndarray | None = None) -> Coarsening
 
     - flops and weight bytes are sums;
     - name and type are those of the member with the most flops (of several, the topologically
-      last). A member of a shape chain counts only if there is no ordinary one, a constant only if
+      last). A member of a shape chain counts only without an ordinary one, a constant only if
       there is nothing else;
     - the output shape is that of the topologically last member;
     - `member_types` has the types of all members;

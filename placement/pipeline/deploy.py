@@ -45,8 +45,8 @@ def run(
       The measurements and checks, which the manifest has, too.
 
     Raises:
-      UserError: there is no placement, it does not fit the model or the devices, or its outputs are
-        wrong.
+      UserError: the placement is missing or does not fit the model or the devices, or its outputs
+        are wrong.
     """
     loading.check_settings(settings)
     settings.refuse("measure_on", "deploy measures on this machine")

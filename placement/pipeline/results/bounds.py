@@ -63,7 +63,7 @@ def add_bounds(
 
 
 def read(path: Path) -> dict[str, list[float]]:
-    """Reads the bounds of a file, by problem; none if there is no file."""
+    """Reads the bounds of a file, by problem; none without a file."""
     remedy = "remove it, and bounds are proved again"
     return files.read_json(path, {str: [float]}, remedy=remedy) if path.exists() else {}
 

@@ -104,7 +104,7 @@ def to_json(rows: Sequence[Row], *, with_errors: bool = False) -> list[dict[str,
     single_s = min(row.solution.value_s for row in rows if row.is_single)
     records = [row.to_json(single_s) for row in rows]
     for row, record in zip(rows, records, strict=True):
-        if math.isfinite(row.solution.value_s):  # else there is no placement
+        if math.isfinite(row.solution.value_s):  # else the placement is missing
             key = row.solution.value_s, row.candidates[0]
             same = next(r for r in rows if (r.solution.value_s, r.candidates[0]) == key)
             if same is not row:

@@ -198,7 +198,7 @@ def table_of(rows: Sequence[Row], best: Sequence[Row], *, has_bars: bool = False
     A bar shows the ratio to the best single device, in place of the number of evaluations. The
     longest is that of the slowest row, or of 1.5 times the best single device; then '+' ends it.
 
-    Bounds of predictions say nothing about measured latencies, so they are not shown beside them.
+    Bounds of predictions say nothing about measured latencies, so they are not shown next to them.
     """
     rows = [row for part in summaries.split_references(rows) for row in part]
     latency = summaries.unit(rows)

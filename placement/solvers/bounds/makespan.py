@@ -73,7 +73,7 @@ def bound_makespan(problem: Problem, limits: SearchLimits) -> float:
         return bool(has_closed_op) or _is_overloaded(problem, windows, latency_s)
 
     low_s, high_s = path_s, compute_longest_s(edges, compute_s)
-    if high_s == 0:  # nothing takes any time, so there is no interval to check
+    if high_s == 0:  # nothing takes any time: the interval is empty
         return 0.0
     if not np.isfinite(low_s) or is_refuted(high_s):
         return np.inf

@@ -62,7 +62,7 @@ def human_expert(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
             if len(candidates):
                 layers[op] = layers[candidates[np.argmin(position[candidates])]]
     layers = np.maximum(layers, 0)  # operations without a path to or from a layer
-    # The host takes everything if there is no accelerator.
+    # Without an accelerator the host takes everything.
     is_host = np.asarray(problem.costs.accelerator) < 0
     devices = np.flatnonzero(is_host)[:1] if is_host.all() else np.flatnonzero(~is_host)
     layers = layers[problem.decisions.first_ops]
