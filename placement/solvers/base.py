@@ -37,12 +37,17 @@ def bound_rounding(problem: Problem) -> float:
     return ROUNDING + 2.0**-23 * (problem.graph.num_ops + problem.graph.num_edges)
 
 
-def report_single_device(problem: Problem, limits: SearchLimits) -> None:
-    """Reports the best single device as the first incumbent, before anything is compiled."""
+def report_single_device(problem: Problem, limits: SearchLimits) -> np.ndarray:
+    """Reports the best single device as the first incumbent, before anything is compiled.
+
+    Returns:
+      The values of all, see `compute_single_device_values`.
+    """
     values_s = compute_single_device_values(problem)
     device = int(np.argmin(values_s))
     if np.isfinite(values_s[device]):
         limits.report(1, float(values_s[device]), problem.single_devices[device])
+    return values_s
 
 
 def compute_single_device_values(problem: Problem) -> np.ndarray:
