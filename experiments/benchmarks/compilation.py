@@ -9,8 +9,7 @@ persistent cache. The second graph is in the bucket of the first one
 - tracing, lowering, XLA: parts of the seconds, as JAX reports them,
 - programs: the number of compiled programs.
 
-A last table counts the programs that ten graphs of one bucket compile, by objective. Methods given
-as arguments replace the default list.
+Methods given as arguments replace the default list.
 """
 
 import json
@@ -27,11 +26,9 @@ from placement.reporting.tables import grids
 from placement.solvers.limits import SearchLimits
 
 _METHODS = ("hsdag", "scheduler", "placeto", "hierarchical", "colocrl")
-_LAYERED = "synthetic:family=layered,ops=300,seed={}"
-_GRAPHS = (*map(_LAYERED.format, range(2)), "inception_v3", "resnet50", "bert_base")
-_BUCKET = tuple(map(_LAYERED.format, range(10)))
+_LAYERED = "synthetic:family=layered,ops=300,seed="
+_GRAPHS = (f"{_LAYERED}0", f"{_LAYERED}1", "inception_v3", "resnet50", "bert_base")
 _DEVICES = "roofline:cpu,gpu,gpu"
-_OBJECTIVES = ("makespan", "serial", "max_load")
 _EVENTS = {
     "tracing": "/jax/core/compile/jaxpr_trace_duration",
     "lowering": "/jax/core/compile/jaxpr_to_mlir_module_duration",
@@ -40,32 +37,19 @@ _EVENTS = {
 
 
 def run(*methods: str) -> None:
-    """Prints the seconds of each method on each graph, and programs of ten graphs of a bucket."""
+    """Prints the seconds of each method on each graph."""
     for method in methods:
         learned.make(method, 3)
-
-    def measure(method: str, graphs: tuple[str, ...], objective: str) -> list[list[str]]:
-        request = json.dumps([method, graphs, objective])
-        environment = {"JAX_ENABLE_COMPILATION_CACHE": "false"}
-        return shared.run_module("experiments.benchmarks.compilation", request, environment)
-
+    environment = {"JAX_ENABLE_COMPILATION_CACHE": "false"}
     columns = "operations", "nodes x edges", "seconds", "processor", *_EVENTS, "programs"
     table = grids.new_table("until the first step", ("method", "graph"), columns)
     for method in methods or _METHODS:
-        for row in measure(method, _GRAPHS, "makespan"):
+        for row in shared.run_module("experiments.benchmarks.compilation", method, environment):
             table.add_row(method, *row)
     Console(width=130).print(table)
-    table = grids.new_table(
-        "ten graphs of 300 operations", ("method", "objective"), ("first", "nine others")
-    )
-    for method in methods or _METHODS:
-        for objective in _OBJECTIVES:
-            first, *others = (int(row[-1]) for row in measure(method, _BUCKET, objective))
-            table.add_row(method, objective, str(first), str(sum(others)))
-    Console(width=130).print(table)
 
 
-def measure_graphs(method: str, graphs: list[str], objective: str) -> list[list[str]]:
+def measure_graphs(method: str) -> list[list[str]]:
     """Compiles the steps for each graph and returns its row: the graph, then the columns."""
     seconds: defaultdict[str, float] = defaultdict(float)
     counts = Counter[str]()
@@ -76,8 +60,8 @@ def measure_graphs(method: str, graphs: list[str], objective: str) -> list[list[
 
     jax.monitoring.register_event_duration_secs_listener(listen)
     rows = []
-    for graph in graphs:
-        problem = shared.describe_problem(graph, _DEVICES, objective)
+    for graph in _GRAPHS:
+        problem = shared.describe_problem(graph, _DEVICES)
         seconds.clear()
         counts.clear()
         start_s, processor_start_s = time.perf_counter(), time.process_time()
@@ -95,4 +79,4 @@ def measure_graphs(method: str, graphs: list[str], objective: str) -> list[list[
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure_graphs(*json.loads(sys.argv[1]))))
+    print(json.dumps(measure_graphs(sys.argv[1])))

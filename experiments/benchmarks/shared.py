@@ -16,14 +16,14 @@ from placement.problem import Problem
 _build_network = functools.lru_cache(maxsize=1)(loading.build_graph_network)
 
 
-def describe_problem(graph: str, devices: str, objective: str = "makespan") -> Problem:
-    """Builds the problem of a network of the zoo or a synthetic graph, by name.
+def describe_problem(graph: str, devices: str) -> Problem:
+    """Builds the `makespan` problem of a network of the zoo or a synthetic graph, by name.
 
     `devices` are described ones, such as 'roofline:cpu,gpu'.
     """
     network, names = _build_network(graph), roofline.parse_devices(devices)
     costs = roofline.cost_model(network.graph, names)
-    return loading.make_problem(network, costs, names, objective)
+    return loading.make_problem(network, costs, names, "makespan")
 
 
 def run_module(module: str, argument: str, environment: Mapping[str, str] | None = None) -> Any:

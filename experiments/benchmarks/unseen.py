@@ -9,7 +9,6 @@ they are coarsened to one operation.
 
 import json
 import sys
-import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,54 +40,36 @@ class Cell(NamedTuple):
     num_ops: int  # after coarsening
     values: dict[str, float]  # by name; seconds
 
-    @property
-    def device_kinds(self) -> str:
-        """The devices without 'roofline:'."""
-        return self.devices.partition(":")[2]
-
 
 def run(*paths: str) -> None:
-    """Prints a row for every graph and a summary for every set of devices.
+    """Prints a row for every set of devices.
 
     The path is that of a policy.msgpack, next to the pretraining.json of its run.
     """
     if len(paths) != 1:
         raise UserError("unseen takes one policy; pass the policy.msgpack of a --task=pretrain")
-    cells = measure(paths[0])
     table = grids.new_table(
-        f"makespan over that of a whole search ({_SEARCH})",
-        ("graph", "devices"),
-        ("operations", *_RATIOS, "zero_shot takes s"),
-    )
-    for cell in cells:
-        ratios = [f"{ratio:.3f}" for ratio in compute_ratios(cell)]
-        table.add_row(
-            *(cell.graph, cell.device_kinds, str(cell.num_ops)),
-            *(*ratios, f"{cell.values['zero_shot_search_s']:.2f}"),
-        )
-    summary = grids.new_table(
-        "zero_shot, and the policy as it begins, over the search: median (worst)",
+        f"zero_shot, and the policy as it begins, over {_SEARCH}: median (worst)",
         ("devices",),
         ("graphs", "faster than HEFT", "zero_shot", "untrained", "training takes off"),
     )
-    for row in make_device_rows(cells):
-        summary.add_row(*row)
-    console = Console(width=140)
-    console.print(table)
-    console.print(summary)
+    for row in make_device_rows(measure(paths[0])):
+        table.add_row(*row)
+    Console(width=140).print(table)
 
 
 def make_device_rows(cells: list[Cell]) -> list[list[str]]:
     """Returns a row for every set of devices: ratios to the search are median (worst)."""
     rows = []
-    for devices in dict.fromkeys(cell.device_kinds for cell in cells):
-        members = [cell for cell in cells if cell.device_kinds == devices]
+    for devices in dict.fromkeys(cell.devices for cell in cells):
+        members = [cell for cell in cells if cell.devices == devices]
         is_faster = [cell.values["zero_shot_s"] < cell.values["heft_s"] for cell in members]
         _, _, untrained, zero_shot = np.array([compute_ratios(cell) for cell in members]).T
         gain = 1 - np.exp(np.log(zero_shot / untrained).mean())
         rows.append(
             [
-                *(devices, str(len(members)), f"{100 * np.mean(is_faster):.0f}%"),
+                devices.partition(":")[2],  # without 'roofline:'
+                *(str(len(members)), f"{100 * np.mean(is_faster):.0f}%"),
                 *(f"{np.median(r):.3f} ({r.max():.3f})" for r in (zero_shot, untrained)),
                 f"{100 * gain:.1f}%",
             ]
@@ -116,16 +97,11 @@ def measure(path: str) -> list[Cell]:
         search, params = pretrained.prepare(problem, Path(path))
         key = jax.random.PRNGKey(0)
         initial = jax.jit(search.method.policy.init)(key, search.policy_input.graph)
-        # The first call for a problem compiles, so only the second one is timed.
-        untrained = pretrained.place(search, initial, key)
-        start_s = time.perf_counter()
-        zero_shot = pretrained.place(search, params, key)
         values = {
-            "zero_shot_search_s": time.perf_counter() - start_s,
             "single_s": float(np.min(problem.evaluate(singles))),
             "heft_s": methods.solve(problem, "heft").value_s,
-            "untrained_s": untrained.value_s,
-            "zero_shot_s": zero_shot.value_s,
+            "untrained_s": pretrained.place(search, initial, key).value_s,
+            "zero_shot_s": pretrained.place(search, params, key).value_s,
             "search_s": methods.solve(problem, _SEARCH).value_s,
         }
         cells.append(Cell(family, graph, devices, problem.graph.num_ops, values))

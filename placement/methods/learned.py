@@ -24,7 +24,7 @@ from placement.policies.inputs import PolicyInput
 from placement.problem import Problem
 from placement.solvers import starts
 from placement.solvers.limits import SearchLimits
-from placement.types import Evaluate, Params, Policy, Solution, Status
+from placement.types import Evaluate, Policy, Solution, Status
 
 _ALGORITHMS: dict[str, Callable[..., base.Learner]] = {
     "reinforce": base.make_reinforce_learner,
@@ -212,23 +212,12 @@ class Search(NamedTuple):
         )
 
 
-def find(
-    method: str,
-    problem: Problem,
-    seed: int,
-    limits: SearchLimits,
-    *,
-    load: Callable[[Params], Params] = lambda params: params,
-) -> Solution:
+def find(method: str, problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     """Trains a learned method on one problem, in its simulator, until its limits.
 
     Args:
       method: with its arguments.
       problem, seed, limits: as of every `placement.solvers.base.Find`.
-      load: maps the initial parameters to those that the search starts from.
     """
     search = Search.prepare(method, problem)
-    progress = search.start(seed, limits)
-    state = progress.state
-    progress = progress._replace(state=state._replace(params=load(state.params)))
-    return search.run(progress, limits)
+    return search.run(search.start(seed, limits), limits)
