@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from placement import methods, suite
-from placement.reporting import statistics
-from placement.reporting.statistics import Interval
+from placement.reporting import statistics, units
+from placement.reporting.statistics import Interval, Ratio
 from placement.suite import archive
 
 STORED = Path(__file__).with_name("audit.csv.gz")
@@ -62,7 +62,6 @@ CONCLUSIONS = (
     ("DOPPLER", _DOPPLER, _GIPH, SHARDED),
 )
 _MAX_OPS = 2_000  # larger graphs would take hours with every method
-_EVEN = 0.5  # probability
 _DECIMALS = 5  # of scores; further ones are rounding in single precision
 
 Grid = tuple[list[str], list[list[str]]]  # a header, and rows
@@ -149,16 +148,9 @@ class Results(NamedTuple):
     # time limit.
     scores: dict[str, list[list[np.ndarray]]]
 
-    def probability(self, method: str, other: str, point: int) -> Interval:
-        """Returns the probability that a run of a method is better than one of another."""
-        return statistics.probability_of_improvement(
-            self.scores[method][point], self.scores[other][point]
-        )
-
-    def ratio(self, method: str, other: str, point: int) -> Interval:
-        """Returns the geometric mean of a method's scores over those of another, seed by seed."""
-        pairs = zip(self.scores[method][point], self.scores[other][point], strict=True)
-        return statistics.geometric_mean([scores / others for scores, others in pairs])
+    def compare(self, method: str, other: str, point: int) -> Ratio:
+        """Compares the scores of two methods."""
+        return statistics.compare(self.scores[method][point], self.scores[other][point])
 
 
 @functools.cache
@@ -203,16 +195,15 @@ def read_summary() -> Grid:
     means = {m: [*map(statistics.geometric_mean, scores)] for m, scores in results.scores.items()}
     header = ["method", "seeds"]
     for name in POINTS:
-        header += [f"{name}: mean", "interquartile mean"]
-    header += [f"{POINTS[1]}: of the best single device"]
+        header += [f"{name}: mean"]
+    header += [f"{POINTS[1]}: over `search`"]
     header += ["evaluations a second", "parameters", "s to compile"]
     rows = []
     for method in sorted(means, key=lambda m: means[m][1].value):
         scores = results.scores[method]
         counts = [str(min(map(len, by_problem))) for by_problem in scores]
         row = [f"`{method}`", ", ".join(counts) if len({*counts}) > 1 else counts[0]]
-        for mean, by_problem in zip(means[method], scores, strict=True):
-            row += [mean.write(), statistics.interquartile_mean(by_problem).write()]
+        row += [mean.write() for mean in means[method]]
         runs = [run for problem in problems for run in results.runs[method, problem]]
         timed = [run for run in runs if run.budget == 0]
         rates = [run.points[-1].evaluations / run.points[-1].seconds for run in timed]
@@ -220,7 +211,7 @@ def read_summary() -> Grid:
         size = " to ".join(f"{size:,}" for size in dict.fromkeys((min(sizes), max(sizes))))
         compile_s = float(np.mean([run.compile_s for run in timed]))
         row += [
-            results.ratio(method, SINGLE, 1).write(),
+            results.compare(method, "search", 1).interval.write(),
             f"{np.median(rates):,.0f}" if len(timed) > len(problems) else "-",
             size if methods.is_learned(method) else "-",
             f"{compile_s:.1f}" if compile_s else "-",
@@ -230,19 +221,27 @@ def read_summary() -> Grid:
 
 
 def read_conclusions() -> Grid:
-    """Returns for each conclusion how likely a run of the method is better, at the first point."""
-    rows = []
-    for paper, method, baseline, family in CONCLUSIONS:
+    """Returns for each conclusion the ratio of the scores at the first point, and Holm's p."""
+    ratios, counts = [], []
+    for _, method, baseline, family in CONCLUSIONS:
         results = evaluate(list_problems(family, "" if family else "test"), (method, baseline))
-        probability = results.probability(method, baseline, 0)
-        verdict = "holds" if probability.low > _EVEN else "inconclusive"
-        rows.append(
-            [
-                *(paper, f"`{method}` is better than `{baseline}`", str(len(results.problems))),
-                *(probability.write(2), "does not" if probability.high < _EVEN else verdict),
-            ]
-        )
-    return ["paper", "conclusion", "problems", f"probability, {POINTS[0]}", "here"], rows
+        ratio, count = results.compare(method, baseline, 0), len(results.problems)
+        if count < statistics.MIN_GRAPHS:  # no conclusion about other problems
+            ratio = Ratio(Interval(ratio.interval.value, math.nan, math.nan), math.nan)
+        ratios.append(ratio)
+        counts.append(count)
+    p_values = statistics.adjust([ratio.p_value for ratio in ratios])
+    rows = []
+    for (paper, method, baseline, _), (interval, _), count, p_value in zip(
+        CONCLUSIONS, ratios, counts, p_values, strict=True
+    ):
+        verdict = "undecided" if count >= statistics.MIN_GRAPHS else "too few problems"
+        if p_value < statistics.LEVEL:
+            verdict = "holds" if interval.value < 1 else "does not"
+        text = f"`{method}` is better than `{baseline}`"
+        numbers = str(count), interval.write(), units.write(p_value, ".3f")
+        rows.append([paper, text, *numbers, verdict])
+    return ["paper", "conclusion", "problems", f"ratio, {POINTS[0]}", "p", "here"], rows
 
 
 TABLES: dict[str, Callable[[], Grid]] = {

@@ -185,30 +185,24 @@ def read_scores(run: str, baselines: Sequence[str]) -> Grid:
     """Reads the ratio of each method to the best known latency of each graph, means over seeds.
 
     The next columns hold, over the graphs with headroom (over all graphs where none has any), the
-    interquartile mean and the probability that a run of each baseline is faster, with 95% intervals
-    where there are several runs.
+    geometric mean and its ratio to that of each baseline.
     """
-    summary = stored.read_json(run)
-    cells, results = comparison.compare(summary["rows"], ()).cells, summary["statistics"]
+    compared = comparison.compare(stored.read_rows([run]), ())
+    cells, results = compared.cells, comparison.aggregate(compared, compared.methods)
     title, scope = next(iter(results["scopes"].items()))
 
-    def write(estimate: dict[str, float | None] | None, decimals: int) -> str:
-        if estimate is None:
-            return "-"
-        numbers = {k: math.nan if value is None else value for k, value in estimate.items()}
-        return Interval(**numbers).write(decimals)
+    def write(estimate: dict[str, float] | None) -> str:
+        return Interval(*map(estimate.__getitem__, Interval._fields)).write() if estimate else "-"
 
     rows = []
-    for method, mean in scope["interquartile_mean"].items():
+    for method, mean in scope["means"].items():
         ratios = [
             f"{cells[graph][method].latency_s.mean / result['best_s']:.3f}"
             for graph, result in results["graphs"].items()
         ]
-        faster = [scope["probability_of_improvement"][b].get(method) for b in baselines]
-        rows.append(
-            [f"`{method}`", *ratios, write(mean, 3), *(write(estimate, 2) for estimate in faster)]
-        )
-    heads = (f"`{baseline}` is faster" for baseline in baselines)
+        over = [scope["ratios"][method].get(baseline) for baseline in baselines]
+        rows.append([f"`{method}`", *ratios, write(mean), *map(write, over)])
+    heads = (f"over `{baseline}`" for baseline in baselines)
     return ["method", *results["graphs"], title, *heads], rows
 
 

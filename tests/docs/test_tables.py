@@ -85,6 +85,7 @@ def test_counts_in_sentences_have_sources():
         "README.md": [
             f"Inception-V3 takes {gains[0]} of",
             f"a two-branch network {gains[1]}",
+            f"Of {len(verdicts)} conclusions of the papers [{verdicts.count('holds')} hold here]",
         ],
         "docs/METHODS.md": [
             f"the budget of 1,000 evaluations: `cpsat` ({min(excess):,} to {max(excess):,})",
@@ -92,7 +93,8 @@ def test_counts_in_sentences_have_sources():
         "docs/REPRODUCTION.md": [
             f"{verdicts.count('holds')} of {len(verdicts)} conclusions hold",
             f"that hold: {verdicts.count('holds')} of {len(verdicts)}; that do not hold: "
-            f"{verdicts.count('does not')}; inconclusive: {verdicts.count('inconclusive')}",
+            f"{verdicts.count('does not')}; undecided: {verdicts.count('undecided')}; "
+            f"with fewer than six problems: {verdicts.count('too few problems')}",
             f"Scotch {min(slower[0]):.0%} to {max(slower[0]):.0%}",
             f"MinCut is {min(slower[1]):.0%} to {max(slower[1]):.0%}",
         ],

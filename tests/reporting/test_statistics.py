@@ -1,4 +1,4 @@
-"""Against cases worked out by hand, and against what holds of any scores."""
+"""Against cases worked out by hand, and by simulation of what intervals cover."""
 
 import math
 
@@ -7,53 +7,70 @@ import pytest
 
 from placement.reporting import statistics
 
+# Means 0 and variances of about 1; the last two are skewed and heavy-tailed.
+DRAWS = {
+    "normal": lambda rng, size: rng.normal(size=size),
+    "exponential": lambda rng, size: rng.exponential(size=size) - 1,
+    "t": lambda rng, size: rng.standard_t(3, size=size),
+}
+
 
 def scores(*graphs):
     return [np.array(runs, float) for runs in graphs]
 
 
-def test_interquartile_mean_drops_outer_quarters():
-    assert statistics.interquartile_mean(scores([8, 1, 6, 3, 4, 5, 2, 7])).value == 4.5
-    # Of all graphs together: the greatest and the least of the four are left out.
-    assert statistics.interquartile_mean(scores([1, 2], [3, 100])).value == 2.5
-    # A quarter of three runs is none.
-    assert statistics.interquartile_mean(scores([1], [2], [6])).value == 3.0
-    assert statistics.interquartile_mean(scores([1, 2, 3, math.inf])).value == 2.5
-    assert statistics.interquartile_mean(scores([1, 2, math.inf, math.inf])).value == math.inf
-
-
-def test_few_runs_have_no_interval():
-    few, enough = scores([1, 2, 3, 4], [2]), scores([1, 2, 3, 4, 5], [2])
-    for mean in (statistics.interquartile_mean, statistics.geometric_mean):
-        assert np.isnan(mean(few)[1:]).all()
-        assert np.isfinite(mean(enough)[1:]).all()
-    interval = statistics.probability_of_improvement(few, few)
-    assert interval.value == 0.5
-    assert np.isnan(interval[1:]).all()
-    assert np.isfinite(statistics.probability_of_improvement(few, enough)[1:]).all()
-
-
-def test_means_resample_runs_or_graphs():
-    """Runs of a graph do not differ, but the graphs do; graphs weigh equally."""
-    assert statistics.interquartile_mean(scores([1] * 5, [9] * 5)) == (5.0, 5.0, 5.0)
+def test_means_weigh_graphs_equally():
     assert statistics.geometric_mean(scores([2, 8], [16])).value == pytest.approx(8)
-    assert statistics.geometric_mean(scores([1] * 5, [4] * 5)) == (pytest.approx(2), 1, 4)
+    assert statistics.geometric_mean(scores([2, math.inf], [16])).write() == "-"
+    ratio = statistics.compare(scores([2, 8], [3]), scores([16], [3, 3]))
+    assert ratio.interval.value == pytest.approx(0.5)
 
 
-def test_intervals_cover_the_truth():
-    """On graphs that are equally hard, of equal methods."""
-    rng, covered, drawn = np.random.default_rng(0), np.zeros(2), 100
-    for _ in range(drawn):
-        ours, theirs = (list(scores) for scores in rng.normal(1.0, 0.1, size=(2, 4, 10)))
-        mean = statistics.interquartile_mean(ours)
-        probability = statistics.probability_of_improvement(ours, theirs)
-        covered += mean.low <= 1.0 <= mean.high, probability.low <= 0.5 <= probability.high
-    assert np.all((0.85 * drawn <= covered) & (covered < drawn))
+def test_few_graphs_cover_seeds_alone():
+    few, enough = scores([1, 2, 3, 4], [2]), scores([1, 2, 3, 4, 5], [2])
+    assert np.isnan(statistics.geometric_mean(few)[1:]).all()
+    assert np.isnan(statistics.compare(few, few).p_value)
+    # Only the first graph's seeds vary, and count half; t of four degrees of freedom is 2.776.
+    mean, low, high = np.log(statistics.geometric_mean(enough))
+    half_width = 2.776 * np.std(np.log(enough[0]), ddof=1) / math.sqrt(5) / 2
+    assert [mean - low, high - mean] == pytest.approx([half_width] * 2, rel=1e-3)
+    assert statistics.compare(enough, enough).p_value == 1
+    same = scores(*[[2.0]] * statistics.MIN_GRAPHS)
+    assert statistics.geometric_mean(same) == pytest.approx((2, 2, 2))
+    assert statistics.compare(same, scores(*[[3]] * len(same))).p_value < 1e-9
 
 
-def test_improvement_counts_pairs():
-    # 1 < 2, 1 < 3 and 2 < 3, and half of 2 = 2: 3.5 of 4; on the other graph 0 of 1.
-    found = statistics.probability_of_improvement(scores([1, 2], [5]), scores([2, 3], [4]))
-    assert found.value == pytest.approx((3.5 / 4 + 0) / 2)
-    ours, theirs = scores([math.inf, 1]), scores([math.inf, math.inf])
-    assert statistics.probability_of_improvement(ours, theirs).value == 0.75
+def test_symmetric_graphs_make_students_interval():
+    logs = np.array([-3, -2, -1, 1, 2, 3]) + 0.5
+    ones, half_width = scores(*[[1]] * 6), 2.571 * np.std(logs, ddof=1) / math.sqrt(6)
+    interval, _ = statistics.compare(list(np.exp(logs)[:, None]), ones)
+    assert np.log(interval) == pytest.approx([0.5, 0.5 - half_width, 0.5 + half_width], rel=1e-3)
+    # Moved until the interval touches 1, the difference is just as significant as its level says.
+    edge, p_value = statistics.compare(list(np.exp(logs + half_width - 0.5)[:, None]), ones)
+    assert edge.low == pytest.approx(1, rel=1e-3)
+    assert p_value == pytest.approx(statistics.LEVEL, rel=1e-2)
+
+
+def test_p_values_are_adjusted():
+    adjusted = statistics.adjust([0.01, 0.04, math.nan, 0.03, 0.5])
+    assert adjusted == pytest.approx([0.04, 0.09, math.nan, 0.09, 0.5], nan_ok=True)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("num_seeds", [1, 5])
+@pytest.mark.parametrize("num_graphs", [6, 12, 16])
+@pytest.mark.parametrize("name", DRAWS)
+def test_intervals_cover_the_truth(name, num_graphs, num_seeds):
+    """The mean over graphs that were not drawn is 1; graphs vary, and seeds within them."""
+    rng, drawn = np.random.default_rng(0), 4_000
+    differences = DRAWS[name](rng, (drawn, num_graphs, 1))
+    logs = differences + 0.2 * rng.normal(size=(drawn, num_graphs, num_seeds))
+    ones = scores(*[[1.0]] * num_graphs)
+    covered = missed = 0
+    for draw in logs:
+        ratio = statistics.compare(list(np.exp(draw)), ones)
+        covered += ratio.interval.low <= 1 <= ratio.interval.high
+        missed += ratio.p_value < statistics.LEVEL
+    # Within 1.6 standard errors of the simulation.
+    assert 0.93 - 0.006 <= covered / drawn <= 0.98
+    assert covered + missed == drawn

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from placement.reporting import statistics, summaries, units
-from placement.reporting.statistics import Interval
+from placement.reporting.statistics import LEVEL, Interval
 from placement.reporting.tables import grids
 from placement.types import OUT_OF_MEMORY, Status
 
@@ -183,12 +183,16 @@ def to_csv(rows: Iterable[Row]) -> str:
 
 WITH_ROOM = 0.97  # the largest ratio that counts as room
 _LEGEND = (
-    "A score is a run's latency over the best known one of its graph. Here are interquartile means "
-    "of the scores of all runs: less is better, 1 is the best known. In brackets: the 95% interval "
-    "of a bootstrap that resamples the runs of each graph, from five runs of a graph on "
-    "(Agarwal et al., NeurIPS 2021). The other columns say how likely a run of the row's method is "
-    "faster than one of the column's, ties counting half: a mean over the graphs, in bold where "
-    "the whole interval is above a half."
+    "A score is a run's latency over the best known one of its graph. Means are geometric, over "
+    "graphs and seeds: less is better, 1 is the best known. The other columns are ratios of the "
+    "row's mean to that of another method, in bold where the row's method is better: where the "
+    f"difference is significant at {statistics.LEVEL:.0%} after Holm's correction for all pairs. "
+    "Brackets are 95% intervals. {}"
+)
+_SCOPES = (
+    f"They say nothing about other graphs, because there are fewer than {statistics.MIN_GRAPHS}: "
+    f"they cover other seeds, and are left out with fewer than {statistics.MIN_RUNS} of them.",
+    "They cover other graphs of the same kinds and other seeds.",
 )
 
 
@@ -226,20 +230,21 @@ def aggregate(table: Comparison, paired: Sequence[str]) -> dict[str, Any]:
         for method in table.methods
         if all(method in table.cells[graph] for graph in selected)
     }
-    means = {method: statistics.interquartile_mean(runs) for method, runs in scores.items()}
-    improvement: dict[str, dict[str, Any]] = {}
-    for method, rival in itertools.permutations([m for m in paired if m in scores], 2):
-        ours, theirs = scores[method], scores[rival]
-        if len(selected) > 1 or any(len(runs) > 1 for runs in ours + theirs):
-            faster = statistics.probability_of_improvement(ours, theirs)
-            improvement.setdefault(method, {})[rival] = faster._asdict()
+    means = {method: statistics.geometric_mean(runs) for method, runs in scores.items()}
+    ratios: dict[str, dict[str, Any]] = {}
+    pairs = [*itertools.combinations([method for method in paired if method in scores], 2)]
+    p_values = statistics.adjust([statistics.compare(scores[a], scores[b])[1] for a, b in pairs])
+    for pair, p_value in zip(pairs, p_values, strict=True):
+        for method, rival in (pair, pair[::-1]):
+            ratio = statistics.compare(scores[method], scores[rival]).interval
+            ratios.setdefault(method, {})[rival] = {**ratio._asdict(), "p_value": p_value}
     scope = {
         "graphs": selected,
-        "interquartile_mean": {
+        "means": {
             method: mean._asdict()
             for method, mean in sorted(means.items(), key=lambda item: item[1].value)
         },
-        "probability_of_improvement": improvement,
+        "ratios": ratios,
         "left_out": [method for method in table.methods if method not in scores],
     }
     return {"graphs": graphs, "scopes": {"graphs with room" if with_room else "all graphs": scope}}
@@ -248,8 +253,9 @@ def aggregate(table: Comparison, paired: Sequence[str]) -> dict[str, Any]:
 def write_statistics(results: Mapping[str, Any]) -> str:
     """Writes a Markdown section of the statistics: which graphs have room, and the methods."""
 
-    def write(interval: Mapping[str, float | None], decimals: int) -> str:
-        return Interval(*map(units.or_nan, interval.values())).write(decimals)
+    def write(interval: Mapping[str, float | None]) -> str:
+        numbers = (units.or_nan(interval[name]) for name in Interval._fields)
+        return Interval(*numbers).write()
 
     rooms = results["graphs"]
     unsolved = [graph for graph, room in rooms.items() if units.number(room["best_s"]) is None]
@@ -263,20 +269,18 @@ def write_statistics(results: Mapping[str, Any]) -> str:
     text += f" Nothing runs on: {grids.listed(unsolved)}." if unsolved else ""
     parts = ["### Methods over all runs", text]
     for title, scope in results["scopes"].items():
-        means, improvement = scope["interquartile_mean"], scope["probability_of_improvement"]
-        headers = (f"faster than {rival}" for rival in improvement)
-        table = grids.Grid(["method", f"{title} ({len(scope['graphs'])})", *headers])
+        means, ratios, graphs = scope["means"], scope["ratios"], scope["graphs"]
+        headers = (f"over {rival}" for rival in ratios)
+        table = grids.Grid(["method", f"{title} ({len(graphs)})", *headers])
         for method, mean in means.items():
-            is_lowest = mean["value"] == next(iter(means.values()))["value"]
-            is_best = is_lowest and units.number(mean["low"]) is not None
-            row = [grids.bold(write(mean, 3)) if is_best else write(mean, 3)]
-            for rival in improvement:
-                faster = improvement.get(method, {}).get(rival)
-                text = write(faster, 2) if faster else ""
-                is_faster = faster and units.or_nan(faster["low"]) > 0.5
-                row.append(grids.bold(text) if is_faster else text)
+            row = [write(mean)]
+            for rival in ratios:
+                ratio = ratios.get(method, {}).get(rival)
+                text = write(ratio) if ratio else ""
+                is_better = ratio and ratio["value"] < 1 and units.or_nan(ratio["p_value"]) < LEVEL
+                row.append(grids.bold(text) if is_better else text)
             table.add_row(method, *row)
-        parts += [table.markdown(), _LEGEND]
+        parts += [table.markdown(), _LEGEND.format(_SCOPES[len(graphs) >= statistics.MIN_GRAPHS])]
         if scope["left_out"]:
             omitted = grids.listed(scope["left_out"])
             parts.append(f"Left out, without a run on some of them: {omitted}.")
