@@ -41,7 +41,7 @@ class Settings:
     """Hyper-parameters of all learners; static under jit."""
 
     num_samples: int = 64  # episodes of each graph in an update
-    learning_rate: float = 1e-3
+    learning_rate: float = 1e-3  # of the first state; see `State`
     # Factor of the learning rate at every 50th gradient step after the first 400.
     learning_rate_decay: float = 1.0
     reward: str = "log"  # see `advantages.rewards`
@@ -69,12 +69,14 @@ class State(NamedTuple):
     # of an episode of failures if these have a constant reward.
     baseline: Array
     updates: Array  # int32 []: batches learned from
+    # float32 []; not a constant of the programs, so that methods that differ in it share them.
+    learning_rate: Array
 
 
 class Learner(NamedTuple):
     """Pure functions that sample from a policy and improve it.
 
-    - `init(key, graph) -> State`.
+    - `init(key, graph, learning_rate=that of the settings) -> State`.
     - `sample(state, graph) -> (State, Sample)` draws episodes and advances the key.
     - `update(state, graph, sample, latency_s, reference_s, feasible) -> (State, metrics)` learns
       from latencies [B, T], which are penalised for infeasible placements. The reference is [], or
@@ -84,7 +86,7 @@ class Learner(NamedTuple):
       samples, and uses the forward pass of the draw if the policy allows it (`Sample.choices`).
     """
 
-    init: Callable[[chex.PRNGKey, jraph.GraphsTuple], State]
+    init: Callable[..., State]
     sample: Callable[[State, jraph.GraphsTuple], tuple[State, Sample]]
     update: Callable[..., tuple[State, dict[str, Array]]]
     sample_to_learn: Callable[
@@ -153,19 +155,21 @@ def make_learner(
         arguments.check_choice(setting, value, valid)
     min_samples = 2 if settings.baseline in _COMPARING_BASELINES else 1
     arguments.check_range("num_samples", settings.num_samples, min_samples)
-    rate: Any = settings.learning_rate
-    if settings.learning_rate_decay != 1:
-        rate = optax.exponential_decay(
-            rate, _DECAY_INTERVAL, settings.learning_rate_decay, _DECAY_START, staircase=True
-        )
-    # Works on one vector: on some fifty arrays it would be a third of the compiled program.
-    optimiser = optax.chain(optax.clip_by_global_norm(settings.max_grad_norm), optax.adam(rate))
+    rate_factor = optax.exponential_decay(
+        1.0, _DECAY_INTERVAL, settings.learning_rate_decay, _DECAY_START, staircase=True
+    )
+    # Adam works on one vector: on some fifty arrays it would be a third of the compiled program.
+    optimiser = optax.chain(
+        optax.clip_by_global_norm(settings.max_grad_norm), optax.scale_by_adam()
+    )
 
     @jax.jit  # so that `init` and `sample` share one trace
     def draw(params: Params, key: chex.PRNGKey, graph: jraph.GraphsTuple) -> Sample:
         return policy.sample(params, key, graph, settings.num_samples)
 
-    def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> State:
+    def init(
+        key: chex.PRNGKey, graph: jraph.GraphsTuple, learning_rate: float = settings.learning_rate
+    ) -> State:
         key, init_key = jax.random.split(key)
         params = initial_params(policy.init, init_key, graph)
         num_steps = jax.eval_shape(draw, params, init_key, graph).log_prob.shape[1]
@@ -184,7 +188,8 @@ def make_learner(
                 return _RETURNS[settings.returns](reward, settings.discount)[0]
 
             baseline = failing_returns()
-        return jax.device_put(State(params, opt_state, key, baseline, np.zeros((), np.int32)))
+        updates, rate = np.zeros((), np.int32), np.asarray(learning_rate, np.float32)
+        return jax.device_put(State(params, opt_state, key, baseline, updates, rate))
 
     def terms(scored: Any) -> tuple[tuple[Array, Array], Any]:
         """Returns the terms of a loss, to differentiate, and the `Sample` or `LogProb` itself."""
@@ -248,9 +253,10 @@ def make_learner(
             (value, metrics), cotangents = value_and_grad(terms(current)[0])
             (grads,) = to_gradient(cotangents)
             gradient_vector, _ = ravel_pytree(grads)
-            updates, opt_state = optimiser.update(gradient_vector, state.opt_state)
+            direction, opt_state = optimiser.update(gradient_vector, state.opt_state)
+            rate = state.learning_rate * rate_factor(optax.tree.get(state.opt_state, "count"))
             vector, unravel = ravel_pytree(state.params)
-            params = unravel(vector + updates)
+            params = unravel(vector - rate * direction)
             metrics = {"loss": value, **metrics, "grad_norm": optax.tree.norm(gradient_vector)}
             return state._replace(params=params, opt_state=opt_state), metrics
 

@@ -151,7 +151,7 @@ def search(
     """
     objective = simulators.get_objective(problem.objective)
     sample, predict, update, run_chunk = _make_steps(
-        learner, objective.simulate, fail_single_devices
+        *learner[1:], objective.simulate, fail_single_devices
     )
     tables, deciding_nodes = prepare_tables(policy_input, problem)
     inputs = _Inputs(policy_input.graph, tables, jnp.float32(progress.reference_s))
@@ -299,15 +299,21 @@ class _StepResult(NamedTuple):
 
 @functools.cache  # so that searches of a learner on problems of a bucket share the programs
 def _make_steps(
-    learner: Learner,
+    draw: Callable[..., tuple[State, Sample]],
+    learn_from: Callable[..., tuple[State, Metrics]],
+    draw_to_learn: Callable[..., tuple[State, Sample, Any]],
     simulate: Callable[[simulators.Tables, Array], simulators.Outcome],
     fail_single_devices: bool,
 ) -> tuple[Callable[..., Any], ...]:
-    """Returns `sample`, `predict`, `update` and `run_chunk`, compiled."""
+    """Returns `sample`, `predict`, `update` and `run_chunk`, compiled.
+
+    The first arguments are the functions of a `Learner` but for `init`: learners that differ only
+    in that one share the programs.
+    """
 
     def sample(inputs: _Inputs, state: State) -> tuple[State, Sample, Array]:
         """Draws samples; returns them with the placements of all nodes, int32 [B T, M]."""
-        state, samples = learner.sample(state, inputs.graph)
+        state, samples = draw(state, inputs.graph)
         return state, samples, samples.placement.reshape(-1, samples.placement.shape[-1])
 
     def predict(inputs: _Inputs, placements: Array) -> simulators.Outcome:
@@ -332,7 +338,7 @@ def _make_steps(
                 outcome.feasible | is_single,
             )
         shape = samples.log_prob.shape  # [B, T]
-        learn = learn or functools.partial(learner.update, states[1], inputs.graph, samples)
+        learn = learn or functools.partial(learn_from, states[1], inputs.graph, samples)
         updated_state, metrics = learn(
             outcome.penalised_s().reshape(shape),
             inputs.reference_s,
@@ -359,7 +365,7 @@ def _make_steps(
 
         @jax.jit  # so that it is traced once
         def take_step(state: State, remaining: Array) -> tuple[State, _StepResult]:
-            drawn_state, samples, learn = learner.sample_to_learn(state, inputs.graph)
+            drawn_state, samples, learn = draw_to_learn(state, inputs.graph)
             placements = samples.placement.reshape(-1, samples.placement.shape[-1])
             states, outcome = (state, drawn_state), predict(inputs, placements)
             return update(inputs, states, samples, placements, outcome, remaining, learn)

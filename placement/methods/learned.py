@@ -88,6 +88,18 @@ def make(
         method, options, policy_values | learner_values, minimums=_MINIMA, kind="method"
     )
 
+    if "learning_rate" in options:  # a part of the state: methods that differ in it share programs
+        rate, texts = values["learning_rate"], arguments.split_arguments(method)[1]
+        shared_texts = [f"{k}={text}" for k, text in texts.items() if k != "learning_rate"]
+        shared_name = ":".join(filter(None, [name, ",".join(shared_texts)]))
+        # Without a wrapper no argument, as callers write it: the cache compares calls.
+        shared = make(shared_name, num_devices, *filter(None, [wrap_policy]))
+        init = functools.partial(shared.learner.init, learning_rate=rate)
+        return shared._replace(
+            learner=shared.learner._replace(init=init),
+            hyper_parameters=shared.hyper_parameters | {"learning_rate": rate},
+        )
+
     def select(keys: Iterable[str]) -> dict[str, Any]:
         return {key: values[key] for key in keys}
 

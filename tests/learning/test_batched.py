@@ -56,7 +56,7 @@ def test_stack_places_graphs_separately():
 
 def test_advantages_compare_within_graph():
     settings = base.Settings(num_samples=4, discount=0.0)
-    state = base.State(None, None, jax.random.key(0), jnp.full(1, jnp.nan), jnp.zeros((), int))
+    state = base.State(None, None, jax.random.key(0), jnp.full(1, jnp.nan), jnp.zeros((), int), 0)
     latency_s = np.array([1.0, 2.0, 3.0, 4.0])
     both = jnp.asarray(np.append(latency_s, 100 * latency_s)[:, None], jnp.float32)
     compute_advantages = jax.jit(base.compute_advantages, static_argnums=0)

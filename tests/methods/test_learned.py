@@ -131,13 +131,20 @@ def _bucket_problem(seed: int, num_ops: int) -> Problem:
 
 
 def test_buckets_share_compilation():
+    """With another learning rate, too; at 0 the parameters stay as they were."""
     first, second = _bucket_problem(0, 34), _bucket_problem(1, 37)
     with helpers.count_compilations() as compiled:
         methods.solve(first, SMALL, budget=20)
     assert compiled
     with helpers.count_compilations() as compiled:
-        solution = methods.solve(second, SMALL, budget=20)
+        search = learned.Search.prepare(f"{SMALL},learning_rate=0", second)
+        limits, reports = SearchLimits(60.0, 20), []
+        start = search.start(0, limits)
+        solution = search.run(start, limits, lambda report, _: reports.append(report))
     assert compiled == []
+    params = reports[-1].progress.state.params
+    assert reports[-1].progress.step
+    jax.tree.map(np.testing.assert_array_equal, params, start.state.params)
     assert solution.value_s == second.value_s(solution.placement)
 
 
