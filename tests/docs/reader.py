@@ -81,8 +81,8 @@ class Reader:
         assert words[:3] == _ENTRY, f"{block}: {words} is not a command that a page may have"
         flags, written = words[3:], " ".join(words)
         workdirs = [f.partition("=")[2] for f in flags if f.startswith("--workdir=")]
+        check_flags(flags)
         if not all(workdir in self._run for workdir in workdirs):
-            check_flags(flags)
             return ""
         if any(flag.startswith("--config") for flag in flags):
             flags += self._run[workdirs[0]]

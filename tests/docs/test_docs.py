@@ -17,9 +17,17 @@ from tests.docs.reader import Reader
 # that all of them together take seconds.
 _SMALLER = ("--config.budget=64", "--config.time_limit_s=1", "--config.measure_s=0.2")
 _TINY = "synthetic:family=layered,ops=12,seed=1"
+_ONE_METHOD = ("--config.methods=hetero", "--config.seeds=1")
 RUN = {
     "runs/mine": _SMALLER,
+    "runs/advise": (*_SMALLER, "--config.graph=model.onnx"),
+    "runs/two_stream": (*_SMALLER, "--config.graph=model.onnx"),
     "runs/compare": (*_SMALLER, f"--config.graphs={_TINY}", "--config.seeds=1"),
+    "runs/compared": (*_SMALLER, f"--config.graph={_TINY}", "--config.methods=heft,placeto,search"),
+    "runs/hsdag": (*_SMALLER, f"--config.graph={_TINY}", "--config.budget=160"),
+    "runs/reproduced": (*_SMALLER, "--config.graphs=bert:layers=1,hidden=8,heads=1", *_ONE_METHOD),
+    "runs/pretrain": (*_SMALLER, "--config.families=chain", "--config.members=2"),
+    "runs/unseen": (*_SMALLER, f"--config.graphs={_TINY}", "--config.seeds=1"),
 }
 
 # Smaller images, a smaller graph, quick methods and shorter measurements in the code of the pages.
@@ -31,7 +39,7 @@ SMALLER_CODE = {
 }
 
 # These follow one another: the tutorial makes the model and the run that the others go on with.
-MEASURING = ["docs/TUTORIAL.md", "README.md"]
+MEASURING = ["docs/TUTORIAL.md", "README.md", "docs/HSDAG.md"]
 MEASURING += ["docs/DEPLOY.md", "docs/COMMANDS.md", "docs/EXPERIMENTS.md"]
 
 
@@ -50,6 +58,15 @@ def test_measuring_pages_run(tmp_path):
     headers = [[cell.replace(" us", " ms") for cell in pages.cells(line)] for line in printed]
     *_, shown = [rows[0] for rows in pages.tables("README.md") if "predicted ms" in rows[0]]
     assert any({*shown} <= {*header} for header in headers)
+
+
+def test_commands_of_guides_run():
+    """No command of these pages is only checked."""
+    for page in ("README.md", "docs/TUTORIAL.md", "docs/HSDAG.md", "docs/POLICIES.md"):
+        for block in pages.blocks(page):
+            for words in pages.commands(block) if block.language == "sh" else ():
+                workdirs = {word.partition("=")[2] for word in words if "--workdir=" in word}
+                assert words[0] == "make" or workdirs & {*RUN}, f"{block}: {words}"
 
 
 def test_other_pages_run(tmp_path):
