@@ -6,13 +6,15 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # What computes: arrays in, arrays out, and quick to test.
 CORE := graphs costs simulators solvers policies learning
 
-.PHONY: run train test types parallel check nightly clean
+.PHONY: run train test types parallel check nightly docs clean
+# Keeps the stamps, which are made by a pattern.
+.SECONDARY:
 
-run: $(VENV)/.installed
+run: $(VENV)/.installed-plots
 	$(BIN)/python -m experiments.main --config=configs/laptop.py --task=compare --workdir=runs/laptop
 	$(BIN)/python -m experiments.main --config=configs/quickstart.py --workdir=runs/quickstart
 
-train: $(VENV)/.installed
+train: $(VENV)/.installed-plots
 	$(BIN)/python -m experiments.main --config=configs/hsdag.py --task=compare --workdir=runs/train \
 		--config.methods=heft,hierarchical:variant=tuned,hsdag --config.evaluate=simulate
 
@@ -40,6 +42,11 @@ check: $(VENV)/.installed-test
 nightly: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -m nightly --numprocesses=2 --dist=worksteal
 
+# The site of the documentation; a broken link fails.
+docs: $(VENV)/.installed-docs
+	$(BIN)/sphinx-build -q -W --keep-going -c docs . build/site
+	@echo "open build/site/index.html"
+
 # Removes what can be rebuilt; the results in runs/ stay.
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
@@ -49,12 +56,8 @@ clean:
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
-# The stamps are older than what they depend on when a requirement may have changed.
-$(VENV)/.installed: setup.py pyproject.toml | $(BIN)/python
+# The stamps of extras are older than what they depend on when a requirement may have changed.
+$(VENV)/.installed-%: setup.py pyproject.toml | $(BIN)/python
 	@echo "installing into $(VENV), about two minutes"
-	$(PIP) --editable '.[plots]'
-	touch $@
-
-$(VENV)/.installed-test: setup.py pyproject.toml | $(BIN)/python
-	$(PIP) --editable '.[test]'
-	touch $(VENV)/.installed $@
+	$(PIP) --editable '.[plots,$*]'
+	touch $(VENV)/.installed-plots $@

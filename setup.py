@@ -3,19 +3,10 @@
 import re
 from pathlib import Path
 
-from setuptools import find_namespace_packages, setup
+from setuptools import find_packages, setup
 
 ROOT = Path(__file__).resolve().parent
-
-
-def read_version() -> str:
-    """The `__version__` of the package."""
-    text = (ROOT / "placement" / "__init__.py").read_text(encoding="utf-8")
-    match = re.search(r'^__version__ = "([^"]+)"$', text, re.MULTILINE)
-    if match is None:
-        raise RuntimeError('placement/__init__.py has no line of the form __version__ = "..."')
-    return match.group(1)
-
+VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "placement/__init__.py").read_text("utf-8"))[1]
 
 # A floor is the release the tests ran with, not the oldest that might work.
 CORE = [
@@ -44,12 +35,12 @@ EXTRAS = {
     "torch": ["torch>=2.13"],
     "gpu": ["jax[cuda12]"],
     "distributed": ["ray>=2.60"],
+    "docs": ["furo>=2025.12", "myst-parser>=5.2", "sphinx>=9.0"],
     "test": [
         *PLOTS,
         *SOLVERS,
         "axe-playwright-python>=0.1.8",
         "hypothesis>=6.170",
-        "markdown-it-py>=4.3",
         "mypy>=2.4",
         "onnx>=1.23",
         "playwright>=1.65",
@@ -65,17 +56,14 @@ EXTRAS = {
 
 setup(
     name="placement",
-    version=read_version(),
+    version=VERSION,
     description="Device placement of neural networks on OpenVINO devices, in JAX",
-    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
+    long_description=(ROOT / "README.md").read_text("utf-8"),
     long_description_content_type="text/markdown",
     author="The placement authors",
     license="Apache-2.0",
     python_requires=">=3.11",
-    packages=find_namespace_packages(
-        include=["placement", "placement.*"],
-        exclude=["*__pycache__*"],
-    ),
+    packages=find_packages(include=["placement", "placement.*"]),
     package_data={
         "placement": [
             "py.typed",

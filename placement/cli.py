@@ -65,7 +65,7 @@ def main() -> None:
 
 
 @main.command()
-@click.argument("model")
+@click.argument("model", type=click.Path())
 @_workdir("runs/MODEL")
 @_options(*_SEARCH, "method", "search_anyway")
 def place(model: str, workdir: Path | None, verbosity: int, **settings: Any) -> None:
@@ -77,7 +77,7 @@ def place(model: str, workdir: Path | None, verbosity: int, **settings: Any) -> 
 
 
 @main.command()
-@click.argument("model")
+@click.argument("model", type=click.Path())
 @_workdir("runs/MODEL")
 @_options(*_MODEL, "evaluate", "measure_on", "measure_s", "time_limit_s")
 def advise(model: str, workdir: Path | None, verbosity: int, **settings: Any) -> None:
@@ -86,7 +86,7 @@ def advise(model: str, workdir: Path | None, verbosity: int, **settings: Any) ->
 
 
 @main.command()
-@click.argument("model")
+@click.argument("model", type=click.Path())
 @_workdir("runs/MODEL")
 @_options(*_SEARCH)
 def profile(model: str, workdir: Path | None, verbosity: int, **settings: Any) -> None:
@@ -95,7 +95,7 @@ def profile(model: str, workdir: Path | None, verbosity: int, **settings: Any) -
 
 
 @main.command()
-@click.argument("graphs", nargs=-1, required=True)
+@click.argument("graphs", nargs=-1, required=True, type=click.Path())
 @_workdir("runs/compare")
 @_options(*_SEARCH, "methods", "seeds")
 def compare(graphs: tuple[str, ...], workdir: Path | None, verbosity: int, **settings: Any) -> None:
@@ -133,7 +133,7 @@ def methods(name: str | None) -> None:
 
 
 @main.command()
-@click.argument("model", required=False)
+@click.argument("model", required=False, type=click.Path())
 @_options("input_shapes")
 def devices(model: str | None, input_shapes: str, verbosity: int) -> None:
     """Lists the devices of this machine and the hardware that can be described.
@@ -159,12 +159,12 @@ def _run(task: str, values: dict[str, Any], workdir: Path | None, verbosity: int
 def entry() -> None:
     """Runs the command; a mistake is one line and exit code 2."""
     tasks.prepare_process()
-    if len(sys.argv) < 2:
-        click.echo(main.get_help(click.Context(main, info_name="placement")), err=True)
-        sys.exit(2)
     with faults.exit_on_error(None):
         try:
             main(prog_name="placement", standalone_mode=False)
+        except click.exceptions.NoArgsIsHelpError as error:
+            error.show()
+            sys.exit(2)
         except click.UsageError as error:
             command = error.ctx.command_path if error.ctx else "placement"
             text = error.format_message().rstrip(".")

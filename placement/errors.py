@@ -16,11 +16,8 @@ class UserError(ValueError):
 
 
 def missing_extra(package: str, extra: str) -> str:
-    """Returns a message about an optional package that is not installed.
-
-    `extra` is the extra of pyproject.toml that installs it, such as 'solvers' for 'ortools'.
-    """
-    return f"{package} is not installed; in the project's folder: pip install -e '.[{extra}]'"
+    """Returns a message about a package that is not installed and the extra that has it."""
+    return f"{package} is not installed; pip install {package}, or the extra {extra!r}"
 
 
 def import_extra(module: str, extra: str) -> Any:

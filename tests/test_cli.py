@@ -1,9 +1,9 @@
 """The installed command, run as its users run it: in a process, from a folder of their own."""
 
-import importlib.metadata
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -102,8 +102,32 @@ def test_help_and_lists_are_printed():
     assert shown["variant"] == "one of paper, released"
 
 
-def test_setup_installs_the_command():
-    """Reads setup.py, since the installed package may be older."""
-    (entry,) = re.findall(r'"placement = (.*?)"', (ROOT / "setup.py").read_text("utf-8"))
-    point = importlib.metadata.EntryPoint("placement", entry, "console_scripts")
-    assert point.load() is cli.entry
+def test_shells_complete_commands(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["placement"])
+    monkeypatch.setenv("_PLACEMENT_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    monkeypatch.setenv("COMP_WORDS", "placement place mod")
+    with pytest.raises(SystemExit, match="0"):
+        cli.entry()
+    assert capsys.readouterr().out == "file,mod\n"
+
+
+@pytest.mark.nightly
+def test_wheel_is_complete(tmp_path):
+    """Installs a wheel of the package next to the installed dependencies, and runs its command."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    no_caches = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "placement", source / "placement", ignore=no_caches)
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    files = {str(path.relative_to(source)) for path in source.rglob("placement/**/*.*")}
+    pip = ["pip", "install", "--no-deps", "--no-build-isolation", "--no-compile"]
+    subprocess.run([sys.executable, "-m", *pip, f"--target={target}", source], check=True)
+    installed = {str(path.relative_to(target)) for path in target.rglob("*.*")}
+    assert files <= installed
+    assert all(".dist-info" in name for name in installed - files)
+    command = [target / "bin/placement", "place", "two_stream", "--devices=roofline:cpu,gpu"]
+    command += ["--method=heft", "--evaluate=simulate"]
+    environment = {**os.environ, "PYTHONPATH": str(target)}
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True)
+    assert (tmp_path / "runs/two_stream/report.html").is_file()

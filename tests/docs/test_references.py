@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from ml_collections import ConfigDict
 
+import placement
 from configs import common
 from placement import cli, simulators, zoo
 from placement import methods as registry
@@ -94,6 +95,18 @@ def find_wrong(page: str) -> Iterator[str]:
 
 def test_named_things_exist():
     assert [wrong for page in pages.PAGES for wrong in find_wrong(page)] == []
+
+
+def test_every_page_is_listed():
+    section = (pages.ROOT / "README.md").read_text("utf-8").partition("## Documentation")[2]
+    listed = set(re.findall(r"\]\((.*?\.md)\)", section))
+    assert listed == {"CHANGELOG.md", *pages.PAGES} - {"README.md"}
+
+
+def test_version_is_the_same_everywhere():
+    for page, line in (("CITATION.cff", "version: {}"), ("CHANGELOG.md", "## [{}] - ")):
+        text = (pages.ROOT / page).read_text("utf-8")
+        assert "\n" + line.format(placement.__version__) in text, page
 
 
 def test_tables_are_complete():

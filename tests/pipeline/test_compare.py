@@ -86,7 +86,7 @@ def test_missing_methods_are_left_out(tmp_path):
     assert code == 0, err
     for line in (
         "without scotch: scotch is not installed",
-        "without min_cut: pymetis is not installed; in the project's folder: pip install -e '.[sol",
+        "without min_cut: pymetis is not installed; pip install pymetis, or the extra 'solvers'",
         "without cpsat: ortools is not installed",
     ):
         assert (out + err).count(line) == 1, line

@@ -32,7 +32,7 @@ def test_missing_packages_are_named(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     monkeypatch.setattr(scotch, "_find_program", lambda: None)
     listed = list.method_sections()
-    assert "pip install -e '.[solvers]'" in listed["partitioners"]["metis"]
+    assert "the extra 'solvers'" in listed["partitioners"]["metis"]
     assert listed["partitioners"]["scotch"].endswith("apt-get install scotch)")
     (solvers,) = [texts for texts in listed.values() if "cpsat" in texts]
     assert "ortools is not installed" in solvers["cpsat"]

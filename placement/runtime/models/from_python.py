@@ -120,7 +120,7 @@ def graph_from(
     else:
         raise UserError(
             f"an object of type {type(model).__name__} is not a model; pass an openvino.Model, a "
-            "torch.nn.Module or a torch.export program (pip install -e '.[torch]'), or a JAX "
+            "torch.nn.Module or a torch.export program (pip install torch), or a JAX "
             "function, or pass the path of a model file to placement.place"
         )
     prepared = frontend.prepare(converted, input_shapes)
