@@ -69,8 +69,7 @@ setup(
             "py.typed",
             "reporting/page/*",
             "methods/pretrained/*",
-            "suite/best/*",
-            "suite/problems/*",
+            "suite/version_*/*",
             "runtime/deployment/loader.cpp",
         ]
     },

@@ -9,12 +9,17 @@
 default of all splits for 60 s each, and prints its values over the best known ones. It puts better
 solutions into the archive. `bound` proves lower bounds, with a METHOD that proves some, such as
 `cpsat`, or with the usual ones. `build` makes the files of problems again from the descriptions in
-the index; FOLDER has the public workloads.
+the index; FOLDER has the public workloads. Operations and edges get a random order.
 """
 
+import collections
+import dataclasses
 import math
 import sys
+from typing import Any
 
+import jax
+import numpy as np
 from rich.console import Console
 
 from placement import arguments, methods, solvers, suite
@@ -22,6 +27,7 @@ from placement.errors import UserError
 from placement.pipeline.console import faults
 from placement.pipeline.settings import Settings
 from placement.pipeline.target import find_target
+from placement.problem import Problem
 from placement.reporting import runs
 from placement.reporting.tables import grids
 from placement.solvers import base
@@ -45,6 +51,7 @@ def build(folder: str) -> None:
             devices=entry.devices,
             objective=entry.objective,
             evaluate="simulate",
+            input_shapes=entry.input_shapes,
         )
         target = find_target(settings)
         assert target.costs is not None
@@ -52,11 +59,44 @@ def build(folder: str) -> None:
         # Coarsening stands for OpenVINO's fusions, which only real networks have.
         if entry.graph.startswith("synthetic:"):
             problem = problem._replace(graph=target.net.graph, costs=target.costs)
-        digest = problem_file.save(problem, problem_file.locate(entry.name))
-        entries.append(entry._replace(num_ops=problem.graph.num_ops, sha256=digest))
+        problem = shuffle(problem, list(entry.name.encode()))
+        digest = problem_file.save(problem, problem_file.locate(entry.name, suite.VERSION))
+        sizes = {"num_ops": problem.graph.num_ops, "num_devices": len(problem.devices)}
+        entries.append(entry._replace(**sizes, sha256=digest))
         print(entries[-1])
     records = [entry._asdict() for entry in entries]
-    runs.write_json(problem_file.FOLDER / problem_file.INDEX, records)
+    runs.write_json(problem_file.find_folder(suite.VERSION) / problem_file.INDEX, records)
+
+
+def shuffle(problem: Problem, seed: list[int]) -> Problem:
+    """Puts operations and edges in random order, so that no numbering tells of a good schedule."""
+    rng, graph, costs = np.random.default_rng(seed), problem.graph, problem.costs
+    ops, edges = rng.permutation(graph.num_ops), rng.permutation(graph.num_edges)
+    number = np.argsort(ops)  # of each operation, in the new order
+    fields = dict[str, Any]()
+    for field in ("flops", "weight_bytes", "backward"):
+        fields[field] = getattr(graph, field)[ops]
+    for field, chosen in (("colocation", ops), ("tensors", edges)):  # numbers without an order
+        values = getattr(graph, field)
+        fields[field] = rng.permutation(values.max() + 1).astype(np.int32)[values[chosen]]
+    for field in ("op_names", "op_types", "output_shapes", "member_types"):
+        values = getattr(graph, field)
+        fields[field] = tuple(values[op] for op in ops) if values else ()
+    fields["edge_bytes"] = graph.edge_bytes[edges]
+    for field in ("senders", "receivers"):
+        fields[field] = number[getattr(graph, field)[edges]].astype(np.int32)
+    for field in ("copy_sources", "copy_readers"):
+        fields[field] = number[getattr(graph, field)].astype(np.int32)
+    if graph.name.startswith("synthetic:"):
+        fields["op_names"] = tuple(f"op{index}" for index in range(graph.num_ops))
+    costs = costs._replace(
+        compute_s=costs.compute_s[ops],
+        memory_bytes=costs.memory_bytes[ops],
+        transfer_fixed_s=costs.transfer_fixed_s[edges],
+        fusion_loss_s=costs.fusion_loss_s[edges],
+        tensor_bytes=jax.tree.map(lambda array: array[edges], costs.tensor_bytes),
+    )
+    return problem._replace(graph=dataclasses.replace(graph, **fields), costs=costs)
 
 
 def print_problems(split: str = "") -> None:
@@ -66,7 +106,7 @@ def print_problems(split: str = "") -> None:
         *("bound ms", "gap"),
     )
     table = grids.new_table(f"version {suite.VERSION} of the suite", (), header)
-    known = archive.read()
+    known = archive.read(suite.VERSION)
     for entry in suite.list_entries(split):
         best = known[entry.name]
         gap = "-" if math.isnan(best.bound_s) else f"{best.value_s / best.bound_s - 1:.1%}"
@@ -75,7 +115,36 @@ def print_problems(split: str = "") -> None:
             *(entry.name, entry.split, str(entry.num_ops), str(entry.num_devices)),
             *(f"{1e3 * best.value_s:.6g}", best.method, bound, gap),
         )
-    Console(width=_CONSOLE_WIDTH).print(table)
+    console = Console(width=_CONSOLE_WIDTH)
+    console.print(table)
+    header, rows = summarise()
+    summary = grids.new_table("all splits", (), header)
+    for row in rows:
+        summary.add_row(*row)
+    console.print(summary)
+
+
+def summarise() -> tuple[list[str], list[list[str]]]:
+    """Makes a table of the splits: their problems, and which methods found the best known values.
+
+    Returns:
+      A header, and rows.
+    """
+    header = ["split", "problems", "families", "operations", "optimal", "best known values by"]
+    known, rows = archive.read(suite.VERSION), []
+    for split in suite.SPLITS:
+        entries = suite.list_entries(split)
+        sizes = [entry.num_ops for entry in entries]
+        best = [known[entry.name] for entry in entries]
+        # A tenth of a per mille: bounds and values are in single precision.
+        num_optimal = sum(b.value_s <= b.bound_s * (1 + 1e-4) for b in best)
+        counts = collections.Counter(b.method for b in best).most_common()
+        shares = (f"{method} {count / len(entries):.0%}" for method, count in counts)
+        families = ", ".join(dict.fromkeys(entry.family for entry in entries))
+        sizes_text = f"{min(sizes):,} to {max(sizes):,}"
+        numbers = str(len(entries)), families, sizes_text, str(num_optimal)
+        rows.append([split, *numbers, ", ".join(shares)])
+    return header, rows
 
 
 def solve(method: str, split: str, time_limit_s: float) -> None:
@@ -93,7 +162,7 @@ def solve(method: str, split: str, time_limit_s: float) -> None:
             improved = Best(
                 *(solution.value_s, best.bound_s, method, solution.placement, solution.order)
             )
-            archive.write(archive.read() | {entry.name: improved})
+            archive.write(archive.read(suite.VERSION) | {entry.name: improved}, suite.VERSION)
 
 
 def run_method(name: str, method: str, time_limit_s: float) -> Solution | None:
@@ -110,7 +179,7 @@ def run_method(name: str, method: str, time_limit_s: float) -> Solution | None:
 
 def bound(time_limit_s: float, method: str = "") -> None:
     """Proves lower bounds of problems without a proven optimum, and keeps the highest ones."""
-    known = archive.read()
+    known = archive.read(suite.VERSION)
     for name, best in known.items():
         if best.bound_s >= best.value_s * (1 - _TOLERANCE):
             continue
@@ -128,7 +197,7 @@ def bound(time_limit_s: float, method: str = "") -> None:
         bound_s = min(bound_s, best.value_s)
         known[name] = best._replace(bound_s=bound_s)
         print(f"{name}: {1e3 * bound_s:.6g} ms", flush=True)
-        archive.write(known)
+        archive.write(known, suite.VERSION)
 
 
 def main(argv: list[str]) -> None:

@@ -22,6 +22,7 @@ from placement.reporting import statistics, units
 from placement.reporting.statistics import Interval, Ratio
 from placement.suite import archive
 
+VERSION = 1  # of the suite
 STORED = Path(__file__).with_name("audit.csv.gz")
 HEADER = (
     *("problem", "method", "seed", "budget", "parameters", "compile_s"),
@@ -124,7 +125,7 @@ def list_problems(family: str = "", split: str = "test") -> tuple[str, ...]:
     """
     entries = [
         entry
-        for entry in suite.list_entries()
+        for entry in suite.list_entries(version=VERSION)
         if entry.objective == "makespan"
         and entry.num_ops <= _MAX_OPS
         and entry.family.startswith(family)
@@ -156,7 +157,7 @@ class Results(NamedTuple):
 @functools.cache
 def evaluate(problems: tuple[str, ...], methods: tuple[str, ...] = ()) -> Results:
     """Reads the stored runs of methods on problems; no `methods`: all with runs on each problem."""
-    known, runs = archive.read(), dict[tuple[str, str], list[Run]]()
+    known, runs = archive.read(VERSION), dict[tuple[str, str], list[Run]]()
     for run in read_stored():
         if run.problem in problems:
             runs.setdefault((run.method, run.problem), []).append(run)

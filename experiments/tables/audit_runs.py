@@ -78,7 +78,7 @@ def run(names: Sequence[str]) -> None:
 
 def run_method(name: str, method: str) -> list[Run]:
     """Runs a method with every seed."""
-    problem, registered = suite.load(name), methods.METHODS[method.partition(":")[0]]
+    problem, registered = suite.load(name, audit.VERSION), methods.METHODS[method.partition(":")[0]]
     if missing := registered.missing():
         raise UserError(missing)
     find = methods.find(method, "makespan")

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments import suite
 from experiments.benchmarks import scale, unseen
 from experiments.tables import audit, stored
 from experiments.tables.audit import Grid
@@ -304,4 +305,5 @@ TABLES: dict[str, Callable[[], Grid]] = {
     "precisions": partial(read_precisions, stored.find("precisions-*"), "graph_cut"),
     "unseen_devices": read_unseen_devices,
     "unseen_families": read_unseen_families,
+    "suite": suite.summarise,
 }

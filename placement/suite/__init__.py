@@ -1,9 +1,10 @@
 """Frozen placement problems, with the best known value of each and a proven bound.
 
-A problem is a file in `problems/` with a graph, its costs and the objective. It never changes: a
-checksum is compared when it is loaded, and `VERSION` rises if files are replaced. The splits
-`training`, `validation` and `test` have different families of networks, and no set of devices of
-`training` is in another split.
+A problem is a file in `version_V/` with a graph, its costs and the objective. It never changes: a
+checksum is compared when it is loaded, and `VERSION` rises if files are replaced. Operations and
+edges are in random order, which those of version 1 are not. The splits `training`, `validation` and
+`test` have different families of graphs, and no set of devices of `training` is in another split.
+No decision about this package was made on the families of `test`; version 1 cannot say so.
 
 `placement.suite.archive` has the best known placements.
 """
@@ -15,7 +16,7 @@ from placement.problem import Problem
 from placement.suite import archive, problem_file
 from placement.suite.archive import Best
 
-VERSION = 1
+VERSION = 2
 SPLITS = ("training", "validation", "test")
 
 
@@ -31,9 +32,10 @@ class Entry(NamedTuple):
     num_ops: int
     num_devices: int
     sha256: str  # of the file
+    input_shapes: str = ""  # of the network's dynamic inputs
 
 
-def list_entries(split: str = "") -> list[Entry]:
+def list_entries(split: str = "", version: int = VERSION) -> list[Entry]:
     """Lists the problems of a split, of all splits by default.
 
     Raises:
@@ -41,27 +43,27 @@ def list_entries(split: str = "") -> list[Entry]:
     """
     if split:
         arguments.check_choice("split", split, SPLITS)
-    entries = [Entry(**record) for record in problem_file.read_index()]
+    entries = [Entry(**record) for record in problem_file.read_index(version)]
     return [entry for entry in entries if split in ("", entry.split)]
 
 
-def load(name: str) -> Problem:
+def load(name: str, version: int = VERSION) -> Problem:
     """Loads a problem.
 
     Raises:
       UserError: the problem does not exist, or its file has changed.
     """
-    entries = {entry.name: entry for entry in list_entries()}
+    entries = {entry.name: entry for entry in list_entries(version=version)}
     arguments.check_choice("problem", name, tuple(entries))
-    return problem_file.load(problem_file.locate(name), entries[name].sha256)
+    return problem_file.load(problem_file.locate(name, version), entries[name].sha256)
 
 
-def best_known(name: str) -> Best:
+def best_known(name: str, version: int = VERSION) -> Best:
     """Returns the best known solution of a problem.
 
     Raises:
       UserError: the problem does not exist.
     """
-    known = archive.read()
+    known = archive.read(version)
     arguments.check_choice("problem", name, tuple(known))
     return known[name]

@@ -4,14 +4,13 @@ import io
 import json
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from placement import files
+from placement.suite import problem_file
 
-FOLDER = Path(__file__).parent / "best"
 _VALUES, _SOLUTIONS = "values.json", "solutions.npz"
 _REMEDY = "install the package again"
 _SCHEMA = {str: {"value_s": float, "bound_s": files.OptionalField(float), "method": str}}
@@ -27,12 +26,13 @@ class Best(NamedTuple):
     order: np.ndarray | None  # int32 [N]: of priority; None: by HEFT's upward rank
 
 
-def read(folder: Path = FOLDER) -> dict[str, Best]:
-    """Returns the best known solutions, by problem.
+def read(version: int) -> dict[str, Best]:
+    """Returns the best known solutions of a version of the suite, by problem.
 
     Raises:
       UserError: the files are missing or damaged.
     """
+    folder = problem_file.find_folder(version)
     values: dict[str, dict[str, Any]] = files.read_json(folder / _VALUES, _SCHEMA, remedy=_REMEDY)
     content = files.read_bytes(folder / _SOLUTIONS, remedy=_REMEDY)
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
@@ -48,8 +48,9 @@ def read(folder: Path = FOLDER) -> dict[str, Best]:
         }
 
 
-def write(known: Mapping[str, Best], folder: Path = FOLDER) -> None:
+def write(known: Mapping[str, Best], version: int) -> None:
     """Writes the best known solutions, in place of earlier ones."""
+    folder = problem_file.find_folder(version)
     values, arrays = {}, {}
     for name, best in sorted(known.items()):
         values[name] = {"value_s": best.value_s, "method": best.method}
@@ -60,6 +61,5 @@ def write(known: Mapping[str, Best], folder: Path = FOLDER) -> None:
             arrays[f"{name}.order"] = best.order.astype(np.int32)
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
-    folder.mkdir(exist_ok=True)
     files.write_bytes(folder / _SOLUTIONS, buffer.getvalue())
     files.write_bytes(folder / _VALUES, json.dumps(values, indent=1).encode() + b"\n")

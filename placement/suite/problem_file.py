@@ -19,7 +19,7 @@ from placement.errors import UserError
 from placement.problem import Problem
 from placement.types import CostModel, OpGraph, SegmentCosts, TensorBytes
 
-FOLDER = Path(__file__).parent / "problems"
+FOLDER = Path(__file__).parent  # has a folder for each version
 INDEX = "index.json"
 _TEXTS = ("name", "op_names", "op_types", "output_shapes", "member_types")
 _NESTED: dict[str, Any] = {"tensor_bytes": TensorBytes, "segment_costs": SegmentCosts}
@@ -28,18 +28,25 @@ _SCHEMA = [
     {
         **dict.fromkeys(("name", "split", "family", "graph", "devices", "objective"), str),
         **{"num_ops": int, "num_devices": int, "sha256": str},
+        "input_shapes": files.OptionalField(str),
     }
 ]
 
 
-def locate(name: str) -> Path:
+def find_folder(version: int) -> Path:
+    """Returns the folder of a version of the suite."""
+    return FOLDER / f"version_{version}"
+
+
+def locate(name: str, version: int) -> Path:
     """Returns the file of a problem of the suite."""
-    return FOLDER / f"{name}.npz"
+    return find_folder(version) / f"{name}.npz"
 
 
-def read_index() -> list[dict[str, Any]]:
+def read_index(version: int) -> list[dict[str, Any]]:
     """Returns the records of all problems of the suite."""
-    records: list[dict[str, Any]] = files.read_json(FOLDER / INDEX, _SCHEMA, remedy=_REMEDY)
+    path = find_folder(version) / INDEX
+    records: list[dict[str, Any]] = files.read_json(path, _SCHEMA, remedy=_REMEDY)
     return records
 
 

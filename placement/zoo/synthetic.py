@@ -3,8 +3,8 @@
 `synthetic:family=layered,ops=1000,seed=0` names such a graph. Every graph has one source, the first
 operation, from which all others can be reached, and one sink, the last operation. The docstrings of
 the functions that connect a family's operations describe its shape. `placement.zoo.sharded` has
-families that are not random. The graphs of `known_optimum` bring their devices and costs
-(`placement.zoo.known_optimum`).
+families that are not random. The problems of `placement.zoo.known_optimum` and
+`placement.zoo.task_graphs` bring their devices and costs.
 
 The type of an operation depends on its number of inputs. With two it is an Add or a Multiply, with
 more a Concat. With one, 40% are a Convolution or a MatMul with weights, the others are light. FLOPs
@@ -23,7 +23,7 @@ from placement import arguments
 from placement.costs.workloads import Workload
 from placement.graphs import opgraph
 from placement.types import OpGraph
-from placement.zoo import known_optimum, sharded
+from placement.zoo import known_optimum, sharded, task_graphs
 
 NAME = "synthetic"
 
@@ -102,12 +102,14 @@ def build_workload(text: str) -> Workload | None:
 
     Raises:
       UserError: the text is not that of a synthetic graph, or the family does not exist, or an
-        argument of `known_optimum.build` is not valid.
+        argument is not valid.
     """
     name, values = arguments.split_arguments(text)
     arguments.check_choice("synthetic graph", name, (NAME,))
     family = values.get("family", "layered")
     arguments.check_choice("family", family, summaries(), context=f"graph {text!r}")
+    if family in task_graphs.FAMILIES:
+        return task_graphs.build(text)
     return known_optimum.build(text) if family == known_optimum.FAMILY else None
 
 
@@ -116,6 +118,7 @@ def summaries() -> dict[str, str]:
     functions: dict[str, Callable[..., Any]] = {
         **_FAMILIES,
         **sharded.FAMILIES,
+        **task_graphs.FAMILIES,
         known_optimum.FAMILY: known_optimum.build,
     }
     return {name: (f.__doc__ or "").partition("\n")[0] for name, f in functions.items()}

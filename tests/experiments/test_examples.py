@@ -24,7 +24,7 @@ def test_example_stands_alone():
     }
     packages = {module.split(".")[1] for module in imported if module.startswith("placement.")}
     assert packages <= {"environments", "problem", "types"}
-    assert ppo.PROBLEM in {entry.name for entry in suite.list_entries("test")}
+    assert ppo.PROBLEM in {entry.name for entry in suite.list_entries()}
 
 
 def test_updates_beat_single_devices():

@@ -9,36 +9,64 @@ import pytest
 
 from placement import suite
 from placement.errors import UserError
+from placement.graphs import dag
 from placement.problem import Problem
 from placement.suite import archive, problem_file
 from placement.types import SegmentCosts, TensorBytes
+from placement.zoo import families
 from tests import helpers
 from tests.helpers import diamond, random_costs
 
+VERSIONS = (1, suite.VERSION)
 NAMES = [entry.name for entry in suite.list_entries()]
 # A small one of each objective, one with an order, and one with co-location.
 SAMPLE = (
     *("layered_50-makespan", "resnet34-serial", "bert_4-max_load", "known_optimum_100_4-makespan"),
     *("tarnawski_layer_bert24-subgraph", "resnet50_training-makespan"),
+    *("cholesky_120-makespan", "decoder_6_training-makespan"),
 )
 
 
-def test_splits_are_disjoint():
-    by_split = {split: suite.list_entries(split) for split in suite.SPLITS}
+@pytest.mark.parametrize("version", VERSIONS)
+def test_splits_are_disjoint(version):
+    by_split = {split: suite.list_entries(split, version) for split in suite.SPLITS}
     for first, second in itertools.combinations(suite.SPLITS, 2):
         families = [{entry.family for entry in by_split[split]} for split in (first, second)]
         assert not families[0] & families[1]
     others = {entry.devices for split in ("validation", "test") for entry in by_split[split]}
     assert not others & {entry.devices for entry in by_split["training"]}
-    assert sum(map(len, by_split.values())) == len(NAMES) == len(set(NAMES))
+    names = [entry.name for entry in suite.list_entries(version=version)]
+    assert sum(map(len, by_split.values())) == len(names) == len(set(names))
 
 
-def test_problems_match_the_index():
-    assert set(archive.read()) == set(NAMES)
-    for entry in suite.list_entries():
-        problem = suite.load(entry.name)
+def test_test_families_are_new():
+    new = {entry.family for entry in suite.list_entries("test")}
+    assert len(new) >= 6
+    assert not new & {entry.family for entry in suite.list_entries(version=1)}
+    assert not new & set(families.names())
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_problems_match_the_index(version):
+    entries = suite.list_entries(version=version)
+    assert set(archive.read(version)) == {entry.name for entry in entries}
+    for entry in entries:
+        problem = suite.load(entry.name, version)
         sizes = problem.graph.num_ops, len(problem.devices), problem.objective, problem.order
         assert sizes == (entry.num_ops, entry.num_devices, entry.objective, None), entry.name
+        if version > 1:  # the numbers do not tell which operations come first
+            graph, number = problem.graph, np.arange(entry.num_ops)
+            level = dag.levels(entry.num_ops, graph.senders, graph.receivers)
+            correlation = np.corrcoef(level, number)[0, 1] * math.sqrt(entry.num_ops)
+            assert abs(correlation) < 4, entry.name
+
+
+def test_test_problems_vary_in_devices():
+    entries = [entry for entry in suite.list_entries("test") if entry.objective == "makespan"]
+    assert any(entry.num_devices == 2 for entry in entries)
+    assert any("laptop" in entry.devices for entry in entries)
+    problem = suite.load("cholesky_120-makespan")  # no device holds all operations
+    assert np.isinf(problem.evaluate(problem.single_devices)).all()
 
 
 @pytest.mark.parametrize("name", helpers.nightly_except(SAMPLE, NAMES))
@@ -79,11 +107,13 @@ def test_unknown_names_are_refused(call):
         call("nothing")
 
 
-def test_archive_is_read_as_written(tmp_path):
+def test_archive_is_read_as_written(tmp_path, monkeypatch):
     known = {name: suite.best_known(name) for name in SAMPLE}
     known[SAMPLE[0]] = known[SAMPLE[0]]._replace(method="new", bound_s=math.nan)
-    archive.write(known, tmp_path)
-    read = archive.read(tmp_path)
+    (tmp_path / "version_9").mkdir()
+    monkeypatch.setattr(problem_file, "FOLDER", tmp_path)
+    archive.write(known, 9)
+    read = archive.read(9)
     assert read.keys() == known.keys()
     for name, best in known.items():
         assert read[name][2] == best.method

@@ -47,7 +47,7 @@ def test_runs_are_read_as_written(tmp_path):
 
 
 def test_scores_are_over_best_known(store):
-    best_s = suite.best_known(_PROBLEM).value_s
+    best_s = suite.best_known(_PROBLEM, audit.VERSION).value_s
     store(
         [
             *_cell("single", 4 * best_s),
@@ -67,7 +67,7 @@ def test_scores_are_over_best_known(store):
 
 
 def test_curves_keep_improvements_and_end():
-    problem = suite.load(_PROBLEM)
+    problem = suite.load(_PROBLEM, audit.VERSION)
     points, _ = audit_runs.run_curve(
         "lns", methods.find("lns", "makespan"), problem, 0, 10.0, budget=300, stop_after=200
     )
