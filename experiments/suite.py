@@ -132,7 +132,7 @@ def summarise() -> tuple[list[str], list[list[str]]]:
     """
     header = ["split", "problems", "families", "operations", "optimal", "best known values by"]
     known, rows = archive.read(suite.VERSION), []
-    for split in suite.SPLITS:
+    for split in dict.fromkeys(entry.split for entry in suite.list_entries()):
         entries = suite.list_entries(split)
         sizes = [entry.num_ops for entry in entries]
         best = [known[entry.name] for entry in entries]

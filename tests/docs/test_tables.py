@@ -119,6 +119,10 @@ def test_commands_have_valid_flags():
 
 def test_no_audited_family_was_pretrained():
     problems = audit.list_problems(split="")
-    families = {entry.family for entry in suite.list_entries(version=audit.VERSION) if entry.name in problems}
+    families = {
+        entry.family
+        for entry in suite.list_entries(version=audit.VERSION)
+        if entry.name in problems
+    }
     for path in pretrained.SHIPPED.parent.glob("*.json"):
         assert not families & set(json.loads(path.read_text())["families"].split(","))

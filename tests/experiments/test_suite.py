@@ -72,7 +72,7 @@ def test_bounds_rise_until_proven(capsys, monkeypatch, tmp_path):
     run("list")
     out = capsys.readouterr().out
     assert NAME in out
-    assert f"best known values by method: {read().method} 100%" in out
+    assert f"{read().method} 100%" in out
 
 
 def test_mistakes_are_one_line(capsys):
