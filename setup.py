@@ -28,7 +28,7 @@ CORE = [
     "tensorboardX>=2.6.5",
 ]
 PLOTS = ["matplotlib>=3.11"]
-SOLVERS = ["kahip>=3.25", "ortools>=9.15", "pymetis>=2025.2"]
+SOLVERS = ["ortools>=9.15", "pymetis>=2025.2"]
 EXTRAS = {
     "solvers": SOLVERS,
     "plots": PLOTS,

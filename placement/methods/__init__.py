@@ -292,7 +292,6 @@ _ROWS = (
     Method("split_by_memory", "baseline", "solvers.heuristics.trivial", seeded=False),
     Method("zero_shot", "pretrained", "methods.pretrained"),
     Method("metis", "partitioner", "solvers.heuristics.partition", needs="pymetis"),
-    Method("kahip", "partitioner", "solvers.heuristics.partition", needs="kahip"),
     Method(
         "scotch",
         "partitioner",
@@ -331,7 +330,6 @@ _ROWS = (
     Method("peft", "solver", "solvers.heuristics.list_scheduling", ("makespan",), seeded=False),
     Method("m_topo", "solver", "solvers.heuristics.baechi", ("makespan",), seeded=False),
     Method("m_etf", "solver", "solvers.heuristics.baechi", ("makespan",), seeded=False),
-    Method("m_sct", "solver", "solvers.heuristics.baechi", ("makespan",), seeded=False),
     Method("lns", "solver", "search.multistart", ("makespan",)),
     Method(
         "diagram", "solver", "solvers.diagrams.search", ("makespan",), proves=True, seeded=False

@@ -72,7 +72,7 @@ def test_measured_methods_repeat(tmp_path):
 def _nothing_installed() -> None:
     """As on a machine without Scotch and without the extra `solvers`."""
     find_spec = importlib.util.find_spec
-    extra = ("pymetis", "kahip", "ortools")
+    extra = ("pymetis", "ortools")
     importlib.util.find_spec = lambda name: None if name in extra else find_spec(name)
     shutil.which = lambda *_, **__: None
 

@@ -34,7 +34,6 @@ from placement.types import Solution
 
 _TOTAL = 10**7  # of weights: twice that, for edges, is far below 2**31 of 32-bit partitioners
 _SHARES = 1000  # shares are whole numbers that sum to about this, at least 1
-_ECO = 1  # KaHIP's preconfiguration between fast and strong
 
 
 class WeightedGraph(NamedTuple):
@@ -57,25 +56,6 @@ def metis(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
       UserError: pymetis is not installed.
     """
     return _place(problem, np.arange(len(problem.devices)), _metis, seed)
-
-
-def kahip(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
-    """KaFFPa of KaHIP (Sanders and Schulz 2013): equal parts, few bytes cut.
-
-    KaFFPa takes no shares: all parts are equal within its customary 3 %, whatever the speeds.
-
-    Raises:
-      UserError: kahip is not installed.
-    """
-
-    def partition(graph: WeightedGraph, shares: np.ndarray, seed: int) -> np.ndarray:
-        kahip = import_extra("kahip", "solvers")
-        adjacency = graph.adjacency
-        csr = (adjacency.indptr, adjacency.data, adjacency.indices)
-        _, parts = kahip.kaffpa(graph.weights, *csr, len(shares), 0.03, True, seed, _ECO)
-        return np.array(parts)
-
-    return _place(problem, np.arange(len(problem.devices)), partition, seed)
 
 
 def scotch(

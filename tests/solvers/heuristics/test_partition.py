@@ -24,7 +24,6 @@ from tests.simulators import reference
 INF = float("inf")
 METHODS: dict[str, base.Find] = {
     "metis": partition.metis,
-    "kahip": partition.kahip,
     "scotch": functools.partial(partition.scotch, gmap=program.run_gmap),
     "min_cut": partition.min_cut,
 }
@@ -91,7 +90,7 @@ def test_only_bridges_are_cut(method):
     assert sorted(cliques[:, 0]) == [0, 1, 2]
 
 
-@methods("metis", "scotch", "min_cut")
+@methods()
 def test_shares_follow_speed(method):
     problem = _problem(helpers.chain(200), [6.0, 2.0, 3.0])
     counts = np.bincount(_place(method, problem), minlength=3)
@@ -169,13 +168,11 @@ def test_degenerate_graphs(method):
         assert feasible
 
 
-@pytest.mark.parametrize(
-    ("method", "package"), [("metis", "pymetis"), ("min_cut", "pymetis"), ("kahip", "kahip")]
-)
-def test_missing_package_names_its_extra(method, package, monkeypatch):
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(UserError, match=rf"^{package} .*the extra 'solvers'$"):
-        _place(METHODS[method], _problem(helpers.diamond(), [1.0, 1.0]))
+@methods("metis", "min_cut")
+def test_missing_package_names_its_extra(method, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pymetis", None)
+    with pytest.raises(UserError, match=r"^pymetis .*the extra 'solvers'$"):
+        _place(method, _problem(helpers.diamond(), [1.0, 1.0]))
 
 
 def test_scotch_input_and_answer():

@@ -166,7 +166,7 @@ def test_no_proof_keeps_the_start(name, objective, monkeypatch):
     problem = workload(objective)
     heuristics_s = min(
         methods.solve(problem, heuristic).value_s
-        for heuristic in ("greedy", "dp_split", "linearised_dp", "pipedream", "heft", "m_sct")
+        for heuristic in ("greedy", "dp_split", "linearised_dp", "pipedream", "heft")
         if objective in methods.METHODS[heuristic].objectives
     )
     assert np.isfinite(heuristics_s)
