@@ -27,7 +27,7 @@ from typing import Any
 import openvino as ov
 import psutil
 
-from placement import arguments
+from placement import arguments, files
 from placement.errors import UserError
 from placement.runtime import processors
 
@@ -45,20 +45,19 @@ _MEMORY = ":memory="  # in the specification of devices, before the limit of one
 _MEMORY_PROPERTIES = ("GPU_DEVICE_TOTAL_MEM_SIZE", "NPU_DEVICE_TOTAL_MEM_SIZE")
 
 
-def _is_count(value: object, *, minimum: int = 1, maximum: int = 2**31 - 1) -> bool:
-    if not isinstance(value, int) or isinstance(value, bool):
-        return False
-    return minimum <= value <= maximum
-
-
 # Names of the properties that devices are compiled with -> tests of their values.
 _PROPERTIES: Mapping[str, Callable[[Any], bool]] = {
-    "INFERENCE_PRECISION_HINT": lambda value: isinstance(value, str) and value in _PRECISIONS,
-    "INFERENCE_NUM_THREADS": _is_count,
-    "ENABLE_CPU_PINNING": lambda value: isinstance(value, bool),
-    "EXCLUSIVE_ASYNC_REQUESTS": lambda value: isinstance(value, bool),
-    "NUM_STREAMS": lambda value: value == 0 and not isinstance(value, bool),
+    "INFERENCE_PRECISION_HINT": lambda value: value in _PRECISIONS,
+    "INFERENCE_NUM_THREADS": lambda value: type(value) is int and 0 < value < 2**31,
+    "ENABLE_CPU_PINNING": lambda value: type(value) is bool,
+    "EXCLUSIVE_ASYNC_REQUESTS": lambda value: type(value) is bool,
+    "NUM_STREAMS": lambda value: type(value) is int and value == 0,
     "PERFORMANCE_HINT": lambda value: value == "LATENCY",
+}
+# The schema of a device in a file.
+_SCHEMA = {
+    **{"name": str, "details": [str], "precision": str, "num_threads": int, "core": (int, None)},
+    **{"properties": {str: object}, "host": bool, "capacity_bytes": (int, None)},
 }
 
 
@@ -81,37 +80,26 @@ class Device:
         return f"{self.name} [{', '.join(self.details)}]"
 
 
-def describe_invalid_device(device: Device) -> str:
-    """Says in a few words how a device differs from those that `resolve` makes; '' if it does not.
+def from_record(record: Mapping[str, Any]) -> Device:
+    """Makes the device that a file describes, such as one of those that `resolve` makes.
 
-    Args:
-      device: a device whose fields may have any type, because they come from a file. Only those
-        properties of OpenVINO are valid that this module uses: others write or read files.
+    Only those properties of OpenVINO are valid that this module uses: others write or read files.
+
+    Raises:
+      ValueError: the record is not valid.
     """
-    name, properties = device.name, device.properties
-    is_valid = {
-        "name": isinstance(name, str) and bool(re.fullmatch(r"[A-Z][\w.]*", name)),
-        "details": isinstance(device.details, tuple)
-        and all(isinstance(text, str) for text in device.details),
-        "precision": _PROPERTIES["INFERENCE_PRECISION_HINT"](device.precision),
-        "num_threads": _is_count(device.num_threads),
-        "core": device.core is None or _is_count(device.core, minimum=0),
-        "properties": isinstance(properties, dict),
-        "host": isinstance(device.host, bool),
-        "capacity_bytes": device.capacity_bytes is None
-        or _is_count(device.capacity_bytes, maximum=2**63),
-    }
-    invalid_fields = [field for field, valid in is_valid.items() if not valid]
-    if invalid_fields:
-        return f"an invalid {invalid_fields[0]}"
-    if device.host and not name.startswith("CPU"):
-        return f"the name {name!r}, but is made of the CPU"
+    files.check(record, _SCHEMA, "a device")
+    name, precision, properties = record["name"], record["precision"], record["properties"]
+    is_named = re.fullmatch(r"CPU[\w.]*" if record["host"] else r"[A-Z][\w.]*", name)
+    if not is_named or precision not in _PRECISIONS or record["num_threads"] < 1:
+        raise ValueError(f"the device {name[:40]!r} has an invalid name, precision or num_threads")
     for key, value in properties.items():
         if key not in _PROPERTIES:
-            return f"the property {key[:40]!r}; known are {', '.join(_PROPERTIES)}"
+            known = ", ".join(_PROPERTIES)
+            raise ValueError(f"a device has the property {key[:40]!r}; known are {known}")
         if not _PROPERTIES[key](value):
-            return f"an invalid value of {key}"
-    return ""
+            raise ValueError(f"a device has an invalid value of {key}")
+    return Device(**{**record, "details": tuple(record["details"])})
 
 
 def resolve(spec: str) -> tuple[Device, ...]:

@@ -1,4 +1,5 @@
 import dataclasses
+import json
 import os
 
 import openvino as ov
@@ -43,7 +44,8 @@ def test_host_devices_have_one_core(spec, names, capacities):
         assert device.properties["INFERENCE_PRECISION_HINT"] == device.precision
         note = "" if HAS_BF16 else ", no bf16 here"
         assert device.label == f"{device.name} [host, {device.precision}{note}, core {device.core}]"
-        assert devices.describe_invalid_device(device) == ""
+        record = json.loads(json.dumps(dataclasses.asdict(device)))
+        assert devices.from_record(record) == device
     assert set(names) <= set(devices.open_core(found).available_devices)
 
 

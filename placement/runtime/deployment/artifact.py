@@ -27,7 +27,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
@@ -127,7 +127,7 @@ def read(folder: Path, *, remedy: str = _REMEDY) -> Manifest:
                 raise ValueError(f"it names the file {name[:40]!r}")
         manifest = Manifest(
             data["form"],
-            make_devices(data["devices"]),
+            tuple(map(devices_lib.from_record, data["devices"])),
             data["affinity"],
             tuple(Segment(s["device"], tuple(s["ops"])) for s in data["segments"]),
             data["model"],
@@ -145,14 +145,6 @@ def compute_digest(path: Path) -> str:
     """Returns the SHA-256 of a file; a UserError says that it cannot be read."""
     with files.open_to_read(path, remedy=_REMEDY) as file:
         return hashlib.file_digest(cast(io.BufferedReader, file), "sha256").hexdigest()
-
-
-def make_devices(records: Iterable[Mapping[str, Any]]) -> tuple[Device, ...]:
-    """Makes the devices that a file describes; a ValueError says that a record is not valid."""
-    devices = tuple(Device(**{**record, "details": tuple(record["details"])}) for record in records)
-    for problem in filter(None, map(devices_lib.describe_invalid_device, devices)):
-        raise ValueError(f"a device has {problem}")
-    return devices
 
 
 def save(artifact: Artifact, folder: Path) -> Manifest:

@@ -108,7 +108,7 @@ def read(path: Path) -> PlacementFile:
             data["method"],
             data["placement"],
             tuple(Segment(device, tuple(ops)) for device, ops in data.get("segments") or ()),
-            artifact_lib.make_devices(records) if is_present else (),
+            tuple(map(devices.from_record, records)) if is_present else (),
             provenance.get("model", {"ops": {}, "weights": {}}),
             {name: needs["model_bytes"] for name, needs in provenance.get("memory", {}).items()},
             data.get("divisions", ()),

@@ -30,9 +30,9 @@ def folder(tmp_path_factory) -> Path:
     [
         ('"form": "concurrent"', '"form": "single"', "it has changed since it was written"),
         ('"digest":', '"digests":', "there is no 'digest'"),
-        ('"precision":', '"kernel":', "unexpected keyword argument 'kernel'"),
+        ('"precision":', '"kernel":', "a device has no 'precision'"),
         ('"ENABLE_CPU_PINNING"', '"CACHE_DIR"', "the property 'CACHE_DIR'; known are"),
-        (f'"name": "{A}"', '"name": "GPU"', "the name 'GPU', but is made of the CPU"),
+        (f'"name": "{A}"', '"name": "GPU"', "the device 'GPU' has an invalid name"),
         ('"loader.cpp":', '"../loader.cpp":', "it names the file '../loader.cpp'"),
         ('"form"', "form", "not JSON"),
     ],
