@@ -21,6 +21,7 @@ from placement.simulators import (
     residency,
     tensors,
 )
+from placement.stored_jit import StoredJit
 from placement.types import Array, CostModel, OpGraph
 
 _MAX_DEVICES = 31  # the simulators represent sets of devices by the bits of an integer
@@ -442,13 +443,12 @@ class Problem(_Data):
         return bool(self._simulate(placement[None])[2][0])
 
     def _simulate(self, placements: Array) -> tuple[Array, Array, Array]:
-        simulate = simulators.get_objective(self.objective).simulate
         # Padding on the host compiles nothing; a traced array cannot be padded there.
         is_traced = isinstance(placements, jax.core.Tracer)
         pad, placements = (jnp.pad, placements) if is_traced else (np.pad, np.asarray(placements))
         missing = self.num_padded_ops - self.num_decisions
         padded = pad(placements.astype(np.int32), ((0, 0), (0, missing)))
-        return _evaluate(simulate, self.padded_tables, padded)
+        return _evaluate(self.padded_tables, padded, objective=self.objective)
 
     def value_s(self, placement: np.ndarray) -> float:
         """Returns the objective's value of one placement int [K], by the simulator.
@@ -480,14 +480,12 @@ class Problem(_Data):
         return self.shares_memory @ np.asarray(used_bytes, np.float64).sum(axis=0)[:, 0]
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(StoredJit, static_argnames=("objective",))
 def _evaluate(
-    simulate: Callable[[simulators.Tables, Array], simulators.Outcome],
-    tables: simulators.Tables,
-    placements: Array,
+    tables: simulators.Tables, placements: Array, *, objective: str
 ) -> tuple[Array, Array, Array]:
     """Returns values, penalised values, and whether only the memory is too small, [B] each."""
-    outcome = simulate(tables, placements)
+    outcome = simulators.get_objective(objective).simulate(tables, placements)
     return (
         jnp.where(outcome.feasible, outcome.latency_s, jnp.inf),
         jnp.where(outcome.feasible, outcome.latency_s, outcome.penalised_s()),

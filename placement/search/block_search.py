@@ -33,6 +33,7 @@ from placement import simulators
 from placement.problem import Problem
 from placement.search.block_orders import BALL, GROUP, KINDS, Orders, compute_orders
 from placement.solvers import iterated_local_search as ils
+from placement.stored_jit import StoredJit
 from placement.types import Array
 
 NUM_SETS, SET_SIZE = 2, 32  # of each chain in a step: sets of proposals, and proposals in each
@@ -89,15 +90,17 @@ def start(
     return space, SearchState(seed, chains._replace(move_credit=jnp.zeros(len(KINDS))))
 
 
-@partial(jax.jit, static_argnums=(0, 4))
+@partial(StoredJit, static_argnames=("objective", "set_size"))
 def advance(
-    simulate: Any,
     space: SearchSpace,
     state: SearchState,
-    num_steps: Array | int,
+    num_steps: Array,
+    *,
+    objective: str,
     set_size: int = SET_SIZE,
 ) -> SearchState:
     """Advances all chains by `num_steps` steps with `NUM_SETS` sets of proposals each."""
+    simulate = simulators.get_objective(objective).simulate_columns
     patience = 20 + len(space.allowed) // 64  # steps without improvement before a restart
 
     def step(_: Array, state: SearchState) -> SearchState:

@@ -21,7 +21,6 @@ import chex
 import jax
 import numpy as np
 
-from placement import simulators
 from placement.graphs import dag
 from placement.problem import Problem
 from placement.search import block_search, schedule_search, windows
@@ -274,13 +273,13 @@ class _Run:
             turn_steps = max(1, int(_TURN_SHARE * limits.budget) // batch_size)
             turn_steps = min(turn_steps, max(1, self._block_work // self._step_work))
             remaining_steps = min(remaining_steps, turn_steps)
-        simulate = simulators.get_objective(self.problem.objective).simulate_columns
+        options = {"objective": self.problem.objective, "set_size": self._set_size}
         start_s, num_steps = self.value_s, 1
         while remaining_steps > 0 and not limits.is_over():
             num_steps = min(num_steps, remaining_steps)
             began_s = limits.elapsed_s()
             self._chain = jax.block_until_ready(
-                block_search.advance(simulate, space, self._chain, num_steps, self._set_size)
+                block_search.advance(space, self._chain, np.int32(num_steps), **options)
             )
             step_s = (limits.elapsed_s() - began_s) / num_steps
             evaluations += num_steps * batch_size

@@ -35,6 +35,7 @@ from placement.problem import Problem
 from placement.search import block_search
 from placement.simulators import list_schedule, makespan
 from placement.solvers.limits import SearchLimits
+from placement.stored_jit import StoredJit
 from placement.types import Array, Solution
 
 # Time of a step over the operations, in device steps of the batched simulator (measured: 7 to 30).
@@ -184,7 +185,7 @@ def improve(
     while remaining_steps > 0 and not limits.is_over():
         num_steps = min(num_steps, remaining_steps)
         began_s = limits.elapsed_s()
-        state = jax.block_until_ready(advance(tables, state, num_steps))
+        state = jax.device_get(advance(tables, state, np.int32(num_steps)))
         step_s = (limits.elapsed_s() - began_s) / num_steps
         remaining_steps -= num_steps
         evaluations += num_steps * PROPOSALS_PER_STEP
@@ -204,7 +205,7 @@ def improve(
 
 
 # With these kernels the program compiles in half of the time, and is as fast.
-@partial(jax.jit, compiler_options={"xla_cpu_use_fusion_emitters": False})
+@partial(StoredJit, compiler_options={"xla_cpu_use_fusion_emitters": False})
 def advance(tables: Tables, state: State, num_steps: Array) -> State:
     """Advances a search by `num_steps` steps."""
 

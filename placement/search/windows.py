@@ -30,11 +30,9 @@ the operations outside it leave free.
 """
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any, NamedTuple
 
 import chex
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -44,6 +42,7 @@ from placement.problem import Problem
 from placement.search import block_orders, block_search
 from placement.simulators import list_schedule, makespan
 from placement.solvers.limits import SearchLimits
+from placement.stored_jit import StoredJit
 from placement.types import Array, Solution, Status
 
 # Largest number of operations of a window. The smaller it is, the more moves are made in a second;
@@ -274,7 +273,7 @@ class _Search:
             window_seed = np.uint32(self._rng.integers(2**32))
             space = self._add_boundary(window_search, window, ready_s, tail_s[i])
             start_s, chains = _advance(
-                _SIMULATE, space, start, window_seed, self._move_credit, num_steps
+                space, start, window_seed, self._move_credit, np.int32(num_steps)
             )
             if end < num_ops:  # Prepares the next window while the device computes.
                 next_search = _prepare(ordered, windows[i + 1], self._rng)
@@ -339,9 +338,8 @@ class _Search:
         return np.bincount(devices, memory.memory_bytes[begin:end], num_devices)
 
 
-@partial(jax.jit, static_argnums=0)
+@StoredJit
 def _advance(
-    simulate: Any,
     space: block_search.SearchSpace,
     placement: Array,
     seed: Array,
@@ -349,10 +347,10 @@ def _advance(
     num_steps: Array,
 ) -> tuple[Array, Any]:
     """Returns the latency of a placement int32 [K], and a chain that searched from it."""
-    space, state = block_search.start(simulate, space, placement, 1, seed)
+    space, state = block_search.start(_SIMULATE, space, placement, 1, seed)
     start_s = state.chains.best_latency_s
     state = state._replace(chains=state.chains._replace(move_credit=move_credit))
-    return start_s, block_search.advance(simulate, space, state, num_steps).chains
+    return start_s, block_search.advance(space, state, num_steps, objective="makespan").chains
 
 
 def _order_problem(problem: Problem) -> _OrderedProblem:

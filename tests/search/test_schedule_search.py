@@ -69,7 +69,7 @@ def test_paths_agree_with_simulator(case):
     state = schedule_search.begin(problem, placement, case)
     assert state.best.latency_s == values_s.min()
     for _ in range(12):
-        state = schedule_search.advance(tables, state, 1)
+        state = schedule_search.advance(tables, state, np.int32(1))
         for schedule in (state.current, state.best):
             order, placed = np.asarray(schedule.order), np.asarray(schedule.placement)
             dag.check_order(problem.graph, order)
@@ -99,7 +99,7 @@ def test_rounding_keeps_orders_topological():
         schedule_search.begin(problem, placement, 0),
     )
     for _ in range(40):
-        state = schedule_search.advance(tables, state, 5)
+        state = schedule_search.advance(tables, state, np.int32(5))
         dag.check_order(problem.graph, np.asarray(state.current.order))
         dag.check_order(problem.graph, np.asarray(state.best.order))
 

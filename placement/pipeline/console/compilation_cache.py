@@ -21,6 +21,8 @@ def limit_compiled(max_mappings: int = _MAX_MAPPINGS) -> None:
     """
     import jax
 
+    from placement import stored_jit
+
     try:
         with open("/proc/self/maps", "rb") as maps:
             num_mappings = sum(1 for _ in maps)
@@ -28,3 +30,4 @@ def limit_compiled(max_mappings: int = _MAX_MAPPINGS) -> None:
         num_mappings = max_mappings + 1
     if num_mappings > max_mappings:
         jax.clear_caches()
+        stored_jit.forget()
