@@ -2,14 +2,13 @@
 
     python -m experiments.suite list [SPLIT]
     python -m experiments.suite solve METHOD [SPLIT] [SECONDS]
-    python -m experiments.suite bound [SECONDS] [METHOD]
+    python -m experiments.suite bound [SECONDS]
     python -m experiments.suite build FOLDER
 
 `list` prints the problems with their best known values. `solve` runs a method on every problem, by
 default of all splits for 60 s each, and prints its values over the best known ones. It puts better
-solutions into the archive. `bound` proves lower bounds, with a METHOD that proves some, such as
-`cpsat`, or with the usual ones. `build` makes the files of problems again from the descriptions in
-the index; FOLDER has the public workloads. Operations and edges get a random order.
+solutions and bounds into the archive. `bound` proves lower bounds. `build` makes the files of
+problems again from the descriptions in the index; FOLDER has the public workloads.
 """
 
 import collections
@@ -33,9 +32,8 @@ from placement.reporting.tables import grids
 from placement.solvers import base
 from placement.suite import archive, problem_file
 from placement.suite.archive import Best
-from placement.types import Solution
 
-_USAGE = "list [SPLIT]; solve METHOD [SPLIT] [SECONDS]; bound [SECONDS] [METHOD]; build FOLDER"
+_USAGE = "list [SPLIT]; solve METHOD [SPLIT] [SECONDS]; bound [SECONDS]; build FOLDER"
 _TOLERANCE = 1e-6  # relative: an improvement has to be larger
 _BUDGET = 10**12  # evaluations: only the time limits a method
 _CONSOLE_WIDTH = 140
@@ -72,21 +70,20 @@ def shuffle(problem: Problem, seed: list[int]) -> Problem:
     """Puts operations and edges in random order, so that no numbering tells of a good schedule."""
     rng, graph, costs = np.random.default_rng(seed), problem.graph, problem.costs
     ops, edges = rng.permutation(graph.num_ops), rng.permutation(graph.num_edges)
-    number = np.argsort(ops)  # of each operation, in the new order
-    fields = dict[str, Any]()
-    for field in ("flops", "weight_bytes", "backward"):
-        fields[field] = getattr(graph, field)[ops]
-    for field, chosen in (("colocation", ops), ("tensors", edges)):  # numbers without an order
+    number = np.argsort(ops).astype(np.int32)  # of each operation, in the new order
+    fields: dict[str, Any] = {
+        "edge_bytes": graph.edge_bytes[edges],
+        "senders": number[graph.senders[edges]],
+        "receivers": number[graph.receivers[edges]],
+        "copy_sources": number[graph.copy_sources],
+        "copy_readers": number[graph.copy_readers],
+    }
+    for field, chosen in (("colocation", ops), ("tensors", edges)):  # any distinct numbers will do
         values = getattr(graph, field)
         fields[field] = rng.permutation(values.max() + 1).astype(np.int32)[values[chosen]]
+    fields |= {f: getattr(graph, f)[ops] for f in ("flops", "weight_bytes", "backward")}
     for field in ("op_names", "op_types", "output_shapes", "member_types"):
-        values = getattr(graph, field)
-        fields[field] = tuple(values[op] for op in ops) if values else ()
-    fields["edge_bytes"] = graph.edge_bytes[edges]
-    for field in ("senders", "receivers"):
-        fields[field] = number[getattr(graph, field)[edges]].astype(np.int32)
-    for field in ("copy_sources", "copy_readers"):
-        fields[field] = number[getattr(graph, field)].astype(np.int32)
+        fields[field] = tuple(getattr(graph, field)[op] for op in ops if getattr(graph, field))
     if graph.name.startswith("synthetic:"):
         fields["op_names"] = tuple(f"op{index}" for index in range(graph.num_ops))
     costs = costs._replace(
@@ -115,89 +112,72 @@ def print_problems(split: str = "") -> None:
             *(entry.name, entry.split, str(entry.num_ops), str(entry.num_devices)),
             *(f"{1e3 * best.value_s:.6g}", best.method, bound, gap),
         )
-    console = Console(width=_CONSOLE_WIDTH)
-    console.print(table)
     header, rows = summarise()
     summary = grids.new_table("all splits", (), header)
     for row in rows:
         summary.add_row(*row)
-    console.print(summary)
+    Console(width=_CONSOLE_WIDTH).print(table, summary, sep="\n")
 
 
 def summarise() -> tuple[list[str], list[list[str]]]:
-    """Makes a table of the splits: their problems, and which methods found the best known values.
-
-    Returns:
-      A header, and rows.
-    """
+    """Returns the header and the rows of a table of the splits."""
     header = ["split", "problems", "families", "operations", "optimal", "best known values by"]
     known, rows = archive.read(suite.VERSION), []
     for split in dict.fromkeys(entry.split for entry in suite.list_entries()):
         entries = suite.list_entries(split)
-        sizes = [entry.num_ops for entry in entries]
-        best = [known[entry.name] for entry in entries]
-        # A tenth of a per mille: bounds and values are in single precision.
-        num_optimal = sum(b.value_s <= b.bound_s * (1 + 1e-4) for b in best)
+        sizes, best = [e.num_ops for e in entries], [known[e.name] for e in entries]
+        num_optimal = sum(b.value_s <= b.bound_s * (1 + _TOLERANCE) for b in best)
         counts = collections.Counter(b.method for b in best).most_common()
-        shares = (f"{method} {count / len(entries):.0%}" for method, count in counts)
+        shares = ", ".join(f"{method} {count / len(best):.0%}" for method, count in counts)
         families = ", ".join(dict.fromkeys(entry.family for entry in entries))
         sizes_text = f"{min(sizes):,} to {max(sizes):,}"
-        numbers = str(len(entries)), families, sizes_text, str(num_optimal)
-        rows.append([split, *numbers, ", ".join(shares)])
+        rows.append([split, str(len(best)), families, sizes_text, str(num_optimal), shares])
     return header, rows
 
 
 def solve(method: str, split: str, time_limit_s: float) -> None:
-    """Runs a method on every problem, and puts better solutions into the archive.
+    """Runs a method on every problem, and puts better solutions and bounds into the archive.
 
     Problems that the method is not for, and those for which it finds nothing, are left out.
     """
-    for entry in suite.list_entries(split):
-        solution, best = run_method(entry.name, method, time_limit_s), suite.best_known(entry.name)
-        if solution is None or solution.placement is None or not math.isfinite(solution.value_s):
-            continue
-        ratio = solution.value_s / best.value_s
-        print(f"{entry.name}: {1e3 * solution.value_s:.6g} ms, {ratio:.4f} of the best known value")
-        if ratio < 1 - _TOLERANCE:
-            improved = Best(
-                *(solution.value_s, best.bound_s, method, solution.placement, solution.order)
-            )
-            archive.write(archive.read(suite.VERSION) | {entry.name: improved}, suite.VERSION)
-
-
-def run_method(name: str, method: str, time_limit_s: float) -> Solution | None:
-    """Solves a problem; None, with a message, where the method refuses it."""
     arguments.check_choice("method", method.partition(":")[0], methods.METHODS)
-    problem = suite.load(name)
-    try:
-        methods.check(method, problem.objective)
-        return methods.solve(problem, method, time_limit_s=time_limit_s, budget=_BUDGET)
-    except UserError as error:
-        print(f"{name}: left out: {error}", file=sys.stderr)
-        return None
+    for entry in suite.list_entries(split):
+        problem = suite.load(entry.name)
+        try:
+            methods.check(method, problem.objective)
+            solution = methods.solve(problem, method, time_limit_s=time_limit_s, budget=_BUDGET)
+        except UserError as error:
+            print(f"{entry.name}: left out: {error}", file=sys.stderr)
+            continue
+        if solution.placement is None or not math.isfinite(solution.value_s):
+            continue
+        ratio = solution.value_s / suite.best_known(entry.name).value_s
+        print(f"{entry.name}: {1e3 * solution.value_s:.6g} ms, {ratio:.4f} of the best known value")
+        # Only a bound for all placements and orders counts.
+        bound_s = solution.bound_s if solution.scope == base.ALL else math.nan
+        result = Best(solution.value_s, bound_s, method, solution.placement, solution.order)
+        keep_best(entry.name, result)
 
 
-def bound(time_limit_s: float, method: str = "") -> None:
+def bound(time_limit_s: float) -> None:
     """Proves lower bounds of problems without a proven optimum, and keeps the highest ones."""
-    known = archive.read(suite.VERSION)
-    for name, best in known.items():
+    for name, best in archive.read(suite.VERSION).items():
         if best.bound_s >= best.value_s * (1 - _TOLERANCE):
             continue
-        bound_s = 0.0 if math.isnan(best.bound_s) else best.bound_s
-        if method:
-            solution = run_method(name, method, time_limit_s)
-            # Only a bound for all placements and orders counts.
-            if solution and solution.scope == base.ALL and not math.isnan(solution.bound_s):
-                bound_s = max(bound_s, solution.bound_s)
-        else:
-            problem = suite.load(name)
-            proven_s = solvers.lower_bound(problem, time_limit_s=time_limit_s, any_order=True)
-            bound_s = max(bound_s, proven_s)
-        # Single precision: a bound that equals the optimum may exceed its value by rounding.
-        bound_s = min(bound_s, best.value_s)
-        known[name] = best._replace(bound_s=bound_s)
+        problem = suite.load(name)
+        bound_s = solvers.lower_bound(problem, time_limit_s=time_limit_s, any_order=True)
         print(f"{name}: {1e3 * bound_s:.6g} ms", flush=True)
-        archive.write(known, suite.VERSION)
+        keep_best(name, best._replace(bound_s=bound_s))
+
+
+def keep_best(name: str, result: Best) -> None:
+    """Puts a solution into the archive if it is better, and its bound if it is higher."""
+    known = archive.read(suite.VERSION)
+    best = result if result.value_s < known[name].value_s * (1 - _TOLERANCE) else known[name]
+    bound_s = float(np.fmax(known[name].bound_s, result.bound_s))  # ignores nan
+    # Single precision: a bound that equals the optimum may exceed its value by rounding.
+    known[name] = best._replace(bound_s=min(bound_s, best.value_s))
+    archive.write(known, suite.VERSION)
 
 
 def main(argv: list[str]) -> None:
@@ -218,8 +198,8 @@ def main(argv: list[str]) -> None:
                 print_problems(*split)
             case ["solve", method, *rest] if len(rest) <= 2:
                 solve(method, "".join(rest[:1]), parse_seconds(*rest[1:]))
-            case ["bound", *rest] if len(rest) <= 2:
-                bound(parse_seconds(*rest[:1]), *rest[1:])
+            case ["bound", *rest] if len(rest) <= 1:
+                bound(parse_seconds(*rest))
             case ["build", folder]:
                 build(folder)
             case words:

@@ -30,7 +30,7 @@ _MAX_EDGES = 100_000
 _MEAN_S, _MEAN_BYTES = 1e-3, 1e6
 _LANES = 4  # of `epigenomics`
 _DEFAULTS = {"size": 8, "devices": 4, "ccr": 100, "heterogeneity": 100, "memory": 0, "seed": 0}
-_MINIMUMS = {"size": 2, "devices": 2, "ccr": 0, "heterogeneity": 0, "memory": 0, "seed": 0}
+_MINIMUMS = {**dict.fromkeys(_DEFAULTS, 0), "size": 2, "devices": 2}
 
 _Edges = Iterator[tuple[tuple[str | int, ...], tuple[str | int, ...]]]  # sender, receiver
 

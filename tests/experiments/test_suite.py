@@ -59,15 +59,15 @@ def test_bounds_rise_until_proven(capsys, monkeypatch, tmp_path):
     best = read()
     assert 0 < best.bound_s <= best.value_s
     for method in ("cpsat", "heft"):  # proves bounds of one order alone, and none
-        run("bound", "1", method)
+        run("solve", method, "training", "1")
         assert read().bound_s == best.bound_s
     write({NAME: best._replace(bound_s=0.5 * best.value_s)})
-    proven = Solution(None, bound_s=best.value_s)
+    proven = Solution(best.placement, best.value_s, bound_s=best.value_s)
     monkeypatch.setattr(methods, "solve", lambda problem, method, **_: proven)
-    run("bound", "1", "cpsat_free")
+    run("solve", "cpsat_free")
     assert read().bound_s == best.value_s
     capsys.readouterr()
-    run("bound", "1", "cpsat_free")
+    run("bound", "1")
     assert NAME not in capsys.readouterr().out  # nothing is left to prove
     run("list")
     out = capsys.readouterr().out
@@ -80,7 +80,7 @@ def test_mistakes_are_one_line(capsys):
         ((), "pass one of: list"),
         (("solve",), "solve METHOD"),
         (("solve", "helt"), "did you mean 'heft'"),
-        (("bound", "5", "helt"), "did you mean 'heft'"),
+        (("bound", "5", "heft"), "pass one of: list"),
         (("list", "final"), "unknown split"),
         (("bound", "soon"), "as the seconds of a search"),
     ):
