@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from placement import arguments
+from placement import arguments, cli
 from placement import methods as registry
 from placement.pipeline.settings import Settings
 from placement.runtime import devices
@@ -24,6 +24,7 @@ from tests.docs.pages import Block
 from tests.experiments import command
 
 _ENTRY = ["python", "-m", "experiments.main"]
+_OPTIONS = {"--config.": "--", "time_limit_s": "time-limit", "measure_s": "measure-time"}
 _LIMIT_S = 600.0  # of one command; they take seconds
 
 
@@ -78,16 +79,22 @@ class Reader:
             target = ["make", "--dry-run", *words[1:]]
             subprocess.run(target, cwd=pages.ROOT, check=True, capture_output=True)
             return ""
-        assert words[:3] == _ENTRY, f"{block}: {words} is not a command that a page may have"
-        flags, written = words[3:], " ".join(words)
-        workdirs = [f.partition("=")[2] for f in flags if f.startswith("--workdir=")]
-        check_flags(flags)
-        if not all(workdir in self._run for workdir in workdirs):
-            return ""
-        if any(flag.startswith("--config") for flag in flags):
-            flags += self._run[workdirs[0]]
+        workdirs = [w.removeprefix("--workdir=") for w in words if re.match("--workdir=|runs/", w)]
+        smaller = [flag for workdir in workdirs[:1] for flag in self._run.get(workdir, ())]
+        if words[0] == "placement":
+            for name, option in _OPTIONS.items():
+                smaller = [flag.replace(name, option) for flag in smaller]
+            target, flags, takes_settings = _run_installed, words[1:], words[1] != "deploy"
+        else:
+            assert words[:3] == _ENTRY, f"{block}: {words} is not a command that a page may have"
+            target, flags = _run_command, words[3:]
+            takes_settings = any(flag.startswith("--config") for flag in flags)
+            check_flags(flags)
+            if not all(workdir in self._run for workdir in workdirs):
+                return ""
+        written = " ".join(words)
         if written not in self._printed:
-            self._printed[written] = self._fork(block, _run_command, flags)
+            self._printed[written] = self._fork(block, target, flags + smaller * takes_settings)
         return self._printed[written]
 
     def _fork(self, block: Block, target: Callable[..., None], *args: str | list[str]) -> str:
@@ -140,6 +147,10 @@ def _run_command(flags: list[str]) -> None:
     from experiments import main
 
     main.cli()
+
+
+def _run_installed(words: list[str]) -> None:
+    cli.main(words, prog_name="placement", standalone_mode=False)
 
 
 def _run_code(text: str, page: str) -> None:

@@ -20,6 +20,7 @@ _TINY = "synthetic:family=layered,ops=12,seed=1"
 _ONE_METHOD = ("--config.methods=hetero", "--config.seeds=1")
 RUN = {
     "runs/mine": _SMALLER,
+    "runs/predicted": _SMALLER,
     "runs/advise": (*_SMALLER, "--config.graph=model.onnx"),
     "runs/two_stream": (*_SMALLER, "--config.graph=model.onnx"),
     "runs/compare": (*_SMALLER, f"--config.graphs={_TINY}", "--config.seeds=1"),
@@ -65,7 +66,7 @@ def test_commands_of_guides_run():
     for page in ("README.md", "docs/TUTORIAL.md", "docs/HSDAG.md", "docs/POLICIES.md"):
         for block in pages.blocks(page):
             for words in pages.commands(block) if block.language == "sh" else ():
-                workdirs = {word.partition("=")[2] for word in words if "--workdir=" in word}
+                workdirs = {word.removeprefix("--workdir=") for word in words}
                 assert words[0] == "make" or workdirs & {*RUN}, f"{block}: {words}"
 
 

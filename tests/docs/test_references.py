@@ -19,6 +19,8 @@ from tests.docs import pages
 KEYS = set(common.base())
 # Flags of absl and of the entry point; `--config.KEY` are checked by their key.
 FLAGS = {"--config", "--workdir", "--task", "--help", "--helpfull", "--verbosity"}
+_PARAMETERS = [p for command in cli.main.commands.values() for p in command.params]
+_OPTIONS = {option for parameter in _PARAMETERS for option in parameter.opts}  # of `placement`
 _EXTENSIONS = "py|md|json|jsonl|xml|bin|blob|csv|html|png|svg|cff|toml"
 _FILE = re.compile(rf"[\w.*/-]*\w\.({_EXTENSIONS})|[\w.-]+(/[\w.*-]+)*/")
 _DOTTED = re.compile(r"(?:placement|experiments|configs)(?:\.\w+)+")
@@ -40,7 +42,7 @@ def _names() -> set[str]:
 
 def missing_flags(text: str) -> Iterator[str]:
     """Yields the flags and keys of a command that do not exist."""
-    for flag, value in re.findall(r"(--[\w.]+)(?:=(\S+))?", text):
+    for flag, value in re.findall(r"(--[\w.-]+)(?:=(\S+))?", text):
         key = flag.removeprefix("--config.")
         if key != flag:
             if key not in KEYS | {"KEY"}:
@@ -66,7 +68,7 @@ def find_wrong(page: str) -> Iterator[str]:
         if not file.exists() or (anchor and anchor not in pages.headings(relative)):
             yield f"{page}:{line}: {target}"
     for text, line in pages.code(page):
-        missing = [*missing_flags(text)]
+        missing = [flag for flag in missing_flags(text) if flag not in _OPTIONS]
         if _FILE.fullmatch(text):
             name = text.replace("NAME", "*")  # to be filled in
             written = name.rstrip("/")
