@@ -59,8 +59,8 @@ def build(folder: str) -> None:
             problem = problem._replace(graph=target.net.graph, costs=target.costs)
         problem = shuffle(problem, list(entry.name.encode()))
         digest = problem_file.save(problem, problem_file.locate(entry.name, suite.VERSION))
-        sizes = {"num_ops": problem.graph.num_ops, "num_devices": len(problem.devices)}
-        entries.append(entry._replace(**sizes, sha256=digest))
+        entry = entry._replace(num_ops=problem.graph.num_ops, num_devices=len(problem.devices))
+        entries.append(entry._replace(sha256=digest))
         print(entries[-1])
     records = [entry._asdict() for entry in entries]
     runs.write_json(problem_file.find_folder(suite.VERSION) / problem_file.INDEX, records)
@@ -112,8 +112,8 @@ def print_problems(split: str = "") -> None:
             *(entry.name, entry.split, str(entry.num_ops), str(entry.num_devices)),
             *(f"{1e3 * best.value_s:.6g}", best.method, bound, gap),
         )
-    header, rows = summarise()
-    summary = grids.new_table("all splits", (), header)
+    summary_header, rows = summarise()
+    summary = grids.new_table("all splits", (), summary_header)
     for row in rows:
         summary.add_row(*row)
     Console(width=_CONSOLE_WIDTH).print(table, summary, sep="\n")
