@@ -18,7 +18,7 @@ from rich.text import Text
 
 from placement.reporting import printable
 
-_WIDEST_HEADER = 20  # columns of a terminal
+_WIDEST_HEADER, _WIDEST_TEXT = 20, 34  # columns of a terminal
 FILLED, EMPTY = "█░"  # characters of a bar
 _ASCII = str.maketrans({FILLED: "#", EMPTY: "."})
 
@@ -56,19 +56,16 @@ class Grid:
         )
 
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        """Yields title, table and notes; only a terminal wraps lines."""
+        """Yields title, table and notes; in a file the table is as in a terminal of 100 columns."""
         table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
         for title, numeric in zip(self.header, self.numeric, strict=True):
-            if options.is_terminal:
-                lines = [textwrap.wrap(line, _WIDEST_HEADER) for line in title.split("\n")]
-                header = "\n".join(itertools.chain.from_iterable(lines))
-            else:
-                header = _join_lines(title)
+            lines = [textwrap.wrap(line, _WIDEST_HEADER) for line in title.split("\n")]
             table.add_column(
-                Text(header),
+                Text("\n".join(itertools.chain.from_iterable(lines))),
                 justify="right" if numeric else "left",
                 no_wrap=numeric,
                 overflow="fold",
+                max_width=None if numeric else _WIDEST_TEXT,
             )
         for row in self.rows:
             texts = [cell.translate(_ASCII) for cell in row] if options.ascii_only else row

@@ -32,8 +32,7 @@ _INCOMPLETE = "The run is incomplete: it was interrupted, or something in it fai
 
 def terminal_table(summary: Summary) -> grids.Grid:
     """Makes the table for a terminal of 100 columns, with the verdict and causes of failures."""
-    # The cause, as in 'failed: compile: why', goes below the table.
-    rows = [{**row, "status": ":".join(row["status"].split(":")[:2])} for row in summary["rows"]]
+    rows = summary["rows"]
     table = table_of(rows, best_rows(rows), has_bars=True)
     graphs = summaries.group_by_graph(rows)
     graph = summary["graph"]
@@ -42,10 +41,11 @@ def terminal_table(summary: Summary) -> grids.Grid:
     table.title += f"{summary['objective']}; starts: {summary['starts']}"
     sentences = verdict_lib.sentences(rows, summary["objective"])
     notes = [line.replace("`", "") for line in sentences]
-    for row, stripped in zip(summary["rows"], rows, strict=True):
-        if stripped != row:
-            cause = " ".join(row["status"].split())
-            notes.append(f"{row['method']} {cause[:_LONGEST_CAUSE]}")
+    statuses = summaries.group(summary["rows"], _status)
+    statuses.pop("finished", None)
+    for status, group in statuses.items():
+        methods = ", ".join(dict.fromkeys(summaries.label(row) for row in group))
+        notes.append(f"{methods}: {' '.join(status.split())[:_LONGEST_CAUSE]}")
     if summary.get("memory"):
         notes.append(f"memory of the best placement: {_memory(summary)}")
     if any("host" in label for label in summary["devices"]):
@@ -195,7 +195,7 @@ def best_rows(rows: Sequence[Row]) -> list[Row]:
 def table_of(rows: Sequence[Row], best: Sequence[Row], *, has_bars: bool = False) -> grids.Grid:
     """Makes the table of rows, the best in bold, with the columns in which some row has a value.
 
-    A bar shows the ratio to the best single device, in place of the number of evaluations. The
+    A bar shows the ratio to the best single device, in place of the evaluations and the status. The
     longest is that of the slowest row, or of 1.5 times the best single device; then '+' ends it.
 
     Bounds of predictions say nothing about measured latencies, so they are not shown next to them.
@@ -228,13 +228,6 @@ def table_of(rows: Sequence[Row], best: Sequence[Row], *, has_bars: bool = False
         tolerance = row.get("tolerance")  # of deployments
         return text if tolerance is None else f"{text} [{tolerance:g}]"
 
-    def status(row: Row) -> str:
-        text = str(row["status"])
-        if text.startswith("optimal") and summaries.median_s(row) is not None:
-            # A proof holds for the simulation, not for a measured latency.
-            return f"optimal in simulation{text.removeprefix('optimal')}"
-        return text
-
     columns: dict[str, Callable[[Row], str]] = {  # a cell's text, by header
         "graph": lambda row: str(row.get("graph", units.NONE)),
         "seed": lambda row: str(row.get("seed", units.NONE)),
@@ -249,9 +242,10 @@ def table_of(rows: Sequence[Row], best: Sequence[Row], *, has_bars: bool = False
         "gap\n%": lambda row: units.write(100 * units.or_nan(row.get("gap")), ".1f"),
         "search\ns": lambda row: units.write(row.get("search_s"), ".2f"),
         "evalu-\nations": lambda row: str(row.get("evaluations", units.NONE)),
-        "status": status,
+        "status": _status,
     }
-    del columns["evalu-\nations" if has_bars else ""]
+    for header in ("evalu-\nations", "status") if has_bars else ("",):
+        del columns[header]
     if is_measured:
         del columns[f"bound\n{latency.name}"], columns["gap\n%"]
     texts = {header: [*map(cell, rows)] for header, cell in columns.items()}
@@ -264,6 +258,14 @@ def table_of(rows: Sequence[Row], best: Sequence[Row], *, has_bars: bool = False
     for row, *cells in zip(rows, *texts.values(), strict=True):
         table.add_row(*(map(grids.bold, cells) if row in best else cells))
     return table
+
+
+def _status(row: Row) -> str:
+    """Returns a row's status; a proof holds for the simulation, not for a measured latency."""
+    text = str(row["status"])
+    if text.startswith("optimal") and summaries.median_s(row) is not None:
+        return f"optimal in simulation{text.removeprefix('optimal')}"
+    return text
 
 
 def _memory(summary: Summary) -> str:
