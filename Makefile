@@ -6,12 +6,16 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # What computes: arrays in, arrays out, and quick to test.
 CORE := graphs costs simulators solvers policies learning
 
-.PHONY: run train test types parallel check nightly docs clean
+.PHONY: run measure train test types parallel check nightly docs clean
 # Keeps the stamps, which are made by a pattern.
 .SECONDARY:
 
 run: $(VENV)/.installed-plots
 	$(BIN)/python -m experiments.main --config=configs/laptop.py --task=compare --workdir=runs/laptop
+	$(BIN)/python -m experiments.main --config=configs/quickstart.py --workdir=runs/machine \
+		--config.graph=two_stream:size=128 --config.measure_s=5
+
+measure: $(VENV)/.installed
 	$(BIN)/python -m experiments.main --config=configs/quickstart.py --workdir=runs/quickstart
 
 train: $(VENV)/.installed-plots

@@ -15,10 +15,10 @@ from configs import common
 def get_config() -> ConfigDict:
     """A network of two parallel branches; every search starts at the single devices."""
     config = common.base()
-    config.graph = "two_stream"
+    config.graph = "two_stream:size=128"
     config.devices = "roofline:laptop_155h_cpu,laptop_155h_igpu,laptop_155h_npu"
     config.objective = "makespan"
-    config.methods = "heft,hsdag,hsdag:learning_rate=0,hierarchical:variant=tuned,search"
+    config.methods = "heft,hsdag,hsdag:learning_rate=0,hierarchical:variant=tuned,epochs=1,search"
     config.evaluate = "simulate"
     config.starts = "single"  # what a method finds is then its own
     config.budget = 4_000

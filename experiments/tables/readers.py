@@ -93,8 +93,8 @@ def split_cells(line: str) -> list[str]:
 
 
 def read_report(run: str) -> Grid:
-    """Reads the table that a report of the run has."""
-    rows = stored.read_json(run)["rows"]
+    """Reads the table that a report of the run has, without the evaluations, as in a terminal."""
+    rows = [{**row, "evaluations": "-"} for row in stored.read_json(run)["rows"]]
     table = results.table_of(rows, results.best_rows(rows))
     header, _, *cells = map(split_cells, table.markdown().splitlines())
     return header, cells
@@ -283,7 +283,7 @@ _PLANNER = ("hierarchical", "hierarchical-4", "hierarchical-8")
 _SERIAL_METHODS = ("hierarchical:variant=tuned", "local_search")
 # The reader of each table, by the name in its mark.
 TABLES: dict[str, Callable[[], Grid]] = {
-    "quickstart": partial(read_report, "gains-inception_v3"),
+    "machine": partial(read_report, "machine"),
     "verdicts": partial(read_verdicts, stored.find("advice-*"), ("serial", "makespan", "max_load")),
     "streams": partial(read_gains, stored.find("stream-*"), "ideals_dp"),
     "concurrent_gains": partial(read_gains, stored.find("gains-*"), "search"),

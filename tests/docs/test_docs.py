@@ -36,6 +36,7 @@ SMALLER_CODE = {
     **{"64, 64": "16, 16", "8,3,64,64": "8,3,16,16", "layered,ops=40,": "layered,ops=12,"},
     **{'["hsdag", "heft", "random"]': '["heft", "random"]'},
     **{'"hsdag", budget=1_600': '"scheduler:hidden_size=4,num_samples=4", budget=16'},
+    "runs/model": "runs/mine",
     **{"time_limit_s=5.0, measure_s=2.0": "time_limit_s=1.0, measure_s=0.2"},
 }
 

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from placement.reporting import printable
 
-_WIDEST_HEADER, _WIDEST_TEXT = 20, 34  # columns of a terminal
+_WIDEST_HEADER, _WIDEST_TEXT = 20, 35  # columns of a terminal
 FILLED, EMPTY = "█░"  # characters of a bar
 _ASCII = str.maketrans({FILLED: "#", EMPTY: "."})
 

@@ -16,7 +16,7 @@ from placement.reporting.summaries import Row, Summary
 from placement.reporting.tables import grids
 
 _LONGEST_CAUSE = 200  # characters in the terminal; Markdown has the whole cause
-_BAR = 14  # characters in the terminal
+_BAR = 12  # characters in the terminal
 _LEGEND = (
     "Measured: the median and its 95% interval. `vs best single` is the ratio to the fastest "
     "single device: of measured latencies, paired by rounds, where there are any, else of "

@@ -58,8 +58,8 @@ def test_terminal_keeps_every_number():
         "[14.50,",
         "15.10]",
         "0.876",
-        "█" * 8 + "░" * 6,
-        "█" * 13 + "+",
+        "█" * 7 + "░" * 5,
+        "█" * 11 + "+",
     ):
         assert text_part in text.split()
     assert "13.10" not in text  # a bound of predictions, next to measured latencies
