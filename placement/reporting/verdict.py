@@ -209,7 +209,8 @@ def sentence(verdict: Verdict, objective: str = "") -> str:
     if winner.is_faster(rival):
         more = f"{units.percentage(ratio - 1)} more" if ratio < 2 else f"{ratio:.1f} times as long"
         return f"{text} {takes[0].upper()}{takes[1:]}, {more}."
-    return f"{text} No placement is clearly faster than running without one: {takes}."
+    change = f"{units.percentage(abs(ratio - 1))} {'less' if ratio < 1 else 'more'}"
+    return f"{text} No placement is clearly faster than running without one: {takes}, {change}."
 
 
 def headline(verdict: Verdict) -> str:
