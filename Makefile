@@ -15,7 +15,7 @@ run: $(VENV)/.installed-plots
 	$(BIN)/python -m experiments.main --config=configs/quickstart.py --workdir=runs/machine \
 		--config.graph=two_stream:size=128 --config.measure_s=5
 
-measure: $(VENV)/.installed
+measure: $(VENV)/.installed-plots
 	$(BIN)/python -m experiments.main --config=configs/quickstart.py --workdir=runs/quickstart
 
 train: $(VENV)/.installed-plots
