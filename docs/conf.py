@@ -19,7 +19,7 @@ def add_navigation(app: Sphinx, page: str, source: list[str]) -> None:
     """Adds to README the groups of links in its section "Documentation" as the navigation."""
     if page == root_doc:
         section = source[0].partition("## Documentation\n")[2]
-        for group, links in re.findall(r"^(\w+): ([^:]*)\.$", section, re.MULTILINE):
+        for group, links in re.findall(r"^(\w+): ([^:]*?)\.$", section, re.MULTILINE):
             pages = "\n".join(re.findall(r"\((.*?)\)", links))
             source[0] += f"\n```{{toctree}}\n:caption: {group}\n:hidden:\n\n{pages}\n```\n"
 
