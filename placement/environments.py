@@ -11,6 +11,7 @@ objective, observations tell when the operation would finish on each device in t
 problem, while the simulator's scan advances a batch of placements that are complete.
 """
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -21,10 +22,17 @@ import numpy as np
 from placement import simulators
 from placement.errors import UserError
 from placement.graphs import batching, features
-from placement.policies.inputs import ObjectiveName
 from placement.problem import Problem
 from placement.simulators import list_schedule
 from placement.types import Array
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class ObjectiveName:
+    """The name of an objective, which is static under jit."""
+
+    name: str
 
 
 class ProblemArrays(NamedTuple):

@@ -28,7 +28,7 @@ _ALLOWED = {
     "problem": _CORE | {"simulators"},
     "analysis": _CORE | {"simulators", "problem"},
     "policies": _CORE | {"simulators", "problem"},
-    "environments": _CORE | {"simulators", "problem", "policies"},
+    "environments": _CORE | {"simulators", "problem"},
     "solvers": _CORE | {"simulators", "problem"},
     "suite": _CORE | {"files", "simulators", "problem"},
     "learning": _CORE | {"simulators", "problem", "policies", "solvers"},

@@ -18,10 +18,10 @@ so that a node meets the neighbours of its operation where they are now:
 The first step of an episode evaluates its start, without a choice; 2 N moves of N operations
 follow. No parameter depends on N or D. Rewards are decreases of the latency, in units of the
 fastest single device's; the paper divides by a lower bound, its code (uidmice/placement-rl) by
-nothing. The paper trains on many graphs; a search here learns on its own. The default has the
-sizes, discount and episodes of the code. `variant=tuned` moves groups of operations
-(`readers.read_cost_groups`) and starts on the fastest device; four episodes are the baseline of
-each other.
+nothing. Schedules are those of `makespan`, whatever the objective. The paper trains on many graphs;
+a search here learns on its own. The default has the sizes, discount and episodes of the code.
+`variant=tuned` moves groups of operations (`readers.read_cost_groups`) and starts on the fastest
+device; four episodes are the baseline of each other.
 """
 
 from typing import NamedTuple, cast
@@ -34,7 +34,7 @@ import jraph
 import numpy as np
 
 from placement import arguments
-from placement.policies import base, encoders, readers, schedules
+from placement.policies import base, encoders, readers
 from placement.policies.inputs import (
     CostView,
     PolicyInput,
@@ -44,6 +44,7 @@ from placement.policies.inputs import (
 )
 from placement.policies.readers import find_fastest_device, place_on_device
 from placement.problem import Problem
+from placement.simulators import makespan
 from placement.simulators.makespan import OpSchedule
 from placement.types import Array, LogProb, Params, Policy, Sample
 
@@ -232,7 +233,7 @@ def make(
     def init(key: chex.PRNGKey, graph: jraph.GraphsTuple) -> Params:
         graph = with_finite_costs(graph)
         placement = fastest_start(graph)
-        schedule = schedules.compute_schedule(graph.globals, placement)
+        schedule = makespan.compute_schedule(graph.globals.simulator, placement)
         return network.init(key, *_read_state(graph, placement, schedule))
 
     def move_log_probs(
@@ -267,7 +268,7 @@ def make(
                 carry: tuple[Array, Array], inputs: tuple[Array, Array]
             ) -> tuple[tuple[Array, Array], Sample]:
                 (placement, last_op), (step, key) = carry, inputs
-                schedule = schedules.compute_schedule(graph.globals, placement)
+                schedule = makespan.compute_schedule(graph.globals.simulator, placement)
                 action = Action(placement, schedule, jnp.int32(-1))
                 log_probs, is_valid = move_log_probs(params, graph, action, last_op, step)
                 noise = jax.random.gumbel(key, graph.globals.compute_s.shape).reshape(-1)

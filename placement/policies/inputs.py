@@ -14,7 +14,6 @@ Of co-located operations only the first one decides. The others are followers: t
 the evaluated placement has them on the device of the first one (`PolicyInput.node`).
 """
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -39,14 +38,6 @@ _MATRIX_TYPES = "MatMul", "LSTMCell", "LSTMSequence", "GRUCell", "GRUSequence"
 _CONVOLUTION_TYPES = "Convolution", "GroupConvolution", "ConvolutionBackpropData"
 
 
-@jax.tree_util.register_static
-@dataclasses.dataclass(frozen=True)
-class ObjectiveName:
-    """The name of an objective, which is static under jit: the globals of a graph are arrays."""
-
-    name: str
-
-
 class CostView(NamedTuple, Generic[PolicyTables]):
     """A problem's costs and the steps of its list schedule; N, E and S are padded sizes.
 
@@ -61,8 +52,6 @@ class CostView(NamedTuple, Generic[PolicyTables]):
     # S steps in the order of priority, whatever the objective; padding is last and writes nothing.
     steps: list_schedule.Steps
     num_steps: Array  # int32 []: the number of steps without padding
-    is_host: Array  # bool [D]: whether a device is a host, which pays for no transfers
-    objective: ObjectiveName
     policy_tables: PolicyTables  # `CostFeatures`, or the arrays of a policy with another view
 
     @property
@@ -164,8 +153,6 @@ def cost_view(problem: Problem, num_nodes: int, num_edges: int) -> CostView[Any]
         delay_s=pad(delay_s, num_edges, 0.0),
         steps=list_schedule.pad_ops(steps, sizes),
         num_steps=np.array(len(steps.op), np.int32),
-        is_host=np.asarray(costs.accelerator) < 0,
-        objective=ObjectiveName(problem.objective),
         policy_tables=None,
     )
 

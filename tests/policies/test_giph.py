@@ -8,8 +8,9 @@ import pytest
 
 from placement.learning import trainer
 from placement.methods import learned
-from placement.policies import giph, inputs, schedules
+from placement.policies import giph, inputs
 from placement.problem import Problem
+from placement.simulators import makespan
 from placement.solvers.limits import SearchLimits
 from placement.types import Array, Params
 from tests import helpers
@@ -31,7 +32,7 @@ def _diamond() -> jraph.GraphsTuple:
 @jax.jit
 def _read(graph: jraph.GraphsTuple, placement: Array) -> Any:
     graph = inputs.with_finite_costs(graph)
-    schedule = schedules.compute_schedule(graph.globals, placement)
+    schedule = makespan.compute_schedule(graph.globals.simulator, placement)
     return giph._read_state(graph, placement, schedule)
 
 

@@ -10,14 +10,13 @@ import pytest
 from placement import simulators
 from placement.graphs import features
 from placement.methods import learned
-from placement.policies import inputs, placeto, readers, schedules
+from placement.policies import inputs, placeto, readers
 from placement.simulators import makespan
 from tests import helpers
 from tests.simulators import reference
 
 _simulate = jax.jit(simulators.OBJECTIVES["makespan"].simulate)
 _latency = jax.jit(lambda costs, placement: makespan.latency(costs.simulator, placement))
-_schedule = jax.jit(schedules.compute_schedule)
 
 
 def test_large_graphs_are_grouped(monkeypatch):
@@ -105,41 +104,6 @@ def test_costs_give_the_latency(size):
         latency_s = _latency(inputs.cost_view(problem, *size), padded)
         expected = _simulate(problem.tables, placements)
         np.testing.assert_array_equal(latency_s, expected.latency_s)
-
-
-@pytest.mark.parametrize("objective", ["serial", "makespan", "max_load", "subgraph"])
-def test_schedule_of_a_chain(objective):
-    """Every tensor has one reader, so that crossing edges are crossing tensors."""
-    rng, graph = np.random.default_rng(0), helpers.chain(9)
-    costs = helpers.unit_costs(
-        graph,
-        3,
-        accelerator=np.array([-1, 0, 1], np.int32),
-        compute_s=rng.uniform(1, 2, (9, 3)).astype(np.float32),
-        transfer_latency_s=0.25 * (1 - np.eye(3, dtype=np.float32)),
-        transfer_s_per_byte=np.zeros((3, 3), np.float32),
-    )
-    problem = helpers.as_problem(graph, costs, objective)
-    view = inputs.read_operations(problem).graph.globals
-    placements = rng.integers(0, 3, (6, 9)).astype(np.int32)
-    placements[0] = [0] * 7 + [1, 2]
-    for placement, latency_s in zip(placements, problem.evaluate(placements), strict=True):
-        schedule = _schedule(view, np.pad(placement, (0, len(view.compute_s) - 9)))
-        duration_s = (schedule.finish_s - schedule.start_s)[:9]
-        compute_s = np.asarray(problem.costs.compute_s)[np.arange(9), placement]
-        np.testing.assert_allclose(duration_s, compute_s, rtol=1e-5)
-        if objective != "subgraph":
-            assert schedule.latency_s == pytest.approx(float(latency_s), rel=1e-6)
-        if objective == "serial":
-            np.testing.assert_allclose(schedule.slack_s[:9], 0.0, atol=1e-5)
-            assert (np.diff(schedule.start_s[:9]) > 0).all()
-    if objective == "max_load":
-        compute_s = np.asarray(view.compute_s)
-        # The host pays for no transfers; the first accelerator receives and sends a tensor.
-        load_s = [compute_s[:7, 0].sum(), 0.5 + compute_s[7, 1], 0.25 + compute_s[8, 2]]
-        schedule = _schedule(view, np.pad(placements[0], (0, len(view.compute_s) - 9)))
-        slack_s = max(load_s) - np.repeat(load_s, [7, 1, 1])
-        np.testing.assert_allclose(schedule.slack_s[:9], slack_s, atol=1e-5)
 
 
 # A bare name has the constants of its paper, or of its authors' program; some are the learner's
