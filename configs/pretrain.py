@@ -19,11 +19,11 @@ def get_config() -> ConfigDict:
     config = common.base()
     config.evaluate = "simulate"
     config.objective = "makespan"
-    config.method = "scheduler:learning_rate=0.01,learning_rate_decay=0.9"
+    config.method = "scheduler:learning_rate=0.01,learning_rate_decay=0.98"
     config.devices = "roofline:cpu,gpu,gpu;roofline:cpu,igpu,npu"
     config.constants = False  # as for the installed policy
     config.families = "layered,series_parallel,resnet,bert,nmt"
     config.members = 12
-    config.budget = 576_000  # 1,500 updates
+    config.budget = 576_000  # 6,000 updates
     config.time_limit_s = 1_800.0
     return config

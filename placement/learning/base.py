@@ -2,9 +2,6 @@
 
 A learner adds a loss on a batch of B episodes of T steps, and the gradient steps taken on a batch.
 Advantages have unit deviation, so that the entropy's weight means the same on every graph.
-
-If a policy places several graphs at once (`learning.batched`), a batch has `num_samples` episodes
-of each, graph after graph. Episodes are compared only with those of their own graph.
 """
 
 import dataclasses
@@ -26,7 +23,7 @@ from placement import arguments
 from placement.learning import advantages
 from placement.types import Array, LogProb, Params, Policy, Sample
 
-# Baselines that compare an episode with the other episodes of its graph.
+# Baselines that compare an episode with the other episodes of its batch.
 _COMPARING_BASELINES = {
     "leave_one_out": advantages.leave_one_out,
     "risk_seeking": advantages.risk_seeking,
@@ -40,7 +37,7 @@ _DECAY_START, _DECAY_INTERVAL = 400, 50  # gradient steps, as in the Hierarchica
 class Settings:
     """Hyper-parameters of all learners; static under jit."""
 
-    num_samples: int = 64  # episodes of each graph in an update
+    num_samples: int = 64  # episodes of an update
     learning_rate: float = 1e-3  # of the first state; see `State`
     # Factor of the learning rate at every 50th gradient step after the first 400.
     learning_rate_decay: float = 1.0
@@ -79,8 +76,8 @@ class Learner(NamedTuple):
     - `init(key, graph, learning_rate=that of the settings) -> State`.
     - `sample(state, graph) -> (State, Sample)` draws episodes and advances the key.
     - `update(state, graph, sample, latency_s, reference_s, feasible) -> (State, metrics)` learns
-      from latencies [B, T], which are penalised for infeasible placements. The reference is [], or
-      [G] for G graphs. `feasible` [B, T] marks feasible placements; None: the finite latencies.
+      from latencies [B, T], which are penalised for infeasible placements; the reference is [].
+      `feasible` [B, T] marks feasible placements; None: the finite latencies.
     - `sample_to_learn(state, graph) -> (State, Sample, learn)` is `sample` for one compiled program
       that also learns: `learn(latency_s, reference_s, feasible)` is `update` of the state and the
       samples, and uses the forward pass of the draw if the policy allows it (`Sample.choices`).
@@ -316,29 +313,17 @@ def compute_advantages(
       settings: the hyper-parameters.
       state: holds the moving average and the number of updates.
       latency_s: float32 [B, T].
-      reference_s: float32 [], or [G] for the episodes of G graphs.
+      reference_s: float32 [].
     """
-    shape = latency_s.shape
-    graph_latencies_s = latency_s.reshape(-1, settings.num_samples, shape[-1])
-    references_s = jnp.broadcast_to(reference_s, len(graph_latencies_s))
-
-    def compute_returns(latency_s: Array, reference_s: Array) -> tuple[Array, Array]:
-        """Returns one graph's returns [num_samples, T], and which of them count."""
-        counts: Array = jnp.ones(latency_s.shape, bool)
-        if settings.failed == "constant":
-            latency_s, counts = advantages.penalise_failures(latency_s, reference_s, state.updates)
-        reward = advantages.rewards(settings.reward, latency_s, reference_s)
-        returns = _RETURNS[settings.returns](reward, settings.discount)
-        if settings.baseline == "running_mean":
-            returns -= advantages.running_mean(reward)
-        return returns, counts
-
-    returns, counts = jax.vmap(compute_returns)(graph_latencies_s, references_s)
+    counts: Array = jnp.ones(latency_s.shape, bool)  # whether a step counts
+    if settings.failed == "constant":
+        latency_s, counts = advantages.penalise_failures(latency_s, reference_s, state.updates)
+    reward = advantages.rewards(settings.reward, latency_s, reference_s)
+    returns = _RETURNS[settings.returns](reward, settings.discount)
+    if settings.baseline == "running_mean":
+        returns -= advantages.running_mean(reward)
     if settings.baseline == "moving_average":
-        return advantages.moving_average(
-            returns.reshape(shape), counts.reshape(shape), state.baseline
-        )
+        return advantages.moving_average(returns, counts, state.baseline)
     if settings.baseline in _COMPARING_BASELINES:
-        compared = jax.vmap(_COMPARING_BASELINES[settings.baseline])(returns, counts)
-        return compared.reshape(shape), state.baseline
-    return jnp.where(counts, returns, 0.0).reshape(shape), state.baseline
+        return _COMPARING_BASELINES[settings.baseline](returns, counts), state.baseline
+    return jnp.where(counts, returns, 0.0), state.baseline

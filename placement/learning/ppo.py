@@ -66,7 +66,7 @@ def make_learner(
     ) -> tuple[base.State, base.Metrics]:
         def epoch(state: base.State, _: None) -> tuple[base.State, base.Metrics]:
             key, shuffle_key = jax.random.split(state.key)
-            minibatches = shuffle(shuffle_key, batch, num_minibatches, settings.num_samples)
+            minibatches = shuffle(shuffle_key, batch, num_minibatches)
             return jax.lax.scan(descend, state._replace(key=key), minibatches)
 
         state, metrics = jax.lax.scan(epoch, state, length=epochs)
@@ -90,12 +90,7 @@ def surrogate(log_ratio: Array, advantage: Array, *, clip: float) -> tuple[Array
     return jnp.minimum(unclipped, clipped), clipped < unclipped
 
 
-def shuffle(key: Array, batch: base.Batch, num_minibatches: int, num_samples: int) -> base.Batch:
-    """Shuffles and cuts a batch: every leaf [B, ...] becomes [num_minibatches, B', ...].
-
-    Each minibatch has equally many of each graph's `num_samples` episodes, graph after graph.
-    """
-    order = jax.random.permutation(key, num_samples).reshape(num_minibatches, 1, -1)
-    first = jnp.arange(0, batch.advantage.shape[0], num_samples)[:, None]
-    index = (first + order).reshape(num_minibatches, -1)
-    return jax.tree.map(lambda leaf: leaf[index], batch)
+def shuffle(key: Array, batch: base.Batch, num_minibatches: int) -> base.Batch:
+    """Shuffles and cuts a batch: every leaf [B, ...] becomes [num_minibatches, B', ...]."""
+    order = jax.random.permutation(key, len(batch.advantage)).reshape(num_minibatches, -1)
+    return jax.tree.map(lambda leaf: leaf[order], batch)

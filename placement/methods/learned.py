@@ -45,17 +45,12 @@ class Method(NamedTuple):
 
 
 @functools.cache  # an equal method is the same object, so that nothing is compiled twice
-def make(
-    method: str,
-    num_devices: int,
-    wrap_policy: Callable[[Policy], Policy] | None = None,
-) -> Method:
+def make(method: str, num_devices: int) -> Method:
     """Makes the method that a name with arguments describes.
 
     Args:
       method: such as 'hsdag' or 'hierarchical:num_groups=32,variant=tuned'.
       num_devices: D.
-      wrap_policy: wraps the policy before the learner is made of it; None: no wrapper.
 
     Raises:
       UserError: the method, variant, algorithm, feature or hyper-parameter does not exist, or a
@@ -92,8 +87,7 @@ def make(
         rate, texts = values["learning_rate"], arguments.split_arguments(method)[1]
         shared_texts = [f"{k}={text}" for k, text in texts.items() if k != "learning_rate"]
         shared_name = ":".join(filter(None, [name, ",".join(shared_texts)]))
-        # Without a wrapper no argument, as callers write it: the cache compares calls.
-        shared = make(shared_name, num_devices, *filter(None, [wrap_policy]))
+        shared = make(shared_name, num_devices)
         init = functools.partial(shared.learner.init, learning_rate=rate)
         return shared._replace(
             learner=shared.learner._replace(init=init),
@@ -104,10 +98,9 @@ def make(
         return {key: values[key] for key in keys}
 
     policy = make_policy(num_devices=num_devices, **select(policy_values.keys() - reader.keys()))
-    settings = base.Settings(**select(learner_values.keys() - algorithm_values.keys()))
     policy = mesh.shard_policy(policy)
-    learned_policy = policy if wrap_policy is None else wrap_policy(policy)
-    learner = _ALGORITHMS[algorithm](learned_policy, settings, **select(algorithm_values))
+    settings = base.Settings(**select(learner_values.keys() - algorithm_values.keys()))
+    learner = _ALGORITHMS[algorithm](policy, settings, **select(algorithm_values))
     reader = select(reader)
     if "features" in reader:
         reader["features"] = features.parse_blocks(reader["features"])

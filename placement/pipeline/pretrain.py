@@ -3,46 +3,56 @@
 Writes policy.msgpack, which the setting `init_from` reads: the method `zero_shot` places with it
 directly, and learned methods start from it. The policy is trained on members of families
 (`placement.zoo.families`) on described devices, under one objective, and sees no graph of any other
-family.
+family. An update learns from one graph; the graphs take turns.
 """
 
+import functools
 import hashlib
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jraph
 import numpy as np
 
-from placement import arguments
+from placement import arguments, simulators
 from placement.costs import roofline
 from placement.errors import UserError
-from placement.learning import base, batched
+from placement.graphs import batching
+from placement.learning import base, mesh
 from placement.methods import learned, pretrained
 from placement.methods.checkpoints import restored
 from placement.pipeline import checkpoints, loading, workdirs
 from placement.pipeline.console import metrics, progress
 from placement.pipeline.settings import Settings
 from placement.reporting import runs
-from placement.types import Status
+from placement.simulators import list_schedule
+from placement.types import Array, Status
 from placement.zoo import families
 
 _METHOD, _OBJECTIVE = "scheduler", "makespan"  # that can be trained on many graphs
-# Padded operations and edges of a batch. Larger graphs are left out: a batch takes as long as its
-# largest graph, and a policy trained on a thousand operations also works on more.
+# Padded operations and edges: three sizes, each compiled once. Larger graphs are left out, because
+# a policy trained on a thousand operations also works on more.
 _SIZES = ((128, 256), (512, 1024), (1280, 2560))
-_BATCH_SIZE = 4  # graphs
 _SAVE_INTERVAL_S = 20.0
+
+
+class _Graph(NamedTuple):
+    """A graph to learn from, padded."""
+
+    graph: jraph.GraphsTuple
+    tables: simulators.Tables
+    reference_s: np.ndarray  # float32 []: latency of the fastest single device, the unit of rewards
 
 
 class _Progress(NamedTuple):
     """The progress of training, saved to continue from."""
 
     state: base.State
-    batches: int  # learned from
     spent_s: float
     evaluations: int
 
@@ -57,75 +67,93 @@ def run(
     arguments.check_choice("objective to pretrain for", settings.objective, (_OBJECTIVE,))
     device_texts = tuple(filter(None, settings.devices.split(";")))
     device_sets = [roofline.parse_devices(devices) for devices in device_texts]
-    method = learned.make(settings.method, len(device_sets[0]), wrap_policy=batched.batch_policy)
+    method = learned.make(settings.method, len(device_sets[0]))
     family_names = arguments.split_list(settings.families)
     for family in family_names:
         arguments.check_choice("family", family, families.names())
     arguments.check_range("members", settings.members, 1)
     seeds = range(settings.seed, settings.seed + settings.members)
-    graphs = [families.draw(family, seed) for seed in seeds for family in family_names]
+    texts = [families.draw(family, seed) for seed in seeds for family in family_names]
     workdirs.claim(workdir, display)
     runs.write_json(workdir / "config.json", settings.to_dict())
     with display.phase("reading graphs"):
-        batches = _make_batches(settings, graphs, device_sets, method, display)
-    record = _train(settings, workdir, method, batches, display)
+        graphs = _read_graphs(settings, texts, device_sets, method, display)
+    record = _train(settings, workdir, method, graphs, display)
     record |= {
         "objective": settings.objective,
         "families": settings.families,
         "devices": device_texts,
-        "graphs": graphs,
+        "graphs": texts,
     }
     runs.write_json(workdir / "pretraining.json", record)
     display.console.print(f"policy: {workdir / pretrained.FILE}", markup=False, soft_wrap=True)
     return record
 
 
-def _make_batches(
+def _read_graphs(
     settings: Settings,
-    graphs: list[str],
+    texts: list[str],
     device_sets: list[tuple[str, ...]],
     method: learned.Method,
     display: progress.Display,
-) -> list[batched.Stack]:
-    """Returns batches of the graphs on each set of devices, grouped by padded shapes."""
-    graphs_by_shape: dict[str, list[batched.Stack]] = {}
-    for text in graphs:
+) -> list[_Graph]:
+    """Returns the graphs on each set of devices, without those that are too large."""
+    graphs = []
+    for text in texts:
         net = loading.build_graph_network(text, constants=settings.constants)
         for names in device_sets:
             costs = roofline.cost_model(net.graph, names)
             problem = loading.make_problem(net, costs, names, settings.objective)
             num_ops, num_edges = problem.graph.num_ops, problem.graph.num_edges
-            sizes = [size for size in _SIZES if num_ops < size[0] and num_edges < size[1]]
-            if not sizes:
+            fitting = [size for size in _SIZES if num_ops < size[0] and num_edges < size[1]]
+            if not fitting:
                 display.detail(f"left out, too large: {text}")
                 continue
-            graph = method.read(problem, num_nodes=sizes[0][0], num_edges=sizes[0][1]).graph
-            prepared = batched.prepare(graph, problem)
-            shapes = str(jax.tree.map(np.shape, prepared))
-            graphs_by_shape.setdefault(shapes, []).append(prepared)
-    if not graphs_by_shape:
+            num_nodes, num_edges = fitting[0]
+            num_steps = num_nodes + num_edges // list_schedule.WIDTH
+            sizes = batching.Sizes(num_ops, num_nodes, num_edges, num_steps)
+            graph = method.read(problem, num_nodes=num_nodes, num_edges=num_edges).graph
+            # Finite also where no single device has enough memory.
+            reference_s = np.min(problem.evaluate_penalised(problem.single_devices))
+            graphs.append(_Graph(graph, problem.build_tables(sizes), np.asarray(reference_s)))
+    if not graphs:
         raise UserError(
             f"no member has fewer than {_SIZES[-1][0]} coarse operations; set other families, or "
             "more members"
         )
-    batches = []
-    for members in graphs_by_shape.values():
-        for first in range(0, len(members), _BATCH_SIZE):
-            batch = members[first : first + _BATCH_SIZE]
-            # An incomplete batch is filled with graphs of other batches.
-            batch += [members[i % len(members)] for i in range(_BATCH_SIZE - len(batch))]
-            batches.append(batched.stack(batch))
-    return batches
+    return graphs
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _learn(
+    learner: base.Learner,
+    simulate: Callable[[simulators.Tables, Array], simulators.Outcome],
+    state: base.State,
+    graph: _Graph,
+) -> tuple[base.State, base.Metrics]:
+    """Draws placements of a graph, simulates them and learns from them once.
+
+    Returns:
+      The state, and the learner's metrics with `ratio`, the fastest sample's latency over that of
+      the fastest single device, and `evaluated`, the number of simulated placements.
+    """
+    state, samples = learner.sample(state, graph.graph)
+    placements = samples.placement.reshape(-1, samples.placement.shape[-1])
+    outcome: simulators.Outcome = mesh.shard_map(simulate, graph.tables, placements)
+    latency_s = outcome.penalised_s().reshape(samples.log_prob.shape)
+    state, metrics = learner.update(state, graph.graph, samples, latency_s, graph.reference_s)
+    ratio = latency_s.min() / graph.reference_s
+    return state, metrics | {"ratio": ratio, "evaluated": len(placements)}
 
 
 def _train(
     settings: Settings,
     workdir: Path,
     method: learned.Method,
-    batches: list[batched.Stack],
+    graphs: list[_Graph],
     display: progress.Display,
 ) -> dict[str, Any]:
-    """Trains on all batches again and again, in a new order each time, until a limit.
+    """Trains on all graphs again and again, in a new order each time, until a limit.
 
     Returns the outcome, for pretraining.json.
     """
@@ -134,8 +162,9 @@ def _train(
     identity = {k: v for k, v in settings.to_dict().items() if k not in limits}
     text = json.dumps(identity, sort_keys=True, default=str)
     key = hashlib.sha256(text.encode()).hexdigest()
-    state = method.learner.init(jax.random.PRNGKey(settings.seed), batches[0].graphs)
-    fresh = _Progress(state, 0, 0.0, 0)
+    state = method.learner.init(jax.random.PRNGKey(settings.seed), graphs[0].graph)
+    simulate = simulators.get_objective(settings.objective).simulate
+    fresh = _Progress(state, 0.0, 0)
 
     def restore(content: dict[str, Any]) -> _Progress:
         return restored(fresh, content["progress"]) if content["key"] == key else fresh
@@ -145,7 +174,7 @@ def _train(
         display.phase(f"pretraining {settings.method}") as phase,
         metrics.Log(
             *(workdir, settings.method, settings.seed),
-            step=current.batches,
+            step=int(current.state.updates),
             evaluations=current.evaluations,
         ) as log,
         progress.stop_on_interrupt(display, stop),
@@ -153,20 +182,18 @@ def _train(
         phase.goal = progress.Goal(settings.budget, settings.time_limit_s, spent_s=current.spent_s)
         start_s = time.monotonic() - current.spent_s
         saved_s, ratios = time.monotonic(), list[float]()
-        order = _batch_order(settings.seed, len(batches), current.batches)
+        order = _order(settings.seed, len(graphs), int(current.state.updates))
         while not stop.is_set() and current.evaluations < settings.budget:
             if current.spent_s > settings.time_limit_s:
                 break
-            batch = batches[next(order)]
-            size = np.shape(batch.graphs.nodes["mask"])[1]
-            phase.note(f"compiling for {_BATCH_SIZE} graphs of {size}" if not ratios else "")
-            state, report = batched.train_step(method.learner, current.state, batch)
+            phase.note("" if ratios else "compiling")
+            state, report = _learn(method.learner, simulate, current.state, graphs[next(order)])
             record = {name: float(value) for name, value in report.items()}
             evaluations = current.evaluations + int(record.pop("evaluated"))
             spent_s = time.monotonic() - start_s
-            current = _Progress(state, current.batches + 1, spent_s, evaluations)
-            ratios = [*ratios, record["ratio"]][-len(batches) :]
-            log.add({"step": current.batches, "evaluations": evaluations} | record, spent_s)
+            current = _Progress(state, spent_s, evaluations)
+            ratios = [*ratios, record["ratio"]][-len(graphs) :]
+            log.add({"step": int(state.updates), "evaluations": evaluations} | record, spent_s)
             phase.update(evaluations)
             if time.monotonic() - saved_s > _SAVE_INTERVAL_S:
                 saved_s = time.monotonic()
@@ -178,7 +205,7 @@ def _train(
     return {
         "updates": int(current.state.updates),
         "evaluations": current.evaluations,
-        # Over the last pass through all batches: the geometric mean of each graph's best sample
+        # Over the last pass through all graphs: the geometric mean of each graph's best sample
         # over its fastest single device.
         "ratio": float(np.exp(np.mean(np.log(ratios)))) if ratios else None,
         "elapsed_s": current.spent_s,
@@ -186,8 +213,8 @@ def _train(
     }
 
 
-def _batch_order(seed: int, count: int, num_done: int) -> Iterator[int]:
-    """Yields indices of batches after the first `num_done`; each pass visits all of them once."""
+def _order(seed: int, count: int, num_done: int) -> Iterator[int]:
+    """Yields indices of graphs after the first `num_done`; each pass visits all of them once."""
     epoch, position = divmod(num_done, count)
     while True:
         order = np.random.default_rng([seed, epoch]).permutation(count)
