@@ -98,7 +98,6 @@ def run(
     record: dict[str, Any] = {
         "graph": net.graph.name,
         "method": placed.method,
-        "fingerprint": fingerprint.digest(model_fingerprint),
         "decision": reason,
         "fallback": affinity is None and deployed.method != preferred,
         "deployed": summaries.label(decided.winner.row),

@@ -56,15 +56,12 @@ def compute_fingerprint(model: ov.Model) -> dict[str, Any]:
         listed = (f"{count} x {text}" if count > 1 else text for text, count in outputs.items())
         inputs = [(s.get_node().get_friendly_name(), s.get_index()) for s in op.input_values()]
         bodies = [sorted(compute_fingerprint(body)["ops"].values()) for body in op_bodies(op)]
-        rest = _digest_json([op.get_attributes(), inputs, bodies, values])
-        described_ops[name] = f"{' '.join([op.get_type_name(), *listed])} #{rest[:8]}"
+        rest = [op.get_attributes(), inputs, bodies, values]
+        # An attribute that JSON cannot hold counts by its type: its text may hold an address.
+        text = json.dumps(rest, sort_keys=True, default=lambda value: type(value).__name__)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+        described_ops[name] = f"{' '.join([op.get_type_name(), *listed])} #{digest}"
     return {"ops": described_ops, "weights": weights}
-
-
-def digest(fingerprint: Fingerprint) -> str:
-    """Returns the SHA-256 of a fingerprint."""
-    weights = {name: f"{value:.4g}" for name, value in fingerprint["weights"].items()}
-    return _digest_json([sorted(fingerprint["ops"].items()), sorted(weights.items())])
 
 
 def describe_differences(earlier: Fingerprint, later: Fingerprint) -> list[str]:
@@ -101,9 +98,3 @@ def quote_names(names: Iterable[str]) -> str:
     quoted = [repr(name) for name in names]
     suffix = f" and {len(quoted) - _MAX_LISTED} more" if len(quoted) > _MAX_LISTED else ""
     return ", ".join(quoted[:_MAX_LISTED]) + suffix
-
-
-def _digest_json(content: Any) -> str:
-    # An attribute that JSON cannot hold counts by its type, because its text may hold an address.
-    text = json.dumps(content, sort_keys=True, default=lambda value: type(value).__name__)
-    return hashlib.sha256(text.encode()).hexdigest()
