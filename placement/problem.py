@@ -453,14 +453,29 @@ class Problem(_Data):
     def value_s(self, placement: np.ndarray) -> float:
         """Returns the objective's value of one placement int [K], by the simulator.
 
-        Under `makespan` without limits of memory nothing is compiled.
+        Under `makespan` nothing is compiled if memory suffices for all tensors at once.
         """
         chex.assert_shape(placement, (self.num_decisions,))
         chex.assert_type(placement, int)
-        if self.objective == "makespan" and self.memory is None:
-            devices = self.expand(np.asarray(placement))
+        devices = self.expand(np.asarray(placement))
+        if self.objective == "makespan" and self._holds_all_tensors(devices):
             return float(makespan.sweep_on_host(self.makespan_tables, devices).max())
         return float(self.evaluate(placement[None])[0])
+
+    def _holds_all_tensors(self, devices: np.ndarray) -> bool:
+        """Whether memory suffices under devices int32 [N] even if all tensors are alive at once."""
+        if self.memory is None or self.constant_copies is not None:
+            return self.memory is None
+        num_devices, alive = len(self.devices), self.residency_tables
+        used_bytes = np.bincount(devices, self.memory.memory_bytes, num_devices)
+        if alive is not None:
+            source, page_bytes = devices[alive.source], float(alive.page_bytes)
+            used_bytes += page_bytes * np.bincount(source, alive.source_pages, num_devices)
+            readers = np.unique([alive.tensor, devices[alive.receivers]], axis=1)
+            tensor, device = readers[:, readers[1] != source[readers[0]]]
+            used_bytes += page_bytes * np.bincount(device, alive.copy_pages[tensor], num_devices)
+        # The simulator adds in single precision.
+        return bool((self.shares_memory @ used_bytes < 0.999 * self.memory.capacity_bytes).all())
 
     def peak_bytes(self, placement: np.ndarray) -> np.ndarray:
         """Computes the bytes float64 [D] that a placement int [K] needs on the devices.

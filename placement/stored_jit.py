@@ -10,8 +10,11 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import os
 import pickle
+import sys
 from collections.abc import Callable
+from concurrent import futures
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,13 @@ from jax import export
 
 from placement import files
 
-_programs: dict[tuple[Any, ...], Callable[..., Any]] = {}  # loaded or traced in this process
+# On Linux `os.nice` is about the calling thread: this one leaves the cores to all others.
+_COMPILER = futures.ThreadPoolExecutor(
+    1, initializer=lambda: os.nice(19) if sys.platform == "linux" else 0
+)
+_UNOPTIMISED = {"xla_backend_optimization_level": 0}
+# Loaded or traced in this process, and the optimised ones that replace them once they are compiled.
+_programs: dict[tuple[Any, ...], tuple[Callable[..., Any], futures.Future | None]] = {}
 
 
 class StoredJit:
@@ -34,9 +43,17 @@ class StoredJit:
         function: Callable[..., Any],
         static_argnames: tuple[str, ...] = (),
         compiler_options: dict[str, Any] | None = None,
+        begins_unoptimised: bool = False,
     ):
-        """Takes options of `jax.jit`; static arguments are strings or numbers, by keyword."""
-        self.function = function  # to be called where it is traced
+        """Takes options of `jax.jit`; static arguments are strings or numbers, by keyword.
+
+        If it `begins_unoptimised`, a program without LLVM's optimisations, which take two thirds of
+        the time to compile, serves the first calls, until the one that `optimise` compiles is
+        ready. So both must compute the same numbers.
+        """
+        self.function, self._begins_unoptimised = function, begins_unoptimised
+        self._unoptimised: list[tuple[tuple[Any, ...], jax.stages.Lowered]] = []
+        self.compiler_options = compiler_options
         self._compile: Any = functools.partial(jax.jit, compiler_options=compiler_options)
         self._jit = self._compile(function, static_argnames=static_argnames)
 
@@ -44,27 +61,46 @@ class StoredJit:
         """Calls the function."""
         leaves, structure = jax.tree.flatten(args)
         config: Any = jax.config
-        folder = config.jax_compilation_cache_dir
+        folder = config.jax_enable_compilation_cache and config.jax_compilation_cache_dir
         is_traced = any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
-        if not folder or not config.jax_enable_compilation_cache or is_traced:
+        if is_traced or not (folder or self._begins_unoptimised):
             return self._jit(*args, **static)
         shapes = [(leaf.shape, leaf.dtype) for leaf in leaves]
         key = self.function, structure, *shapes, *static.items()
         if key not in _programs:
-            digest = hashlib.sha256(f"{structure} {shapes} {static}".encode()).hexdigest()
-            name = f"{self.function.__module__}.{self.function.__name__}"
-            path = Path(folder, f"{name}-{digest}")
-            header, content = _environment(), path.read_bytes() if path.exists() else b""
-            if content.startswith(header):
-                exported = pickle.loads(content[len(header) :])
+            is_stored = False
+            if folder:
+                digest = hashlib.sha256(f"{structure} {shapes} {static}".encode()).hexdigest()
+                name = f"{self.function.__module__}.{self.function.__name__}"
+                path = Path(folder, f"{name}-{digest}")
+                header, content = _environment(), path.read_bytes() if path.exists() else b""
+                is_stored = content.startswith(header)
+                if is_stored:
+                    exported = pickle.loads(content[len(header) :])
+                else:
+                    function = jax.jit(functools.partial(self.function, **static))
+                    exported = dataclasses.replace(export.export(function)(*args), _get_vjp=None)
+                    with contextlib.suppress(OSError):  # such as that of a full disk
+                        Path(folder).mkdir(parents=True, exist_ok=True)
+                        files.write_bytes(path, header + pickle.dumps(exported))
+                lowered = self._compile(exported.call).lower(*args)
             else:
-                function = jax.jit(functools.partial(self.function, **static))
-                exported = dataclasses.replace(export.export(function)(*args), _get_vjp=None)
-                with contextlib.suppress(OSError):  # such as that of a full disk
-                    Path(folder).mkdir(parents=True, exist_ok=True)
-                    files.write_bytes(path, header + pickle.dumps(exported))
-            _programs[key] = self._compile(exported.call).lower(*args).compile()
-        return _programs[key](*args)
+                lowered = self._jit.lower(*args, **static)
+            if self._begins_unoptimised and not is_stored:
+                _programs[key] = lowered.compile(_UNOPTIMISED), None
+                self._unoptimised.append((key, lowered))
+            else:
+                _programs[key] = lowered.compile(), None
+        program, optimised = _programs[key]
+        if optimised is not None and optimised.done():
+            program = optimised.result()
+        return program(*args)
+
+    def optimise(self) -> None:
+        """Begins to compile the optimised programs in a thread."""
+        while self._unoptimised:
+            key, lowered = self._unoptimised.pop()
+            _programs[key] = _programs[key][0], _COMPILER.submit(lowered.compile)
 
 
 def forget() -> None:

@@ -43,3 +43,17 @@ def test_stored_function_is_not_traced(folder):
         function(*ARGUMENTS, power=1)
         stored_jit.forget()
     assert traced == [1, 2, 3, 1]
+
+
+def test_optimised_program_takes_over(folder):
+    function = stored_jit.StoredJit(
+        lambda tree, values: values * tree["a"], begins_unoptimised=True
+    )
+    first = function(*ARGUMENTS)
+    (begun,) = stored_jit._programs.values()
+    function.optimise()
+    ((program, optimised),) = stored_jit._programs.values()
+    assert begun == (program, None)
+    assert optimised.result() is not program
+    for result in (first, function(*ARGUMENTS)):
+        np.testing.assert_array_equal(result, [0, 3, 6, 9])

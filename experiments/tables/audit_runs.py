@@ -101,7 +101,7 @@ def run_method(name: str, method: str) -> list[Run]:
     runs = []
     for seed, budget, limit_s in cells:
         if budget == COLD:
-            jax.clear_caches()
+            limit_compiled(0)
         evaluations = budget if budget > 0 else _NO_BUDGET
         points, _ = run_curve(method, find, problem, seed, limit_s, evaluations)
         compiled_s = 0.0 if budget == COLD else compile_s
@@ -163,7 +163,7 @@ def measure_compilation(method: str, find: base.Find, problem: Problem) -> float
     """
     is_learned = methods.is_learned(method)
     total_s = 0.0
-    jax.clear_caches()
+    limit_compiled(0)
     for limit_s in _LIMITS_S[:1] if is_learned else _LIMITS_S:
         (cold, compile_s), (warm, _) = (
             run_curve(

@@ -6,16 +6,18 @@ is first searched window by window (`placement.search.windows`), until a pass ga
 the chains then start from that result.
 
 Under `makespan` the order of priority can be a decision too. The chains then take turns with a
-search that changes placement and order together (`placement.search.schedule_search`). Turns of
-equal work take about equal time; they are counted in steps, so that the clock decides nothing. A
-turn twice as long follows one that gained, half as long one that did not. The first turns are short
-and try several orders; after each round the worst order leaves. The search ends when it has worked
-for twice as long without a gain as it took to the last one. The tables are arguments of compiled
-functions, so that no order compiles anything. Large problems keep their order.
+search that changes placement and order together (`placement.search.schedule_search`), which has the
+first round to itself, while their program compiles. Turns of equal work take about equal time; they
+are counted in steps, so that the clock decides nothing. A turn twice as long follows one that
+gained, half as long one that did not. The first turns are short and try several orders; after each
+round the worst order leaves. The search ends when it has worked for twice as long without a gain as
+it took to the last one. The tables are arguments of compiled functions, so that no order compiles
+anything. Large problems keep their order.
 """
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
+from concurrent import futures
 
 import chex
 import jax
@@ -100,33 +102,46 @@ def search(
     if not improve_order:
         return run_chain(problem, placements, evaluations, seed, limits)
 
-    make_space = functools.cache(lambda: block_search.make_space(problem, seed))
-    # An iterator, so that the first order is searched before the others are computed.
-    runs: Iterable[_Run] = (
-        _Run(problem.with_order(order), placements, make_space, seed, limits.budget)
-        for order in _find_orders(problem)
+    make_run = functools.partial(
+        _Run,
+        make_space=functools.cache(lambda: block_search.make_space(problem, seed)),
+        seed=seed,
+        budget=limits.budget,
+        tables=schedule_search.make_tables(problem),
     )
+    # An iterator, so that the first order is searched before the others are computed.
+    orders = (problem.with_order(order) for order in _find_orders(problem))
+    runs: Iterable[_Run] = (make_run(ordered, placements) for ordered in orders)
+    compiled: futures.Future | None = None  # the chains' program
     searched: list[_Run] = []
     start_evaluations, first_evaluations = -1, evaluations
     work, gain_work, best_s = 0, 0, np.inf  # the work in total, and when the best value came
     while evaluations > start_evaluations and not limits.is_over():
         if work - gain_work > max(_PATIENCE * gain_work, _LEAST_WORK):
             break  # no gain is likely
+        is_first = evaluations == first_evaluations
         start_evaluations, searched = evaluations, []
         for run in runs:
             work -= run.work  # counted again below, when it has grown
             evaluations = run.move_operations(limits, evaluations)
             searched.append(run)
-        for run in searched:
-            evaluations = run.move_blocks(limits, evaluations)
-            work += run.work
-        if start_evaluations == first_evaluations and proven is None:
+            if compiled is None:  # by a step of another run
+                other, step = make_run(problem, placements[:1]), block_search.NUM_PROPOSALS
+                thread = futures.ThreadPoolExecutor(1)
+                compiled = thread.submit(other.move_blocks, SearchLimits(np.inf, step), 0)
+                # Not at the same time, because both would take longer.
+                compiled.add_done_callback(lambda _: schedule_search.advance.optimise())
+        if not is_first or not np.isfinite(searched[0].value_s):
+            assert compiled is not None
+            compiled.result()
+            for run in searched:
+                evaluations = run.move_blocks(limits, evaluations)
+        work += sum(run.work for run in searched)
+        if is_first and proven is None:
             # A diagram takes longer than this round, but may prove a placement optimal.
             diagram = starts.narrow_diagram(problem, seed, limits.take_share(0.1, limits.budget))
             if diagram.placement is not None:
-                searched.append(
-                    _Run(problem, diagram.placement[None], make_space, seed, limits.budget)
-                )
+                searched.append(make_run(problem, diagram.placement[None]))
                 if diagram.status == Status.OPTIMAL:
                     proven = diagram._replace(value_s=searched[-1].value_s)
         # Successive halving: turns become longer, and fewer orders are left.
@@ -182,6 +197,7 @@ class _Run:
         make_space: Callable[[], block_search.SearchSpace],
         seed: int,
         budget: int,
+        tables: schedule_search.Tables | None = None,
     ):
         """Begins at the best of placements int32 [M, K].
 
@@ -197,8 +213,7 @@ class _Run:
         self.problem, self.placement = problem, placements[best_row]
         self.value_s = float(values_s[best_row])
         self._penalty_s = costs_s[np.isfinite(costs_s)].max(initial=0.0)
-        self._make_space, self._seed = make_space, seed
-        self._tables = schedule_search.make_tables(problem)
+        self._make_space, self._seed, self._tables = make_space, seed, tables
         self._space: block_search.SearchSpace | None = None
         self._chain: block_search.SearchState | None = None
         self._schedule: schedule_search.State | None = None  # None: begins at the incumbent
@@ -222,7 +237,7 @@ class _Run:
 
     def move_operations(self, limits: SearchLimits, evaluations: int) -> int:
         """Takes a turn of the search over schedules; returns the evaluations of all runs so far."""
-        if not np.isfinite(self.value_s):
+        if self._tables is None or not np.isfinite(self.value_s):
             return evaluations
         if self._schedule is None:
             self._schedule = schedule_search.begin(self.problem, self.placement, self._seed)

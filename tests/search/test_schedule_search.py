@@ -2,10 +2,11 @@
 
 import itertools
 
+import jax
 import numpy as np
 import pytest
 
-from placement import methods
+from placement import methods, stored_jit
 from placement.errors import UserError
 from placement.graphs import dag
 from placement.problem import Problem
@@ -159,3 +160,19 @@ def test_methods_follow_given_order():
         methods.solve(problem, "hsdag")
     with pytest.raises(UserError, match="is not a topological order"):
         methods.solve(problem._replace(order=np.int32([1, 0, 2])), "heft")
+
+
+def test_optimisation_changes_no_number():
+    """The optimised program takes over at any step, so that a difference would depend on time."""
+    problem = known_problem(200)
+    placement = np.asarray(methods.solve(problem, "heft").placement, np.int32)
+    tables = schedule_search.make_tables(problem)
+    state = schedule_search.begin(problem, placement, 0)
+    jitted = jax.jit(schedule_search.advance.function)
+    options = schedule_search.advance.compiler_options
+    lowered = jitted.lower(tables, state, np.int32(300))
+    results = [
+        lowered.compile({**options, **more})(tables, state, np.int32(300))
+        for more in ({}, stored_jit._UNOPTIMISED)
+    ]
+    jax.tree.map(np.testing.assert_array_equal, *results)

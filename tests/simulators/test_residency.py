@@ -93,15 +93,15 @@ def test_values_agree_with_peaks(objective):
     """Parts of one accelerator, pages, and copies larger than their operation."""
     rng, seen = np.random.default_rng(4), set()
     placements, base_graph = helpers.all_placements(4, 3), helpers.random_dag_of_size(rng, 4, 4, 3)
-    for _ in range(6):
+    for num_copies in (0, 1) * 4:
         graph = helpers.rewired(rng, base_graph)
         source, reader = rng.permutation(4)[:2]
         graph = dataclasses.replace(
             graph,
-            copy_sources=np.array([source]),
-            copy_readers=np.array([reader]),
-            copy_bytes=np.array([rng.integers(0, 400)]),
-            copy_constants=np.zeros(1, int),
+            copy_sources=np.array([source])[:num_copies],
+            copy_readers=np.array([reader])[:num_copies],
+            copy_bytes=np.array([rng.integers(0, 400)])[:num_copies],
+            copy_constants=np.zeros(num_copies, int),
         )
         costs = helpers.random_costs(rng, graph, 3, accelerator=rng.integers(-1, 2, 3))
         sizes = rng.integers(0, 300, (2, graph.num_edges))[:, graph.senders]
@@ -114,6 +114,8 @@ def test_values_agree_with_peaks(objective):
         expected = np.where(fits, free.evaluate(placements), np.inf)
         np.testing.assert_array_equal(limited.evaluate(placements), expected)
         seen |= set(fits.tolist())
+        values_s = [limited.value_s(placement) for placement in placements]
+        np.testing.assert_array_equal(values_s, expected)
         singles_s = [limited.value_s(placement) for placement in limited.single_devices]
         np.testing.assert_array_equal(compute_single_device_values(limited), singles_s)
     assert seen == {True, False}
