@@ -84,15 +84,11 @@ def make(method: str, num_devices: int) -> Method:
     )
 
     if "learning_rate" in options:  # a part of the state: methods that differ in it share programs
-        rate, texts = values["learning_rate"], arguments.split_arguments(method)[1]
-        shared_texts = [f"{k}={text}" for k, text in texts.items() if k != "learning_rate"]
-        shared_name = ":".join(filter(None, [name, ",".join(shared_texts)]))
-        shared = make(shared_name, num_devices)
-        init = functools.partial(shared.learner.init, learning_rate=rate)
-        return shared._replace(
-            learner=shared.learner._replace(init=init),
-            hyper_parameters=shared.hyper_parameters | {"learning_rate": rate},
-        )
+        others = [text for text in method.split(":")[1].split(",") if "learning_rate=" not in text]
+        shared = make(f"{name}:{','.join(others)}".rstrip(":"), num_devices)
+        rate = {"learning_rate": values["learning_rate"]}
+        learner = shared.learner._replace(init=functools.partial(shared.learner.init, **rate))
+        return shared._replace(learner=learner, hyper_parameters=shared.hyper_parameters | rate)
 
     def select(keys: Iterable[str]) -> dict[str, Any]:
         return {key: values[key] for key in keys}
