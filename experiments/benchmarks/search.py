@@ -34,7 +34,7 @@ def run(*names: str) -> None:
     for method in names or ("search",):
         table = grids.new_table(f"{method}: value over the best known", ("problem",), columns)
         rows = []
-        for problem in audit.list_problems():
+        for problem in audit.list_problems(suite.VERSION):
             request = json.dumps([method, problem])
             rows.append(shared.run_module("experiments.benchmarks.search", request, environment))
             table.add_row(problem.removesuffix("-makespan"), *write(rows[-1]))
@@ -44,11 +44,10 @@ def run(*names: str) -> None:
 
 def measure_ratios(method: str, name: str, times_s: Sequence[float] = _TIMES_S) -> list[float]:
     """Returns the values over the best known one: cold at each time, then compiled; inf: none."""
-    find, best_s = methods.find(method, "makespan"), suite.best_known(name).value_s
-    ratios = []
+    best_s, ratios = suite.best_known(name).value_s, []
     for _ in range(2):
         problem = suite.load(name)  # without anything derived from it
-        points, _ = audit_runs.run_curve(method, find, problem, 0, max(times_s))
+        points = audit_runs.run_curve(method, problem, 0, audit.Limit("", max(times_s)))
         for time_s in times_s:
             values_s = [point.best_s for point in points if point.seconds <= time_s]
             ratios.append(min(values_s, default=np.inf) / best_s)

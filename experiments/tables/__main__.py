@@ -3,14 +3,14 @@
     python -m experiments.tables
     python -m experiments.tables --check
     python -m experiments.tables run RUN ...
-    python -m experiments.tables audit [PROBLEM ...]
+    python -m experiments.tables audit FOLDER [PART PARTS]
 
 The first command writes the table below each line `<!-- documents: NAME -->` of a page, in seconds.
 `--check` only names the tables that differ, and exits with 1 if there are any. `run` repeats
 commands of `commands.json`, by name or by a pattern such as 'gains-*', and stores their results;
 all of them take a night. The folder `runs/tables` needs the workloads of Tarnawski et al. as
-`workloads`. `audit` makes missing runs of the audit
-(`experiments.tables.audit_runs`), about an hour of a core for each problem.
+`workloads`. `audit` makes missing runs of the audit and stores them
+(`experiments.tables.audit_runs`).
 """
 
 import re
@@ -70,8 +70,10 @@ def main(words: list[str]) -> int:
         case ["run", _, *_]:
             for run in stored.find(*words[1:]):
                 stored.make(run)
-        case ["audit", *problems]:
-            audit_runs.run(problems)
+        case ["audit", folder]:
+            audit_runs.store(Path(folder))
+        case ["audit", folder, part, parts] if part.isdecimal() and parts.isdecimal():
+            audit_runs.run(Path(folder), int(part), int(parts))
         case _:
             usage = (__doc__ or "").split("\n\n")[1].split("\n")
             raise UserError(f"set one of: {'; '.join(line.strip() for line in usage)}")

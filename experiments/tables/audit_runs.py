@@ -1,181 +1,215 @@
-"""New runs of the audit: every method, many seeds, on one core (`taskset -c 0`).
+"""The runs of the audit (`experiments.tables.audit`), each a search of a method on a problem.
 
-    python -m experiments.tables audit [PROBLEM ...]
+    python -m experiments.tables audit FOLDER [PART PARTS]
 
-It runs what `audit.csv.gz` lacks of all problems, or of some, and adds each method's runs there; to
-repeat runs, remove them from the file. Two processes must not run at the same time. Methods outside
-`audit.COMPARED` run on problems of the split `test`.
+With a PART of PARTS, counted from 0, it makes the part's runs that FOLDER and `audit.csv.gz` lack,
+and appends their results to `FOLDER/PART.csv`; after an interruption the same command continues.
+Several processes share the work, each on a core of its own (`taskset -c`). Without a PART, the
+results of FOLDER go into `audit.csv.gz`.
 
-Each method searches twice with each seed: once with a budget of evaluations, once with a time
-limit. `_UNDECIDED` have more seeds with the budget. A search that is not learned runs a third time,
-for 20 s and without compiled programs. A method without randomness has one seed.
-
-Seconds are those of the processor, which other processes change less than those of a clock. Those
-of a learned method begin with its first step. What comes before counts as compilation: compiling
-its programs, and imitation in `doppler`.
+Every run has the limit that it is judged by, in seconds of the processor, which other processes
+hardly change. Before it, a run with another seed compiles the programs, unless the limit is cold.
+Fast methods read no limit, and learned ones read no budget until it is spent: there a run serves
+several limits.
 """
 
+import gzip
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import numpy as np
+from jax.experimental.compilation_cache import compilation_cache
 
 from experiments.tables import audit
-from experiments.tables.audit import COLD, Point, Run
-from placement import arguments, methods, suite
+from experiments.tables.audit import CHEAP, COLD, LIMITS, LONG, SHORT, Limit, Result
+from placement import methods, suite
 from placement.errors import UserError
 from placement.learning import trainer
 from placement.methods import learned
 from placement.pipeline.console.compilation_cache import limit_compiled
 from placement.problem import Problem
-from placement.solvers import base
 from placement.solvers.limits import SearchLimits
+from placement.types import Solution
 
-_SEEDS, _BUDGET_SEEDS = 5, 10
-# Methods of the papers' conclusions that `_SEEDS` left undecided; they have `_BUDGET_SEEDS`.
-_UNDECIDED = (
-    *("hsdag", "hierarchical", "scotch"),
-    *("colocrl:variant=tuned", "giph:variant=tuned", "placeto:variant=tuned"),
+_WARMING_SEED = 1_000  # added to the seed of the run that compiles
+# Phases: seeds and limits of all methods, and at last of the methods in conclusions.
+_PHASES = (
+    ((0,), CHEAP),
+    ((1, 2), CHEAP),
+    ((0,), (LONG, "10,000 evaluations", COLD)),
+    ((1, 2, 3, 4), (LONG, "10,000 evaluations")),
+    ((3, 4), CHEAP),
+    ((5, 6, 7, 8, 9), ("1,000 evaluations",)),
 )
-METHODS = (
-    *audit.COMPARED,
-    *("human_expert", "scotch", "metis", "lns", "cpsat"),
-    *("hsdag", "hsdag:variant=released", "hierarchical", "scheduler"),
-    *(f"hierarchical:variant=tuned,{part}" for part in ("slices=0", "grouping=random")),
-    "colocrl:variant=tuned",
-)
-_NO_BUDGET = 10**12  # evaluations
-_FIRST = 64  # evaluations, for which a learned method compiles all of its programs
-_STEP = 1e-4  # relative: a smaller improvement is not a separate point
-# Of searches that show how long compilation takes. The time decides which fast methods contribute
-# starts, and so whether a start is proven optimal or chains are compiled.
-_LIMITS_S = 20.0, 5.0
 
 
-def run(names: Sequence[str]) -> None:
-    """Runs what is missing on some problems, by default all; prints a line for each method."""
-    problems, runs = audit.list_problems(split=""), audit.read_stored()
-    for name in names or problems:
-        arguments.check_choice("problem", name, problems)
-        for method in METHODS:
-            is_stored = any((r.problem, r.method) == (name, method) for r in runs)
-            is_extra = name not in audit.list_problems() and method not in audit.COMPARED
-            if is_stored or is_extra:
-                continue
-            try:
-                made = run_method(name, method)
-            except UserError as error:
-                print(f"{name}: {method} left out: {error}", file=sys.stderr)
-                continue
-            runs = sorted([*runs, *made], key=lambda r: r[:4])
-            audit.write(runs, audit.STORED)
-            values_s = sorted(r.best_until() for r in made)
-            print(f"{name}: {method}: {values_s[0]:.6g} to {values_s[-1]:.6g} s", flush=True)
-            limit_compiled()
+class Point(NamedTuple):
+    """The state of a search after one of its steps; the values are as in `audit.Result`."""
+
+    seconds: float
+    evaluations: int
+    best_s: float
+    own_best_s: float
 
 
-def run_method(name: str, method: str) -> list[Run]:
-    """Runs a method with every seed."""
-    problem, registered = suite.load(name, audit.VERSION), methods.METHODS[method.partition(":")[0]]
-    if missing := registered.missing():
-        raise UserError(missing)
-    find = methods.find(method, "makespan")
-    is_search = registered.kind == "search"
-    seeds = range(_SEEDS if registered.seeded else 1)
-    num_parameters, compile_s = 0, 0.0
+def find_run_limit(method: str, limit: str) -> str | None:
+    """Returns the limit of the run that serves one; None: exact solvers count no evaluations."""
+    if method in audit.FAST:
+        return SHORT
     if methods.is_learned(method):
-        search = learned.Search.prepare(method, problem)
-        init, graph = search.method.policy.init, search.policy_input.graph
-        shapes = jax.eval_shape(init, jax.random.PRNGKey(0), graph)
-        num_parameters = sum(leaf.size for leaf in jax.tree.leaves(shapes))
-    if registered.kind in ("search", "learned"):
-        compile_s = measure_compilation(method, find, problem)
-    warm_s = max(audit.WARM_S, audit.COLD_S - compile_s)
-    budget_seeds = range(_BUDGET_SEEDS) if method in _UNDECIDED else seeds
-    cells = [(seed, audit.EVALUATIONS, audit.LIMIT_S) for seed in budget_seeds]
-    cells += [(seed, 0, warm_s) for seed in seeds]
-    # Other methods compile before their first step, so that their cold runs follow from these.
-    cells += [(seed, COLD, audit.COLD_S) for seed in seeds if is_search]
-    runs = []
-    for seed, budget, limit_s in cells:
-        if budget == COLD:
-            limit_compiled(0)
-        evaluations = budget if budget > 0 else _NO_BUDGET
-        points, _ = run_curve(method, find, problem, seed, limit_s, evaluations)
-        compiled_s = 0.0 if budget == COLD else compile_s
-        runs.append(Run(name, method, seed, budget, num_parameters, compiled_s, points))
-    return runs
+        # Runs of 5 s go on to 1,000 evaluations.
+        serving = {"200 evaluations": SHORT, "1,000 evaluations": SHORT, "10,000 evaluations": LONG}
+        return serving.get(limit, limit)
+    return None if method == "cpsat_free" and limit.endswith("evaluations") else limit
+
+
+def list_jobs() -> Iterator[tuple[str, str, list[tuple[str, int]]]]:
+    """Yields a problem, a method, and the limits and seeds of its runs, the most urgent first."""
+    concluded = {name for _, method, others in audit.CONCLUSIONS for name in (method, *others)}
+    for phase, (seeds, limits) in enumerate(_PHASES):
+        for method in audit.METHODS:
+            if phase == len(_PHASES) - 1 and method not in concluded:
+                continue
+            used_seeds = seeds if methods.entry(method).seeded else [s for s in seeds if s == 0]
+            run_limits = dict.fromkeys(find_run_limit(method, limit) for limit in limits)
+            runs = [(x, seed) for x in run_limits if x is not None for seed in used_seeds]
+            yield from ((problem, method, runs) for problem in audit.list_problems(suite.VERSION))
+
+
+def run(folder: Path, part: int, parts: int) -> None:
+    """Makes the missing runs of a part of all runs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path, num_problems = folder / f"{part}.csv", len(audit.list_problems(suite.VERSION))
+    path.touch()
+    path.write_text(_read_whole_lines(path))
+    for number, (name, method, runs) in enumerate(list_jobs()):
+        # Shifted by one with each method, so that every part has problems of all sizes.
+        if sum(divmod(number, num_problems)) % parts == part:
+            done = {result[:4] for result in _read_all(folder)}
+            if missing := [key for key in runs if (name, method, key[1], key[0]) not in done]:
+                _run_job(name, method, missing, path)
+
+
+def store(folder: Path) -> None:
+    """Stores the results of a folder; equal results make equal bytes."""
+    if not any(folder.glob("*.csv")):
+        raise UserError(f"{folder} has no results; give the folder of the runs")
+    text = ",".join(Result._fields) + "\n" + audit.write(_read_all(folder))
+    audit.STORED.write_bytes(gzip.compress(text.encode(), mtime=0))
+
+
+def _read_whole_lines(path: Path) -> str:
+    """Reads a file, whose last line is incomplete if its process was killed."""
+    text = path.read_text("utf-8")
+    return text[: text.rfind("\n") + 1]
+
+
+def _read_all(folder: Path) -> list[Result]:
+    """Reads the stored results and those of a folder, sorted; of equal keys the folder's."""
+    texts = [_read_whole_lines(path) for path in folder.glob("*.csv")]
+    results = [*audit.read_stored(), *audit.read("".join(texts).splitlines())]
+    by_key = {result[:4]: result for result in results}
+    return [by_key[key] for key in sorted(by_key)]
+
+
+def _run_job(name: str, method: str, runs: Sequence[tuple[str, int]], path: Path) -> None:
+    """Makes runs of one method on one problem, and appends their results to a file."""
+    problem, warmed = suite.load(name), set[int]()
+    for limit_name, seed in runs:
+        limit, is_cold = LIMITS[limit_name], limit_name == COLD
+        try:
+            if is_cold:
+                limit_compiled(0)
+                problem, warmed = suite.load(name), set()  # without anything derived from it
+            elif limit.evaluations not in warmed:  # a budget may decide what is compiled
+                warming = limit._replace(seconds=LIMITS[SHORT].seconds)
+                run_curve(method, problem, seed + _WARMING_SEED, warming, is_warming=True)
+                warmed.add(limit.evaluations)
+            jax.config.update("jax_enable_compilation_cache", not is_cold)
+            compilation_cache.reset_cache()  # which remembers whether it is used
+            points = run_curve(method, problem, seed, limit)
+        except UserError as error:
+            print(f"{name}: {method} left out: {error}", file=sys.stderr)
+            return
+        results = []
+        for served in LIMITS.values():
+            if find_run_limit(method, served.name) == limit_name:
+                *_, last = (
+                    point
+                    for point in points
+                    if point.seconds <= served.seconds and point.evaluations <= served.evaluations
+                )
+                results.append(Result(name, method, seed, served.name, *last))
+        with path.open("a", encoding="utf-8") as file:
+            file.write(audit.write(results))
+        print(f"{name}: {method}, {limit_name}, seed {seed}: {points[-1]}", flush=True)
+    limit_compiled()
 
 
 def run_curve(
-    method: str,
-    find: base.Find,
-    problem: Problem,
-    seed: int,
-    limit_s: float,
-    budget: int = _NO_BUDGET,
-    stop_after: int = _NO_BUDGET,
-) -> tuple[tuple[Point, ...], float]:
-    """Runs a search and returns the points of its curve, and the seconds that it compiled.
+    method: str, problem: Problem, seed: int, limit: Limit, *, is_warming: bool = False
+) -> list[Point]:
+    """Runs a search and returns its state at the beginning and after each step.
 
     Args:
-      method: its name, for messages.
-      find: the method.
+      method: its name.
       problem, seed: as of `methods.solve`.
-      limit_s: the time limit.
-      budget: evaluations at most, which the method knows in advance.
-      stop_after: evaluations after which the search is stopped.
+      limit: of the search. A learned method stops after these seconds, and under `SHORT` not before
+        1,000 evaluations or `LONG`.
+      is_warming: whether a learned method stops as soon as it is compiled.
     """
-    points: list[Point] = []
-    start_s = time.process_time()
+    start_s, points = time.process_time(), [Point(0.0, 0, np.inf, np.inf)]
+
+    def elapsed_s() -> float:
+        return time.process_time() - start_s
+
+    def add(seconds: float, evaluations: int, *values_s: float) -> None:
+        # The released HSDAG evaluates single devices as 1e10 s.
+        is_real = np.less(values_s, trainer.RELEASED_SINGLE_DEVICE_S)
+        best_s = np.minimum(np.where(is_real, values_s, np.inf), points[-1][2:])
+        points.append(Point(seconds, evaluations, *best_s.tolist()))
 
     def observe(evaluations: int, best_s: float, *_: object) -> None:
-        # The released HSDAG evaluates its starts, the single devices, as 1e10 s.
-        value_s = best_s if best_s < trainer.RELEASED_SINGLE_DEVICE_S else np.inf
-        points.append(Point(time.process_time() - start_s, evaluations, value_s))
+        add(elapsed_s(), evaluations, best_s, best_s)
+
+    def find_learned(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
+        """Runs a learned method, with a point for each of its steps."""
+        search = learned.Search.prepare(method, problem)
+        progress = search.start(seed, limits)
+        add(elapsed_s(), progress.evaluations, progress.best_s, np.inf)
+        if limit.name == SHORT:  # until 1,000 evaluations
+            limits.extend(LIMITS[LONG].seconds - limit.seconds)
+
+        def on_report(report: trainer.Report, _: float) -> None:
+            began, seconds = points[-1], elapsed_s()
+            for record in report.records:
+                count = int(record["evaluations"])
+                share = (count - began.evaluations) / (
+                    report.progress.evaluations - began.evaluations
+                )
+                at_s = began.seconds + share * (seconds - began.seconds)
+                add(at_s, count, record["best_s"], record["step_best_s"])
+            if not report.records:  # all is compiled
+                add(seconds, began.evaluations, np.inf, np.inf)
+
+        return search.run(progress, limits, on_report)
 
     def stop() -> bool:
-        return bool(points) and points[-1].evaluations >= stop_after
+        """Ends a learned method, whose limits do not count what comes before its first step."""
+        is_short = limit.name == SHORT and points[-1].evaluations < 1_000
+        max_s = LIMITS[LONG].seconds if is_short else limit.seconds
+        return (is_warming and len(points) > 2) or elapsed_s() >= max_s
 
-    limits = SearchLimits(limit_s, budget, observe, stop, time.process_time)
-    solution = methods.run(method, find, problem, seed, limits)
-    observe(max(solution.evaluations, points[-1].evaluations if points else 1), solution.value_s)
-    # A step that has begun is completed, so that the end may come after the limit.
-    points = [
-        point._replace(seconds=min(max(0.0, point.seconds - solution.compile_s), limit_s))
-        for point in points
-    ]
-    thinned = points[:1]
-    for point in points[1:-1]:
-        if point.best_s < thinned[-1].best_s * (1 - _STEP):
-            thinned.append(point)
-    return (*thinned, *points[1:][-1:]), solution.compile_s
-
-
-def measure_compilation(method: str, find: base.Find, problem: Problem) -> float:
-    """Returns the seconds that a search takes longer in a new process than later.
-
-    Later searches of the process with the same problem then compile nothing. A learned method
-    compiles all of its programs for its first step. Other searches compile some of theirs later,
-    and so run until each of `_LIMITS_S`.
-    """
-    is_learned = methods.is_learned(method)
-    total_s = 0.0
-    limit_compiled(0)
-    for limit_s in _LIMITS_S[:1] if is_learned else _LIMITS_S:
-        (cold, compile_s), (warm, _) = (
-            run_curve(
-                *(method, find, problem, 0, limit_s),
-                stop_after=_FIRST if is_learned else _NO_BUDGET,
-            )
-            for _ in range(2)
-        )
-        common = min(cold[-1].evaluations, warm[-1].evaluations)
-        cold_s, warm_s = (
-            float(np.interp(common, [p.evaluations for p in curve], [p.seconds for p in curve]))
-            for curve in (cold, warm)
-        )
-        total_s += compile_s + max(0.0, cold_s - warm_s)
-    return total_s
+    if methods.is_learned(method):
+        limits = SearchLimits(limit.seconds, limit.evaluations, stop=stop, clock=time.process_time)
+        methods.run(method, find_learned, problem, seed, limits)
+    else:
+        limits = SearchLimits(limit.seconds, limit.evaluations, observe, clock=time.process_time)
+        search = methods.find(method, problem.objective)
+        solution = methods.run(method, search, problem, seed, limits)
+        add(solution.search_s, solution.evaluations, *[solution.value_s] * 2)
+    return points

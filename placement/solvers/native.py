@@ -19,8 +19,8 @@ def call(
     """Calls `solve` in a second thread and waits for it.
 
     Args:
-      solve: releases Python's lock while it computes, and keeps the time limit itself.
-      limits: polled for a stop.
+      solve: releases Python's lock while it computes, and without `cancel` keeps the time limit.
+      limits: polled for a stop, and with `cancel` for their end, of whatever clock they read.
       cancel: makes `solve` return soon. Without it, a stopped `solve` runs on in the background
         until its time limit.
 
@@ -39,11 +39,11 @@ def call(
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     while thread.is_alive():
-        thread.join(_POLL_INTERVAL_S)
-        if limits.is_stopped():
-            if cancel is None:
-                return None
+        thread.join(min(_POLL_INTERVAL_S, max(1e-3, limits.remaining_s())))
+        if cancel is not None and limits.is_over():
             cancel()
+        elif limits.is_stopped():
+            return None
     if errors:
         raise errors[0]
     return results[0]

@@ -38,7 +38,7 @@ def solve(
     Args:
       cp_model: OR-Tools' module `CP_MODEL`.
       model: a `cp_model.CpModel`.
-      limits: the time limit, and polled for a stop.
+      limits: polled for their end.
       parameters: further parameters of CP-SAT by name, such as `num_workers`.
       on_solution: called with each better solution, as a function from variables to values.
 
@@ -52,7 +52,6 @@ def solve(
                 on_solution(self.value)
 
     solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = limits.remaining_s()
     solver.parameters.catch_sigint_signal = False
     for name, value in parameters.items():
         setattr(solver.parameters, name, value)

@@ -1,77 +1,110 @@
-"""The audit: its tables on made-up runs, and its runs on one small problem."""
+"""The audit: its tables on made-up results, and its runs on one small problem."""
 
 import math
 
+import numpy as np
 import pytest
 
 from experiments.tables import audit, audit_runs
-from experiments.tables.audit import Point, Run
-from placement import methods, suite
+from experiments.tables.audit import COLD, SHORT, Limit, Result
+from placement import suite
 
-_PROBLEM = "fork_join_100-makespan"
-
-
-def _run(method, seed, value_s, budget=0, compile_s=0.0):
-    points = (Point(1.0, 100, 2 * value_s), Point(4.0, 400, value_s))
-    return Run(_PROBLEM, method, seed, budget, 10, compile_s, points)
-
-
-def _cell(method, *values_s, **fields):
-    return [
-        _run(method, seed, value_s, budget, **fields)
-        for seed, value_s in enumerate(values_s)
-        for budget in (0, audit.EVALUATIONS)
-    ]
+_LIMIT = "1,000 evaluations"
 
 
 @pytest.fixture
 def store(monkeypatch):
-    """Returns a function that puts runs in place of the stored ones."""
+    """Returns a function that puts results in place of the stored ones."""
+    readers = audit.read_known, audit.read_scores
 
-    def replace(runs):
-        monkeypatch.setattr(audit, "read_stored", lambda: runs)
-        audit.evaluate.cache_clear()
-        audit.read_summary.cache_clear()
+    def replace(results):
+        monkeypatch.setattr(audit, "read_stored", lambda: results)
+        for reader in readers:
+            reader.cache_clear()
 
     yield replace
-    audit.evaluate.cache_clear()
-    audit.read_summary.cache_clear()
+    for reader in readers:
+        reader.cache_clear()
 
 
-def test_runs_are_read_as_written(tmp_path):
-    written = [*_cell("search", 1.0, 2.0), *_cell("heft", math.inf)]
-    for name in ("a.csv.gz", "b.csv.gz"):
-        audit.write(written, tmp_path / name)
-        assert audit.read(tmp_path / name) == written
-    assert (tmp_path / "a.csv.gz").read_bytes() == (tmp_path / "b.csv.gz").read_bytes()
+def make_results(method, factor, own_factor=None, limit=_LIMIT, seeds=2):
+    """Returns results that are a factor above the best known values, with some noise."""
+    rng = np.random.default_rng(0)
+    results = []
+    for problem in audit.list_problems():
+        best_s = suite.best_known(problem, audit.VERSION).value_s
+        for seed in range(seeds):
+            noise = math.exp(0.01 * rng.normal())
+            values_s = best_s * factor * noise, best_s * (own_factor or factor) * noise
+            results.append(Result(problem, method, seed, limit, 1.0, 100, *values_s))
+    return results
 
 
-def test_scores_are_over_best_known(store):
-    best_s = suite.best_known(_PROBLEM, audit.VERSION).value_s
+def test_means_count_starts_and_absences(store):
+    absent = make_results("doppler", 1.5, math.inf)
     store(
         [
-            *_cell("single", 4 * best_s),
-            *_cell("search", best_s, compile_s=audit.COLD_S - 2),  # 2 s of its curve count as cold
-            *_cell("hsdag", best_s, compile_s=audit.COLD_S + 1),  # still compiles when cold
-            *_cell("lns", best_s, compile_s=audit.COLD_S + 1),
-            _run("lns", 0, 3 * best_s, audit.COLD),  # replaces the warm run when cold
-            *_cell("heft", math.inf),
+            *make_results("search", 2.0, limit=SHORT),
+            *make_results("hsdag", 1.5, 3.0, limit=SHORT),
+            *make_results("search", 1.2),
+            *make_results("hsdag", 1.5, 3.0)[1:],  # one seed lacks a problem
+            *absent[:-1],
+            absent[-1]._replace(own_best_s=1.0),
         ]
     )
-    scores = audit.evaluate((_PROBLEM,)).scores
-    points = {m: [seeds.tolist() for (seeds,) in by_point] for m, by_point in scores.items()}
-    assert points["search"] == [[1], [1], [2]]
-    assert points["hsdag"] == [[1], [1], [4]]
-    assert points["lns"] == [[1], [1], [3]]
-    assert points["heft"] == [[4], [4], [4]]
+    header, rows = audit.read_means((_LIMIT, COLD))
+    assert header == ["method", "seeds", _LIMIT, COLD]
+    assert [row[:2] for row in rows[1:]] == [["`hsdag`", "1"], ["`search`", "2"]]
+    assert float(rows[1][2].split()[0]) == pytest.approx(1.5, rel=0.01)
+    assert rows[1][3] == "-"
+    assert 1.48 < float(rows[0][2].split()[0]) < 1.52  # the floor is of `hsdag`'s starts
+    assert audit._write_mean(audit.read_scores(_LIMIT)["doppler"]) == "did not start: 96%"
 
 
-def test_curves_keep_improvements_and_end():
-    problem = suite.load(_PROBLEM, audit.VERSION)
-    points, _ = audit_runs.run_curve(
-        "lns", methods.find("lns", "makespan"), problem, 0, 10.0, budget=300, stop_after=200
-    )
-    values_s = [point.best_s for point in points[:-1]]
-    assert values_s == sorted({*values_s}, reverse=True)
-    assert points[-1].best_s <= values_s[-1]
-    assert 200 <= points[-1].evaluations <= 300
+def test_conclusions_ignore_starts(store):
+    names = {name for _, method, others in audit.CONCLUSIONS for name in (method, *others)}
+    factors = dict.fromkeys(names, 2.0) | {"hsdag": 1.8, "giph": 2.5}
+    results = [make_results(method, 1.0, factor) for method, factor in factors.items()]
+    store([result for some in results for result in some])
+    verdicts = {row[1]: row[-1] for row in audit.read_conclusions()[1]}
+    assert verdicts["`hsdag` is better than `placeto`"] == "holds"
+    assert verdicts["`giph` is better than `placeto`"] == "does not"
+    assert verdicts["`placeto` is better than `colocrl`"] == "undecided"
+    assert verdicts["`doppler` is better than `giph`"] == "holds"
+
+
+def test_runs_resume_and_are_stored(store, monkeypatch, tmp_path):
+    problem, family = next(iter(audit.list_problems(2).items()))
+    monkeypatch.setattr(audit, "METHODS", ("heft", "lns"))
+    monkeypatch.setattr(audit, "list_problems", lambda _: {problem: family})
+    monkeypatch.setattr(audit, "STORED", tmp_path / "stored.csv.gz")
+    monkeypatch.setattr(audit_runs, "_PHASES", (((0, 1), ("200 evaluations", COLD)), ((), ())))
+    monkeypatch.setitem(audit.LIMITS, COLD, Limit(COLD, 0.5))
+    store([])
+    audit_runs.run(tmp_path, 0, 2)
+    audit_runs.run(tmp_path, 1, 2)
+    parts = [tmp_path / f"{part}.csv" for part in range(2)]
+    heft, lns = (audit.read(path.read_text().splitlines()) for path in parts)
+    assert {result.limit for result in heft} == {*audit.LIMITS}  # one run serves all limits
+    assert {result[2:4] for result in lns} == {
+        (s, x) for s in (0, 1) for x in (COLD, "200 evaluations")
+    }
+    assert all(result.evaluations <= 200 for result in lns if result.limit == "200 evaluations")
+    assert min(lns, key=lambda r: r.best_s).best_s < heft[0].best_s
+    # A process that was killed has left half a line.
+    parts[1].write_text(parts[1].read_text()[:-5])
+    audit_runs.run(tmp_path, 1, 2)
+    audit_runs.store(tmp_path)
+    assert len(audit_runs._read_all(tmp_path)) == len(heft) + len(lns)
+
+
+@pytest.mark.nightly
+def test_learned_runs_have_every_step():
+    problem = suite.load(next(iter(audit.list_problems(2))))
+    points = audit_runs.run_curve("hsdag", problem, 0, Limit("", 60.0, 500))
+    assert points[-1].evaluations == 500
+    assert points[-1].best_s <= points[-1].own_best_s < math.inf
+    assert math.isinf(points[1].own_best_s)  # the starts
+    steps = np.diff([point.evaluations for point in points if np.isfinite(point.own_best_s)])
+    assert steps.max() <= 64
+    assert (np.diff([point.best_s for point in points[1:]]) <= 0).all()
