@@ -69,11 +69,11 @@ def _search(method: str, context: Context) -> Solution:
         return _train(method, context)
     problem, settings, measured = context.problem, context.settings, context.measured
     # Further arguments that the methods of some kinds need.
-    kind, given = methods_lib.entry(method).kind, dict[str, Any]()
+    kind, further_arguments = methods_lib.entry(method).kind, dict[str, Any]()
     if kind == "openvino":
-        given = {"members": context.target.net.members, "measurer": context.measurer}
+        further_arguments = {"members": context.target.net.members, "measurer": context.measurer}
     if kind == "pretrained" and settings.init_from:
-        given = {"path": Path(settings.init_from)}
+        further_arguments = {"path": Path(settings.init_from)}
     is_on_devices = kind == "search" and measured is not None
     # One at a time, as rows are.
     singles = methods_lib.single_device_placements(problem)
@@ -93,7 +93,7 @@ def _search(method: str, context: Context) -> Solution:
         if is_on_devices:
             solution = correction_loop.search(context, limits)
         else:
-            find = methods_lib.find(method, problem.objective, **given)
+            find = methods_lib.find(method, problem.objective, **further_arguments)
             solution = methods_lib.run(method, find, problem, settings.seed, limits)
         search_metrics.finish(solution)
     return solution

@@ -132,10 +132,10 @@ def find_devices(placed: PlacementFile, spec: str) -> tuple[Device, ...]:
         if device.host:
             selected.append(device)
         elif device.name in present:
-            (here,) = devices.resolve(device.name)  # with the threads of this machine
-            if device.precision == "f32" and here.precision != "f32":
-                (here,) = devices.replace_with_f32([here], [here.name])
-            selected.append(dataclasses.replace(here, capacity_bytes=device.capacity_bytes))
+            (local,) = devices.resolve(device.name)  # with the threads of this machine
+            if device.precision == "f32" and local.precision != "f32":
+                (local,) = devices.replace_with_f32([local], [local.name])
+            selected.append(dataclasses.replace(local, capacity_bytes=device.capacity_bytes))
     if absent := sorted(placed.used_devices - {device.name for device in selected}):
         listed = ", ".join(dict.fromkeys([*(device.name for device in selected), *present]))
         raise UserError(
@@ -219,7 +219,7 @@ def verify(folder: Path, artifact: Artifact, inputs: Inputs) -> dict[str, str]:
             "all outputs of the model are NaN, so they cannot be checked; pass a model without NaN "
             "in its weights, or inputs that it was made for: inputs='FILE.npz'"
         )
-    checks, other = {}, None
+    checks, new_shape_inputs = {}, None
     if artifact.dynamic is not None:
         checks["another shape"] = "none found next to the placed one that the model accepts"
         shapes = []
@@ -232,18 +232,18 @@ def verify(folder: Path, artifact: Artifact, inputs: Inputs) -> dict[str, str]:
             shapes.append(tuple(shape))
         with contextlib.suppress(UserError, RuntimeError):
             static = artifact_lib.make_static(artifact.dynamic, tuple(shapes))
-            drawn = frontend.example_inputs(static, seed=0)
-            expected = infer_plain(artifact.dynamic, [*samples, drawn])
-            other = drawn
+            example = frontend.example_inputs(static, seed=0)
+            expected = infer_plain(artifact.dynamic, [*samples, example])
+            new_shape_inputs = example
     quantised = outputs.is_quantised(artifact.model)
     tolerance = outputs.tolerance(artifact.devices, quantised=quantised, max_error=inputs.max_error)
     for concurrent in (None, False) if artifact.form == CONCURRENT else (None,):
         with artifact_lib.load(folder, concurrent=concurrent) as network:
             computed = [array for sample in samples for array in network.infer(sample)]
-            if other is not None:
-                listed = ", ".join(str(list(array.shape)) for array in other)
+            if new_shape_inputs is not None:
+                listed = ", ".join(str(list(array.shape)) for array in new_shape_inputs)
                 try:
-                    computed += network.infer(other)
+                    computed += network.infer(new_shape_inputs)
                     checks["another shape"] = f"{listed} has right outputs, too"
                 except UserError as error:  # the model has other operations for this shape
                     checks["another shape"] = f"{listed} is refused: {error}"

@@ -79,10 +79,10 @@ class Submodels:
                 # The oldest submodels of the device go, except those that this placement needs, as
                 # far as the constants exceed the device's share.
                 cached = [k for k in self._cache if k[0] == device.name]
-                held_bytes = num_bytes + sum(self._cache[k][1] for k in cached)
+                cached_bytes = num_bytes + sum(self._cache[k][1] for k in cached)
                 for k in cached:
-                    if held_bytes > CONSTANTS_SHARE * device.capacity_bytes and k not in keys:
-                        held_bytes -= self._cache.pop(k)[1]
+                    if cached_bytes > CONSTANTS_SHARE * device.capacity_bytes and k not in keys:
+                        cached_bytes -= self._cache.pop(k)[1]
             compiled = self._core.compile_model(submodel, device.name, dict(device.properties))
             self._cache[key] = compiled, num_bytes
             self.num_compilations += 1

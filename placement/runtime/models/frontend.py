@@ -403,8 +403,8 @@ def example_inputs(model: ov.Model, seed: int, floats: str = "normal") -> list[n
         if smallest is None:
             is_8_bit = dtype in (np.int8, np.uint8)
             smallest = range(np.iinfo(dtype).min, np.iinfo(dtype).max + 1) if is_8_bit else range(2)
-        drawn = generator.integers(smallest.start, smallest.stop, size=shape)
-        arrays.append(drawn.astype(dtype))
+        array = generator.integers(smallest.start, smallest.stop, size=shape)
+        arrays.append(array.astype(dtype))
     return arrays
 
 

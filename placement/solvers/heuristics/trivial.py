@@ -140,12 +140,12 @@ def fill_in_order(problem: Problem, seed: int, limits: SearchLimits) -> Solution
             decision_bytes = decisions.memory_bytes[number]
             while device + 1 < num_devices and 0 < decision_bytes > free_bytes[device]:
                 device += 1
-            chosen, is_allowed = device, decisions.allowed[number]
+            index, is_allowed = device, decisions.allowed[number]
             if not is_allowed[device]:
                 has_memory = is_allowed & (decision_bytes <= free_bytes)
-                chosen = int(np.argmax(has_memory if has_memory.any() else is_allowed))
-            row[number] = chosen
-            free_bytes[problem.shares_memory[chosen]] -= decision_bytes
+                index = int(np.argmax(has_memory if has_memory.any() else is_allowed))
+            row[number] = index
+            free_bytes[problem.shares_memory[index]] -= decision_bytes
     fits = np.isfinite(np.asarray(problem.evaluate(placements)))
     return Solution(placements[int(np.argmax(fits))], evaluations=len(placements))
 
