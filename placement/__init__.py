@@ -42,10 +42,10 @@ def __getattr__(name: str) -> Any:
     """Imports a public name, such as `placement.place` or `placement.Problem`."""
     if name not in _MODULES:
         raise AttributeError(f"module 'placement' has no attribute {name!r}")
-    if name in ("compare", "place"):
+    if name != "load":
         from placement.pipeline.console import compilation_cache
 
-        compilation_cache.keep_compiled()  # before the pipeline imports JAX
+        compilation_cache.keep_compiled()  # before the module imports JAX
     return getattr(importlib.import_module(f"placement.{_MODULES[name]}"), name)
 
 

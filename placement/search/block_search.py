@@ -172,7 +172,8 @@ def draw_moves(
     group = orders.groups[parse, (begin_uniform * orders.num_groups[parse]).astype(jnp.int32)]
     begin = jnp.maximum(jnp.where(kind == GROUP, group[..., 0], begin), 0)
     end = jnp.where(kind == GROUP, group[..., 1], end)
-    device = (device_uniform * num_devices).astype(jnp.int32)
+    # Devices are int8, of which a vector register holds four times as many as of int32.
+    device = (device_uniform * num_devices).astype(jnp.int8)
     if free_bytes is not None:
         # Blocks end where their device is full, as if none of their decisions were there already.
         # Bisects for the end, because the prefix sums of an order's bytes ascend.
@@ -195,9 +196,9 @@ def draw_moves(
     begin = begin.astype(ranks.dtype)
     end = jnp.minimum(end, num_decisions).astype(ranks.dtype)
     ranks = jnp.moveaxis(ranks, -1, 0)[..., None]
-    current = parents[:, :, None, None]
+    current = parents[:, :, None, None].astype(jnp.int8)
     # A source below D confines the block to the decisions on that device.
-    source = (source_uniform * 2 * num_devices).astype(jnp.int32)
+    source = (source_uniform * 2 * num_devices).astype(jnp.int8)
     # Without a barrier XLA would compute these again for every decision.
     ranks, begin, end, device, source = jax.lax.optimization_barrier(
         (ranks, begin, end, device, source)
