@@ -467,7 +467,8 @@ class Problem(_Data):
         if self.memory is None or self.constant_copies is not None:
             return self.memory is None
         num_devices, alive = len(self.devices), self.residency_tables
-        used_bytes = np.bincount(devices, self.memory.memory_bytes, num_devices)
+        used_bytes = np.zeros(num_devices)
+        used_bytes += np.bincount(devices, self.memory.memory_bytes, num_devices)
         if alive is not None:
             source, page_bytes = devices[alive.source], float(alive.page_bytes)
             used_bytes += page_bytes * np.bincount(source, alive.source_pages, num_devices)

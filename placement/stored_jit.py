@@ -10,9 +10,7 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
-import os
 import pickle
-import sys
 from collections.abc import Callable
 from concurrent import futures
 from pathlib import Path
@@ -23,10 +21,7 @@ from jax import export
 
 from placement import files
 
-# On Linux `os.nice` is about the calling thread: this one leaves the cores to all others.
-_COMPILER = futures.ThreadPoolExecutor(
-    1, initializer=lambda: os.nice(19) if sys.platform == "linux" else 0
-)
+_COMPILER = futures.ThreadPoolExecutor(1)
 _UNOPTIMISED = {"xla_backend_optimization_level": 0}
 # Loaded or traced in this process, and the optimised ones that replace them once they are compiled.
 _programs: dict[tuple[Any, ...], tuple[Callable[..., Any], futures.Future | None]] = {}
@@ -53,7 +48,6 @@ class StoredJit:
         """
         self.function, self._begins_unoptimised = function, begins_unoptimised
         self._unoptimised: list[tuple[tuple[Any, ...], jax.stages.Lowered]] = []
-        self.compiler_options = compiler_options
         self._compile: Any = functools.partial(jax.jit, compiler_options=compiler_options)
         self._jit = self._compile(function, static_argnames=static_argnames)
 

@@ -70,15 +70,14 @@ def make_space(problem: Problem, seed: int) -> SearchSpace:
 
 
 def start(
-    simulate: Any, space: SearchSpace, placement: Array, num_chains: int, seed: Array
+    simulate: Any, space: SearchSpace, placement: Array, seed: Array
 ) -> tuple[SearchSpace, SearchState]:
-    """Starts chains at a placement and raises the penalty to its latency; pure.
+    """Starts a chain at a placement and raises the penalty to its latency; pure.
 
     Args:
       simulate: the objective's `simulators.Objective.simulate_columns`.
       space: the search space.
       placement: int32 [K].
-      num_chains: C.
       seed: uint32 [], of all later draws.
     """
     column = placement[:, None]
@@ -86,7 +85,7 @@ def start(
     finite_s = jnp.where(jnp.isfinite(outcome.latency_s), outcome.latency_s, 0.0)
     space = space._replace(penalty_s=jnp.maximum(space.penalty_s, finite_s.max()))
     evaluation = ils.penalise(outcome, space.penalty_s)
-    chains = ils.start(column, evaluation, jnp.zeros(num_chains, int))
+    chains = ils.start(column, evaluation, jnp.zeros(1, int))
     return space, SearchState(seed, chains._replace(move_credit=jnp.zeros(len(KINDS))))
 
 

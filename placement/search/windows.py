@@ -347,7 +347,7 @@ def _advance(
     num_steps: Array,
 ) -> tuple[Array, Any]:
     """Returns the latency of a placement int32 [K], and a chain that searched from it."""
-    space, state = block_search.start(_SIMULATE, space, placement, 1, seed)
+    space, state = block_search.start(_SIMULATE, space, placement, seed)
     start_s = state.chains.best_latency_s
     state = state._replace(chains=state.chains._replace(move_credit=move_credit))
     return start_s, block_search.advance(space, state, num_steps, objective="makespan").chains

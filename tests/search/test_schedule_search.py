@@ -166,13 +166,11 @@ def test_optimisation_changes_no_number():
     """The optimised program takes over at any step, so that a difference would depend on time."""
     problem = known_problem(200)
     placement = np.asarray(methods.solve(problem, "heft").placement, np.int32)
-    tables = schedule_search.make_tables(problem)
-    state = schedule_search.begin(problem, placement, 0)
-    jitted = jax.jit(schedule_search.advance.function)
-    options = schedule_search.advance.compiler_options
-    lowered = jitted.lower(tables, state, np.int32(300))
-    results = [
-        lowered.compile({**options, **more})(tables, state, np.int32(300))
-        for more in ({}, stored_jit._UNOPTIMISED)
-    ]
-    jax.tree.map(np.testing.assert_array_equal, *results)
+    arguments = (
+        schedule_search.make_tables(problem),
+        schedule_search.begin(problem, placement, 0),
+        np.int32(300),
+    )
+    lowered = schedule_search.advance._jit.lower(*arguments)
+    programs = lowered.compile(), lowered.compile(stored_jit._UNOPTIMISED)
+    jax.tree.map(np.testing.assert_array_equal, *(program(*arguments) for program in programs))
