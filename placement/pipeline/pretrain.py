@@ -130,7 +130,7 @@ def _learn(
     simulate: Callable[[simulators.Tables, Array], simulators.Outcome],
     state: base.State,
     graph: _Graph,
-) -> tuple[base.State, base.Metrics]:
+) -> tuple[base.State, dict[str, Any]]:
     """Draws placements of a graph, simulates them and learns from them once.
 
     Returns:
