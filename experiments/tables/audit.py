@@ -86,8 +86,8 @@ class Result(NamedTuple):
 def read(lines: Iterable[str]) -> list[Result]:
     """Reads results from lines of CSV without a header."""
     return [
-        Result(*row[:2], int(row[2]), row[3], float(row[4]), int(row[5]), *map(float, row[6:]))
-        for row in csv.reader(lines)
+        Result(name, method, int(seed), limit, float(a), int(b), float(c), float(d))
+        for name, method, seed, limit, a, b, c, d in csv.reader(lines)  # as in `Result`
     ]
 
 

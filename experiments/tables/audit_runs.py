@@ -185,12 +185,10 @@ def run_curve(
             limits.extend(LIMITS[LONG].seconds - limit.seconds)
 
         def on_report(report: trainer.Report, _: float) -> None:
-            began, seconds = points[-1], elapsed_s()
+            began, seconds, end = points[-1], elapsed_s(), report.progress.evaluations
             for record in report.records:
                 count = int(record["evaluations"])
-                share = (count - began.evaluations) / (
-                    report.progress.evaluations - began.evaluations
-                )
+                share = (count - began.evaluations) / (end - began.evaluations)
                 at_s = began.seconds + share * (seconds - began.seconds)
                 add(at_s, count, record["best_s"], record["step_best_s"])
             if not report.records:  # all is compiled
