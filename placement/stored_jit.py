@@ -12,7 +12,6 @@ import functools
 import hashlib
 import pickle
 from collections.abc import Callable
-from concurrent import futures
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,8 @@ from jax import export
 
 from placement import files
 
-_COMPILER = futures.ThreadPoolExecutor(1)
 _UNOPTIMISED = {"xla_backend_optimization_level": 0}
-# Loaded or traced in this process, and the optimised ones that replace them once they are compiled.
-_programs: dict[tuple[Any, ...], tuple[Callable[..., Any], futures.Future | None]] = {}
+_programs: dict[tuple[Any, ...], Callable[..., Any]] = {}  # loaded or compiled in this process
 
 
 class StoredJit:
@@ -43,8 +40,8 @@ class StoredJit:
         """Takes options of `jax.jit`; static arguments are strings or numbers, by keyword.
 
         If it `begins_unoptimised`, a program without LLVM's optimisations, which take two thirds of
-        the time to compile, serves the first calls, until the one that `optimise` compiles is
-        ready. So both must compute the same numbers.
+        the time to compile, serves the calls before `optimise`. So both must compute the same
+        numbers.
         """
         self.function, self._begins_unoptimised = function, begins_unoptimised
         self._unoptimised: list[tuple[tuple[Any, ...], jax.stages.Lowered]] = []
@@ -81,20 +78,17 @@ class StoredJit:
             else:
                 lowered = self._jit.lower(*args, **static)
             if self._begins_unoptimised and not is_stored:
-                _programs[key] = lowered.compile(_UNOPTIMISED), None
+                _programs[key] = lowered.compile(_UNOPTIMISED)
                 self._unoptimised.append((key, lowered))
             else:
-                _programs[key] = lowered.compile(), None
-        program, optimised = _programs[key]
-        if optimised is not None and optimised.done():
-            program = optimised.result()
-        return program(*args)
+                _programs[key] = lowered.compile()
+        return _programs[key](*args)
 
     def optimise(self) -> None:
-        """Begins to compile the optimised programs in a thread."""
+        """Compiles the optimised programs, which replace the others, also if called in a thread."""
         while self._unoptimised:
             key, lowered = self._unoptimised.pop()
-            _programs[key] = _programs[key][0], _COMPILER.submit(lowered.compile)
+            _programs[key] = lowered.compile()
 
 
 def forget() -> None:

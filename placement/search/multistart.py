@@ -112,6 +112,7 @@ def search(
     # An iterator, so that the first order is searched before the others are computed.
     orders = (problem.with_order(order) for order in _find_orders(problem))
     runs: Iterable[_Run] = (make_run(ordered, placements) for ordered in orders)
+    compiler = futures.ThreadPoolExecutor(1)
     compiled: futures.Future | None = None  # the chains' program
     searched: list[_Run] = []
     start_evaluations, first_evaluations = -1, evaluations
@@ -127,10 +128,8 @@ def search(
             searched.append(run)
             if compiled is None:  # by a step of another run
                 other, step = make_run(problem, placements[:1]), block_search.NUM_PROPOSALS
-                thread = futures.ThreadPoolExecutor(1)
-                compiled = thread.submit(other.move_blocks, SearchLimits(np.inf, step), 0)
-                # Not at the same time, because both would take longer.
-                compiled.add_done_callback(lambda _: schedule_search.advance.optimise())
+                compiled = compiler.submit(other.move_blocks, SearchLimits(np.inf, step), 0)
+                compiler.submit(schedule_search.advance.optimise)
         if not is_first or not np.isfinite(searched[0].value_s):
             assert compiled is not None
             compiled.result()
@@ -148,6 +147,7 @@ def search(
         runs = searched = sorted(searched, key=lambda run: run.value_s)[: max(1, len(searched) - 1)]
         if searched[0].value_s < best_s * (1 - _LEAST_GAIN) or best_s == np.inf:
             best_s, gain_work = searched[0].value_s, work
+    compiler.shutdown(cancel_futures=True)  # so that nothing compiles while devices are measured
     status = Status.TIME_LIMIT if limits.is_over() else Status.FINISHED
     if not searched:  # no time was left
         placement = placements[0] if np.isfinite(begun[0].value_s) else None
