@@ -44,13 +44,12 @@ def test_statistics_cover_all_runs(tmp_path: Path) -> None:
     }
     singles = {method for method in own if method.startswith("single:")}
     for scope in told["scopes"].values():
-        assert set(scope["interquartile_mean"]) == (own - singles) | {comparison.SINGLE}
-        values = {m: mean["value"] for m, mean in scope["interquartile_mean"].items()}
+        assert set(scope["means"]) == (own - singles) | {comparison.SINGLE}
+        values = {m: mean["value"] for m, mean in scope["means"].items()}
         assert min(filter(None, values.values())) >= 1
         assert values["hsdag:variant=released"] is None  # takes no step here, and knows nothing
-        improvement = scope["probability_of_improvement"]
-        assert {"search", "heft"} <= set(improvement)
-        assert "lns" not in improvement
+        assert {"search", "heft"} <= set(scope["ratios"])
+        assert "lns" not in scope["ratios"]
     for suffix in ("png", "svg"):
         assert (tmp_path / f"figures/methods.{suffix}").stat().st_size > 0
     page = (tmp_path / "report.html").read_text()

@@ -74,7 +74,7 @@ def test_sweep_without_time():
 def test_sampled_weights_refute_latency(num_ops, is_refuted, monkeypatch):
     monkeypatch.setattr(sys.modules[sweep.__module__], "_MAX_WEIGHT_OPS", num_ops)
     name = "layered_300-makespan"
-    diagram, best_s = _diagram(suite.load(name)), suite.best_known(name).value_s
+    diagram, best_s = _diagram(suite.load(name, 1)), suite.best_known(name, 1).value_s
     assert sweep(diagram, best_s, 4, _limits(), relaxed=True).bound_s < best_s
     # The linear program of the load gives 0.911 of the best known value.
     bound_s = sweep(diagram, 0.9 * best_s, 4, _limits(), relaxed=True).bound_s
