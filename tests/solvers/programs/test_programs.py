@@ -112,7 +112,7 @@ def test_cpsat_proves_paper_examples():
 def test_missing_ortools_names_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "ortools.sat.python.cp_model", None)
     for objective in ("makespan", "max_load"):
-        with pytest.raises(UserError, match="ortools is not installed.*or the extra 'solvers'"):
+        with pytest.raises(UserError, match=r"ortools is not installed.*or the extra 'solvers'"):
             methods.solve(workload(objective), "cpsat")
 
 
