@@ -162,6 +162,7 @@ def _run_here(
     cells: list[_Cell], workdir: Path, display: progress.Display, fault_log: faults.Faults
 ) -> list[_Cell]:
     """Runs the cells here; returns those that have a summary: all, unless interrupted."""
+    runs.write_json(workdir / "environment.json", outputs.environment())
     finished = []
     for number, cell in enumerate(cells, 1):
         display.say(f"cell {number} of {len(cells)}: {cell.name}")
