@@ -2,7 +2,7 @@
 
     python -m experiments.main --config=configs/quickstart.py --workdir=runs/quickstart
 
-A few minutes on two CPU cores.
+About a minute on two CPU cores.
 """
 
 from ml_collections import ConfigDict

@@ -27,7 +27,7 @@ STORED = Path(__file__).with_name("audit.csv.gz")
 
 
 class Limit(NamedTuple):
-    """What ends a search."""
+    """The end of a search: these seconds or evaluations, whichever comes first."""
 
     name: str
     seconds: float  # of the processor
@@ -118,7 +118,7 @@ def list_problems(version: int = VERSION) -> dict[str, str]:
     }
 
 
-def _by_family(values: Iterable[np.ndarray]) -> Scores:
+def _group_by_family(values: Iterable[np.ndarray]) -> Scores:
     """Joins arrays of the problems [K] by family."""
     scores: dict[str, np.ndarray] = {}
     for family, value in zip(list_problems().values(), values, strict=True):
@@ -129,16 +129,16 @@ def _by_family(values: Iterable[np.ndarray]) -> Scores:
 @functools.cache
 def read_known() -> tuple[dict[str, float], dict[str, float]]:
     """Reads the best known value of each problem, and the best result in the given order."""
-    known_s = {name: archive.read(VERSION)[name].value_s for name in list_problems()}
-    in_order_s = dict.fromkeys(known_s, math.inf)
+    best_known_s = {name: archive.read(VERSION)[name].value_s for name in list_problems()}
+    given_order_s = dict.fromkeys(best_known_s, math.inf)
     for result in read_stored():
         name = result.problem
-        if name not in known_s:
+        if name not in best_known_s:
             continue
         if result.method not in _ANY_ORDER:
-            in_order_s[name] = min(in_order_s[name], result.best_s)
-        known_s[name] = min(known_s[name], result.best_s)
-    return known_s, in_order_s
+            given_order_s[name] = min(given_order_s[name], result.best_s)
+        best_known_s[name] = min(best_known_s[name], result.best_s)
+    return best_known_s, given_order_s
 
 
 @functools.cache
@@ -153,18 +153,19 @@ def read_scores(limit: str, *, is_own: bool = False) -> dict[str, Scores]:
       By method, the scores of each family: inf where the search had no result, or a learned
       method had not drawn a placement.
     """
-    known_s, scores = read_known()[0], dict[str, Scores]()
+    best_known_s, scores = read_known()[0], dict[str, Scores]()
     values_s: dict[str, dict[int, dict[str, float]]] = {}  # by method, seed and problem
     for result in read_stored():
-        if result.limit == limit and result.problem in known_s:
+        if result.limit == limit and result.problem in best_known_s:
             value_s = result.own_best_s if is_own or np.isinf(result.own_best_s) else result.best_s
-            by_seed = values_s.setdefault(result.method, {})
-            by_seed.setdefault(result.seed, {})[result.problem] = value_s
-    for method, by_seed in values_s.items():
-        complete = [row for row in by_seed.values() if len(row) == len(known_s)]
+            seed_values_s = values_s.setdefault(result.method, {})
+            seed_values_s.setdefault(result.seed, {})[result.problem] = value_s
+    for method, seed_values_s in values_s.items():
+        complete = [row for row in seed_values_s.values() if len(row) == len(best_known_s)]
         if complete:
-            scores[method] = _by_family(
-                np.array([row[name] / known_s[name] for row in complete]) for name in known_s
+            scores[method] = _group_by_family(
+                np.array([row[name] / best_known_s[name] for row in complete])
+                for name in best_known_s
             )
     return scores
 
@@ -185,13 +186,15 @@ def read_means(limits: Sequence[str] = ()) -> Grid:
     """
     limits = limits or [limit for limit in LIMITS if read_scores(limit)]
     scores = {limit: read_scores(limit) for limit in limits}
-    known_s, in_order_s = read_known()
-    floor = _by_family(np.array([in_order_s[name] / known_s[name]]) for name in known_s)
+    best_known_s, given_order_s = read_known()
+    floor = _group_by_family(
+        np.array([given_order_s[name] / best_known_s[name]]) for name in best_known_s
+    )
     rows = [["best in the given order", units.NONE, *[_write_mean(floor)] * len(limits)]]
     order = read_scores(SHORT)
     for method in sorted(order, key=lambda name: statistics.geometric_mean(order[name]).value):
         found = [scores[limit].get(method) for limit in limits]
-        counts = {sum(map(len, s)) // len(known_s) for s in found if s is not None}
+        counts = {sum(map(len, s)) // len(best_known_s) for s in found if s is not None}
         seeds = " to ".join(map(str, sorted(counts)[:: max(1, len(counts) - 1)]))
         rows.append([f"`{method}`", seeds, *map(_write_mean, found)])
     return ["method", "seeds", *limits], rows
