@@ -63,7 +63,7 @@ CONCLUSIONS = (
     ("GiPH", "giph", ("placeto", "heft")),
     ("DOPPLER", "doppler", ("heft", "placeto", "giph")),
 )
-_CONCLUSION_LIMIT = "1,000 evaluations"
+CONCLUSION_LIMIT = "1,000 evaluations"
 _MAX_OPS = 2_000  # larger graphs would take hours with every method
 _DECIMALS = 5  # of scores; further ones are rounding in single precision
 
@@ -220,7 +220,7 @@ def read_ratios() -> Grid:
 
 def read_conclusions() -> Grid:
     """Reads for each conclusion the ratio of the scores without starts, and Holm's p."""
-    stored = read_scores(_CONCLUSION_LIMIT, is_own=True)
+    stored = read_scores(CONCLUSION_LIMIT, is_own=True)
 
     def find(method: str) -> str:  # tuned methods stood for the papers' before those had runs
         return method if method in stored else f"{method}:variant=tuned"
@@ -239,7 +239,7 @@ def read_conclusions() -> Grid:
         verdict = verdict if p_value < statistics.LEVEL else "undecided"
         text = f"`{method}` is better than `{other}`"
         rows.append([paper, text, ratio.write(), f"{p_value:.3f}", verdict])
-    return ["paper", "conclusion", f"ratio, {_CONCLUSION_LIMIT}", "p", "here"], rows
+    return ["paper", "conclusion", f"ratio, {CONCLUSION_LIMIT}", "p", "here"], rows
 
 
 TABLES: dict[str, Callable[[], Grid]] = {

@@ -25,7 +25,16 @@ import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 
 from experiments.tables import audit
-from experiments.tables.audit import CHEAP, COLD, LIMITS, LONG, SHORT, Limit, Result
+from experiments.tables.audit import (
+    CHEAP,
+    COLD,
+    CONCLUSION_LIMIT,
+    LIMITS,
+    LONG,
+    SHORT,
+    Limit,
+    Result,
+)
 from placement import methods, suite
 from placement.errors import UserError
 from placement.learning import trainer
@@ -36,14 +45,14 @@ from placement.solvers.limits import SearchLimits
 from placement.types import Solution
 
 _WARMING_SEED = 1_000  # added to the seed of the run that compiles
-# Phases: seeds and limits of all methods, and at last of the methods in conclusions.
+# Phases: seeds and limits, of all methods or of those in conclusions alone.
 _PHASES = (
     ((0,), CHEAP),
     ((1, 2), CHEAP),
+    ((3, 4), CHEAP),
+    ((5, 6, 7, 8, 9), (CONCLUSION_LIMIT,)),
     ((0,), (LONG, "10,000 evaluations", COLD)),
     ((1, 2, 3, 4), (LONG, "10,000 evaluations")),
-    ((3, 4), CHEAP),
-    ((5, 6, 7, 8, 9), ("1,000 evaluations",)),
 )
 
 
@@ -70,9 +79,9 @@ def find_run_limit(method: str, limit: str) -> str | None:
 def list_jobs() -> Iterator[tuple[str, str, list[tuple[str, int]]]]:
     """Yields a problem, a method, and the limits and seeds of its runs, the most urgent first."""
     concluded = {name for _, method, others in audit.CONCLUSIONS for name in (method, *others)}
-    for phase, (seeds, limits) in enumerate(_PHASES):
+    for seeds, limits in _PHASES:
         for method in audit.METHODS:
-            if phase == len(_PHASES) - 1 and method not in concluded:
+            if limits == (CONCLUSION_LIMIT,) and method not in concluded:
                 continue
             used_seeds = seeds if methods.entry(method).seeded else [s for s in seeds if s == 0]
             run_limits = dict.fromkeys(find_run_limit(method, limit) for limit in limits)

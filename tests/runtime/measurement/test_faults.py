@@ -183,7 +183,7 @@ model = small.convolutions()
 everywhere = Candidate(small.everywhere(model, host[0].name), host)
 opened = [LocalMeasurer(model, host) for _ in range(2)]
 for each in opened:
-    request = Measure([everywhere], min_rounds=6, time_limit_s=1000.0)
+    request = Measure([everywhere], min_rounds=10**9, time_limit_s=1000.0)  # does not end
     threading.Thread(target=each.ask, args=(request,)).start()
 for each in opened:
     while not (task := small.current_task(each)) or task[1] < 0:
