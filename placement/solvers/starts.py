@@ -72,7 +72,7 @@ STARTS: dict[str, tuple[base.Find, ...]] = {
         baechi.m_topo,
         narrow_diagram,
     ),
-    "max_load": (pipedream.pipedream, ideals_dp.linearised_dp),
+    "max_load": (trivial.split_by_memory, pipedream.pipedream, ideals_dp.linearised_dp),
     "subgraph": (
         trivial.greedy,
         pipedream.pipedream,

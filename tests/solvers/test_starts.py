@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from placement import suite
 from placement.solvers import starts
 from placement.solvers.heuristics import human_expert
 from placement.solvers.limits import SearchLimits
@@ -34,3 +35,11 @@ def test_starts_count_and_report():
     limits = SearchLimits(60.0, 1_000, starts="single")
     alone = [start.placement for start in starts.evaluate_starts(problem, 0, limits)]
     np.testing.assert_array_equal(alone, problem.single_devices)
+
+
+def test_early_start_keeps_memory_limits():
+    problem = suite.load("montage_128-max_load")  # no device has memory for all of it
+    begun = [*starts.evaluate_starts(problem, 0, SearchLimits(60.0, len(problem.devices) + 1))]
+    assert [np.isfinite(start.value_s) for start in begun] == [False] * len(problem.devices) + [
+        True
+    ]
