@@ -9,8 +9,8 @@ results of FOLDER go into `audit.csv.gz`.
 
 Every run has the limit that it is judged by, in seconds of the processor, which other processes
 hardly change. Before it, a run with another seed compiles the programs, unless the limit is cold.
-Fast methods read no limit, and learned ones read no budget until it is spent: there a run serves
-several limits.
+Fast methods read no limit, and learned ones none until it is reached: there a run serves several
+limits.
 """
 
 import gzip
@@ -47,12 +47,11 @@ from placement.types import Solution
 _WARMING_SEED = 1_000  # added to the seed of the run that compiles
 # Phases: seeds and limits, of all methods or of those in conclusions alone.
 _PHASES = (
-    ((0,), CHEAP),
-    ((1, 2), CHEAP),
-    ((3, 4), CHEAP),
+    ((0, 1), CHEAP),
+    ((2, 3, 4), CHEAP),
     ((5, 6, 7, 8, 9), (CONCLUSION_LIMIT,)),
-    ((0,), (LONG, "10,000 evaluations", COLD)),
-    ((1, 2, 3, 4), (LONG, "10,000 evaluations")),
+    ((0,), (COLD,)),
+    ((0, 1, 2, 3, 4), (LONG, "10,000 evaluations")),
 )
 
 
@@ -65,15 +64,12 @@ class Point(NamedTuple):
     own_best_s: float
 
 
-def find_run_limit(method: str, limit: str) -> str | None:
-    """Returns the limit of the run that serves one; None: exact solvers count no evaluations."""
+def list_served(method: str, limit: str) -> list[str]:
+    """Lists the limits that a run with a limit serves."""
     if method in audit.FAST:
-        return SHORT
-    if methods.is_learned(method):
-        # Runs of 5 s go on to 1,000 evaluations.
-        serving = {"200 evaluations": SHORT, "1,000 evaluations": SHORT, "10,000 evaluations": LONG}
-        return serving.get(limit, limit)
-    return None if method == "cpsat_free" and limit.endswith("evaluations") else limit
+        return [*LIMITS]
+    serves_all = methods.is_learned(method) and limit == LONG
+    return [name for name in LIMITS if name == limit or (serves_all and name != COLD)]
 
 
 def list_jobs() -> Iterator[tuple[str, str, list[tuple[str, int]]]]:
@@ -84,8 +80,12 @@ def list_jobs() -> Iterator[tuple[str, str, list[tuple[str, int]]]]:
             if limits == (CONCLUSION_LIMIT,) and method not in concluded:
                 continue
             used_seeds = seeds if methods.entry(method).seeded else [s for s in seeds if s == 0]
-            run_limits = dict.fromkeys(find_run_limit(method, limit) for limit in limits)
-            runs = [(x, seed) for x in run_limits if x is not None for seed in used_seeds]
+            run_limits: Sequence[str] = limits
+            if method in audit.FAST or (methods.is_learned(method) and len(limits) > 1):
+                run_limits = (LONG,)
+            elif method == "cpsat_free":  # which counts no evaluations
+                run_limits = [limit for limit in limits if not limit.endswith("evaluations")]
+            runs = [(limit, seed) for limit in run_limits for seed in used_seeds]
             yield from ((problem, method, runs) for problem in audit.list_problems(suite.VERSION))
 
 
@@ -145,14 +145,10 @@ def _run_job(name: str, method: str, runs: Sequence[tuple[str, int]], path: Path
             print(f"{name}: {method} left out: {error}", file=sys.stderr)
             return
         results = []
-        for served in LIMITS.values():
-            if find_run_limit(method, served.name) == limit_name:
-                *_, last = (
-                    point
-                    for point in points
-                    if point.seconds <= served.seconds and point.evaluations <= served.evaluations
-                )
-                results.append(Result(name, method, seed, served.name, *last))
+        for served in list_served(method, limit_name):
+            _, max_s, budget = LIMITS[served]
+            *_, last = (p for p in points if p.seconds <= max_s and p.evaluations <= budget)
+            results.append(Result(name, method, seed, served, *last))
         with path.open("a", encoding="utf-8") as file:
             file.write(audit.write(results))
         print(f"{name}: {method}, {limit_name}, seed {seed}: {points[-1]}", flush=True)
@@ -167,8 +163,7 @@ def run_curve(
     Args:
       method: its name.
       problem, seed: as of `methods.solve`.
-      limit: of the search. A learned method stops after these seconds, and under `SHORT` not before
-        1,000 evaluations or `LONG`.
+      limit: of the search.
       is_warming: whether a learned method stops as soon as it is compiled.
     """
     start_s, points = time.process_time(), [Point(0.0, 0, np.inf, np.inf)]
@@ -190,8 +185,6 @@ def run_curve(
         search = learned.Search.prepare(method, problem)
         progress = search.start(seed, limits)
         add(elapsed_s(), progress.evaluations, progress.best_s, np.inf)
-        if limit.name == SHORT:  # until 1,000 evaluations
-            limits.extend(LIMITS[LONG].seconds - limit.seconds)
 
         def on_report(report: trainer.Report, _: float) -> None:
             began, seconds, end = points[-1], elapsed_s(), report.progress.evaluations
@@ -207,9 +200,7 @@ def run_curve(
 
     def stop() -> bool:
         """Ends a learned method, whose limits do not count what comes before its first step."""
-        is_short = limit.name == SHORT and points[-1].evaluations < 1_000
-        max_s = LIMITS[LONG].seconds if is_short else limit.seconds
-        return (is_warming and len(points) > 2) or elapsed_s() >= max_s
+        return (is_warming and len(points) > 2) or elapsed_s() >= limit.seconds
 
     if methods.is_learned(method):
         limits = SearchLimits(limit.seconds, limit.evaluations, stop=stop, clock=time.process_time)
