@@ -29,7 +29,7 @@ from placement.types import CostModel, Evaluate, Solution, Status
 _ROUNDS = 3
 _SEARCHES = 3  # of a thorough round, with different seeds
 _ACCURATE = 0.05  # mean relative error of predictions, profiled or corrected, that is good enough
-_SEARCH_BUDGET = 16_384
+_SEARCH_BUDGET = 80_000
 _SEARCH_SHARE = 0.05  # of the remaining time, for each search
 
 

@@ -56,8 +56,8 @@ def search(
     Args:
       problem: the problem to place.
       seed: of all randomness.
-      limits: of the search. The starts count as evaluations, estimates of insertions
-        (`placement.search.schedule_search`) do not. A simulation of a window counts as the window's
+      limits: of the search. The starts count as evaluations, and estimates of insertions as
+        `schedule_search.EVALUATIONS_PER_STEP` says. A simulation of a window counts as the window's
         share of all operations.
       improve_order: whether the result may have another order of priority than the problem, under
         `makespan`; False where placements are compared under one order.
@@ -242,17 +242,17 @@ class _Run:
         if self._schedule is None:
             self._schedule = schedule_search.begin(self.problem, self.placement, self._seed)
         step_work = schedule_search.WORK_PER_OP * self.problem.graph.num_ops
-        turn_steps = int(_TURN_SHARE * limits.budget) // schedule_search.PROPOSALS_PER_STEP
+        turn_steps = int(_TURN_SHARE * limits.budget) // schedule_search.EVALUATIONS_PER_STEP
         turn_steps = max(1, min(turn_steps, self._order_work // step_work))
         result, self._schedule = schedule_search.improve(
             self.problem,
             self._tables,
             self._schedule,
             Solution(self.placement, self.value_s),
-            turn_steps * schedule_search.PROPOSALS_PER_STEP,
+            turn_steps * schedule_search.EVALUATIONS_PER_STEP,
             limits.take_share(1.0, limits.budget - evaluations, evaluations),
         )
-        self.work += result.evaluations // schedule_search.PROPOSALS_PER_STEP * step_work
+        self.work += result.evaluations // schedule_search.EVALUATIONS_PER_STEP * step_work
         has_gained = result.value_s < self.value_s
         self._order_work = _next_turn(self._order_work, _SHORTEST_ORDER_TURN, has_gained=has_gained)
         if has_gained:

@@ -42,6 +42,8 @@ from placement.types import Array, Solution
 WORK_PER_OP = 16
 PROPOSALS_PER_STEP = 8  # insertions that a step simulates
 _MAX_DRAWN = 32  # operations whose insertions a step estimates
+# Estimating an operation at all places reads as many numbers as a simulation, and counts as one.
+EVALUATIONS_PER_STEP = PROPOSALS_PER_STEP + _MAX_DRAWN
 _EDGES_PER_READ = 16  # edges of an operation that are read at once
 _NOISE = 2.0**-7  # relative, of estimates: equal ones are many
 _TABU_STEPS = 10  # an operation that moved stays for so many steps, or up to twice as many
@@ -173,14 +175,14 @@ def improve(
       tables: of the problem; they do not depend on the order.
       state: of a search that began at the incumbent.
       incumbent: a placement that can run, with its value.
-      num_evaluations: schedules to simulate; fewer within the limits.
+      num_evaluations: simulations and estimates; fewer within the limits.
       limits: of the search.
 
     Returns:
       The incumbent or a better placement, with its value in the problem's simulator, its order of
       priority and the evaluations of this call; and the state from which the search goes on.
     """
-    remaining_steps = min(num_evaluations, limits.budget) // PROPOSALS_PER_STEP
+    remaining_steps = min(num_evaluations, limits.budget) // EVALUATIONS_PER_STEP
     evaluations, num_steps = 0, 1
     while remaining_steps > 0 and not limits.is_over():
         num_steps = min(num_steps, remaining_steps)
@@ -188,7 +190,7 @@ def improve(
         state = jax.device_get(advance(tables, state, np.int32(num_steps)))
         step_s = (limits.elapsed_s() - began_s) / num_steps
         remaining_steps -= num_steps
-        evaluations += num_steps * PROPOSALS_PER_STEP
+        evaluations += num_steps * EVALUATIONS_PER_STEP
         latency_s = float(state.best.latency_s)
         if problem.memory is None and latency_s < incumbent.value_s:
             best = np.asarray(state.best.placement)[problem.decisions.first_ops]
