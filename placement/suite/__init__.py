@@ -11,7 +11,7 @@ No decision about this package was made on the families of `test`; version 1 can
 
 from typing import NamedTuple
 
-from placement import arguments
+from placement import arguments, files
 from placement.problem import Problem
 from placement.suite import archive, problem_file
 from placement.suite.archive import Best
@@ -35,6 +35,9 @@ class Entry(NamedTuple):
     input_shapes: str = ""  # of the network's dynamic inputs
 
 
+_SCHEMA = [Entry.__annotations__ | {"input_shapes": files.OptionalField(str)}]
+
+
 def list_entries(split: str = "", version: int = VERSION) -> list[Entry]:
     """Lists the problems of a split, of all splits by default.
 
@@ -43,7 +46,9 @@ def list_entries(split: str = "", version: int = VERSION) -> list[Entry]:
     """
     if split:
         arguments.check_choice("split", split, SPLITS)
-    entries = [Entry(**record) for record in problem_file.read_index(version)]
+    path = problem_file.find_folder(version) / problem_file.INDEX
+    records = files.read_json(path, _SCHEMA, remedy=problem_file.REMEDY)
+    entries = [Entry(**record) for record in records]
     return [entry for entry in entries if split in ("", entry.split)]
 
 

@@ -12,7 +12,6 @@ from placement import files
 from placement.suite import problem_file
 
 _VALUES, _SOLUTIONS = "values.json", "solutions.npz"
-_REMEDY = "install the package again"
 _SCHEMA = {str: {"value_s": float, "bound_s": files.OptionalField(float), "method": str}}
 
 
@@ -33,8 +32,10 @@ def read(version: int) -> dict[str, Best]:
       UserError: the files are missing or damaged.
     """
     folder = problem_file.find_folder(version)
-    values: dict[str, dict[str, Any]] = files.read_json(folder / _VALUES, _SCHEMA, remedy=_REMEDY)
-    content = files.read_bytes(folder / _SOLUTIONS, remedy=_REMEDY)
+    values: dict[str, dict[str, Any]] = files.read_json(
+        folder / _VALUES, _SCHEMA, remedy=problem_file.REMEDY
+    )
+    content = files.read_bytes(folder / _SOLUTIONS, remedy=problem_file.REMEDY)
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
         return {
             name: Best(

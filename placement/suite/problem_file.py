@@ -9,6 +9,7 @@ import dataclasses
 import hashlib
 import io
 import json
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +17,15 @@ import numpy as np
 
 from placement import files
 from placement.errors import UserError
+from placement.graphs import opgraph
 from placement.problem import Problem
-from placement.types import CostModel, OpGraph, SegmentCosts, TensorBytes
+from placement.types import CostModel, SegmentCosts, TensorBytes
 
 FOLDER = Path(__file__).parent  # has a folder for each version
 INDEX = "index.json"
 _TEXTS = ("name", "op_names", "op_types", "output_shapes", "member_types")
 _NESTED: dict[str, Any] = {"tensor_bytes": TensorBytes, "segment_costs": SegmentCosts}
-_REMEDY = "install the package again"
-_SCHEMA = [
-    {
-        **dict.fromkeys(("name", "split", "family", "graph", "devices", "objective"), str),
-        **{"num_ops": int, "num_devices": int, "sha256": str},
-        "input_shapes": files.OptionalField(str),
-    }
-]
+REMEDY = "install the package again"
 
 
 def find_folder(version: int) -> Path:
@@ -41,13 +36,6 @@ def find_folder(version: int) -> Path:
 def locate(name: str, version: int) -> Path:
     """Returns the file of a problem of the suite."""
     return find_folder(version) / f"{name}.npz"
-
-
-def read_index(version: int) -> list[dict[str, Any]]:
-    """Returns the records of all problems of the suite."""
-    path = find_folder(version) / INDEX
-    records: list[dict[str, Any]] = files.read_json(path, _SCHEMA, remedy=_REMEDY)
-    return records
 
 
 def save(problem: Problem, path: Path) -> str:
@@ -90,30 +78,19 @@ def load(path: Path, sha256: str) -> Problem:
     Raises:
       UserError: the file is missing, or not the one that was saved.
     """
-    content = files.read_bytes(path, remedy=_REMEDY)
+    content = files.read_bytes(path, remedy=REMEDY)
     if hashlib.sha256(content).hexdigest() != sha256:
-        raise UserError(f"{str(path)!r} is not the file that the index names; {_REMEDY}")
+        raise UserError(f"{str(path)!r} is not the file that the index names; {REMEDY}")
     with np.load(io.BytesIO(content), allow_pickle=False) as archive:
         arrays = dict(archive)
     text = json.loads(arrays.pop("text").tobytes())
     devices, objective = tuple(text.pop("devices")), text.pop("objective")
-    fields: dict[str, Any] = {
-        name.removeprefix("graph."): array
-        for name, array in arrays.items()
-        if name.startswith("graph.")
-    }
-    for name in _TEXTS:
-        value = text.pop(name)
-        is_nested = name in ("output_shapes", "member_types")
-        fields[name] = tuple(map(tuple, value)) if is_nested else value
-    fields |= {name: tuple(fields[name]) for name in ("op_names", "op_types")}
-    graph = OpGraph(**fields)
-    costs: dict[str, Any] = {
-        field: arrays[f"costs.{field}"] for field in CostModel._fields if f"costs.{field}" in arrays
-    }
+    fields: defaultdict[str, dict[str, Any]] = defaultdict(dict)  # by what comes before the name
+    for name, array in arrays.items():
+        prefix, _, field = name.rpartition(".")
+        fields[prefix][field] = array
+    graph = opgraph.make_graph(**text, **fields["graph"])
     for field, make in _NESTED.items():
-        prefix = f"costs.{field}."
-        parts = {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
-        if parts:
-            costs[field] = make(**parts)
-    return Problem(graph, CostModel(**costs), objective, devices)
+        if parts := fields[f"costs.{field}"]:
+            fields["costs"][field] = make(**parts)
+    return Problem(graph, CostModel(**fields["costs"]), objective, devices)
