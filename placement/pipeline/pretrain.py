@@ -11,7 +11,7 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -182,12 +182,15 @@ def _train(
         phase.goal = progress.Goal(settings.budget, settings.time_limit_s, spent_s=current.spent_s)
         start_s = time.monotonic() - current.spent_s
         saved_s, ratios = time.monotonic(), list[float]()
-        order = _order(settings.seed, len(graphs), int(current.state.updates))
         while not stop.is_set() and current.evaluations < settings.budget:
             if current.spent_s > settings.time_limit_s:
                 break
             phase.note("" if ratios else "compiling")
-            state, report = _learn(method.learner, simulate, current.state, graphs[next(order)])
+            # Each pass visits all graphs once, in an order of its own.
+            epoch, position = divmod(int(current.state.updates), len(graphs))
+            order = np.random.default_rng([settings.seed, epoch]).permutation(len(graphs))
+            graph = graphs[order[position]]
+            state, report = _learn(method.learner, simulate, current.state, graph)
             record = {name: float(value) for name, value in report.items()}
             evaluations = current.evaluations + int(record.pop("evaluated"))
             spent_s = time.monotonic() - start_s
@@ -211,12 +214,3 @@ def _train(
         "elapsed_s": current.spent_s,
         "status": Status.FINISHED if current.evaluations >= settings.budget else status,
     }
-
-
-def _order(seed: int, count: int, num_done: int) -> Iterator[int]:
-    """Yields indices of graphs after the first `num_done`; each pass visits all of them once."""
-    epoch, position = divmod(num_done, count)
-    while True:
-        order = np.random.default_rng([seed, epoch]).permutation(count)
-        yield from order[position:].tolist()
-        epoch, position = epoch + 1, 0
