@@ -216,7 +216,7 @@ def _run_on_hosts(
     remaining = [cell for cell in cells if cell not in finished]
     if not remaining:
         return cells
-    choice = target.find_hosts()
+    choice = cluster.survey(target.describe_host)
     target.print_hosts(choice, display)
     runs.write_json(workdir / "environment.json", outputs.environment(choice))
     display.say(f"cells: {len(finished)} of {len(cells)} finished before")

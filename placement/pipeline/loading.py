@@ -29,8 +29,6 @@ from placement.types import CostModel, OpGraph
 from placement.zoo import synthetic
 
 EVALUATE = ("simulate", "measure", "simulate+verify")
-MEASURE_ON = ("here", "ray")
-NUM_SEEDS = 2**31  # some solvers take no larger seed
 _REQUESTS_PER_DEVICE = 2  # under way at the same time in a pipeline
 # The arguments of a graph that ask for its training step, with their defaults.
 _TRAINING: dict[str, arguments.Value] = {"training": 1, "optimiser": "adam", "colocate": True}
@@ -126,7 +124,7 @@ def check_settings(settings: Settings) -> None:
     """Raises a UserError for invalid settings that can be judged before anything is loaded."""
     arguments.check_choice("objective", settings.objective, tuple(simulators.OBJECTIVES))
     arguments.check_choice("evaluate", settings.evaluate, EVALUATE)
-    arguments.check_choice("measure_on", settings.measure_on, MEASURE_ON)
+    arguments.check_choice("measure_on", settings.measure_on, ("here", "ray"))
     arguments.check_choice("backend", settings.backend, tuple(BACKENDS))
     arguments.check_choice("starts", settings.starts, START_KINDS)
     for key in ("budget", "time_limit_s", "measure_s"):
@@ -134,7 +132,8 @@ def check_settings(settings: Settings) -> None:
             raise UserError(f"{key}={value} leaves nothing to run; set {key} > 0")
     arguments.check_range("max_error", settings.max_error, 0)
     arguments.check_range("seeds", settings.seeds, 1)
-    last_seed = NUM_SEEDS - max(settings.seeds, settings.members)
+    # Some solvers take no larger seed.
+    last_seed = 2**31 - max(settings.seeds, settings.members)
     arguments.check_range("seed", settings.seed, 0, last_seed)
 
 
@@ -238,12 +237,6 @@ def refuse_stateful_stream(settings: Settings, net: Network) -> None:
         )
 
 
-def coarsen_kernels(net: Network, costs: CostModel) -> Network:
-    """Returns a network coarsened to kernels instead of chains, for decisions about each."""
-    fused_edges = np.asarray(costs.fusion_loss_s) > 0
-    return net._replace(coarsening=coarsen.coarsen(net.graph, fused_edges))
-
-
 def inputs(settings: Settings, model: Any) -> Inputs:
     """Loads or draws the inputs of a model; a UserError if the settings do not suit it."""
     values, file = settings.input_values, settings.inputs
@@ -322,20 +315,6 @@ def make_candidate(
         for ops in segments.cut(problem, placement)
     )
     return Candidate(affinity, devices, submodels, num_requests)
-
-
-def require_measured_evaluate(
-    settings: Settings, net: Network, problem: Problem, measurer: Measurer, workdir: Path
-) -> MeasuredEvaluate:
-    """Returns the function of `make_measured_evaluate`; a UserError if no baseline fits."""
-    measured = make_measured_evaluate(settings, net, problem, measurer, workdir)
-    if measured is None:
-        raise UserError(
-            "evaluate='measure' compares placements with everything on the first device, "
-            "or with fill_in_order where that needs too much memory, and neither fits; "
-            "give the devices more memory, or set evaluate='simulate+verify'"
-        )
-    return measured
 
 
 def make_measured_evaluate(

@@ -203,7 +203,7 @@ def prepare(
     target = target_lib.find_target(settings)
     loading.refuse_stateful_stream(settings, target.net)
     # Every search evaluates the single devices first.
-    arguments.check_range("budget", settings.budget, target.num_devices)
+    arguments.check_range("budget", settings.budget, len(target.names))
     if any(device.capacity_bytes is not None for device in target.present):
         extra += tuple(m for m in MEMORY_BASELINES if m not in (*extra, *methods))
     requested, order = installed(methods, display), []

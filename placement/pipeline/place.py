@@ -95,9 +95,15 @@ def run_methods(
         target, measurer, conditions = opened
         problem, measured = target.problem(settings.objective), None
         if measurer is not None and settings.evaluate == "measure":
-            measured = loading.require_measured_evaluate(
+            measured = loading.make_measured_evaluate(
                 settings, target.net, problem, measurer, workdir
             )
+            if measured is None:
+                raise UserError(
+                    "evaluate='measure' compares placements with everything on the first device, "
+                    "or with fill_in_order where that needs too much memory, and neither fits; "
+                    "give the devices more memory, or set evaluate='simulate+verify'"
+                )
         context = Context(
             settings, workdir, target, problem, measurer, measured, display, stop, fault_log,
             Incumbent(),

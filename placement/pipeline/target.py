@@ -18,6 +18,7 @@ import numpy as np
 import placement
 from placement.costs import roofline, tables, transfers
 from placement.errors import UserError
+from placement.graphs import coarsen
 from placement.pipeline import accuracy, loading, saved_costs
 from placement.pipeline.console import progress
 from placement.pipeline.settings import Settings
@@ -48,11 +49,6 @@ class Target(NamedTuple):
     # JSON-able `support.UnsupportedOp`s: the operations that a device cannot run, and why
     unsupported: tuple[dict[str, str], ...] = ()
 
-    @property
-    def num_devices(self) -> int:
-        """The number D of devices."""
-        return len(self.names)
-
     def problem(self, objective: str) -> Problem:
         """Makes the problem of placing the model; its devices are described, or profiled."""
         assert self.costs is not None
@@ -64,11 +60,6 @@ class Target(NamedTuple):
 def describe_host() -> dict[str, Any]:
     """Returns the properties that hosts must share for comparable measurements; JSON-able."""
     return devices_lib.describe_hardware() | {"placement": placement.__version__}
-
-
-def find_hosts() -> cluster.Choice:
-    """Finds the largest group of equal hosts in the cluster; a UserError if none can work."""
-    return cluster.survey(describe_host)
 
 
 def print_hosts(choice: cluster.Choice, display: progress.Display) -> None:
@@ -103,7 +94,7 @@ def find_target(settings: Settings, net: loading.Network | None = None) -> Targe
             "backend='hetero' and objective='serial'"
         )
     request = settings.devices, settings.objective
-    choice = find_hosts() if settings.measure_on == "ray" else None
+    choice = cluster.survey(describe_host) if settings.measure_on == "ray" else None
     if choice is None:
         devices, references = devices_lib.resolve_with_references(*request)
     else:
@@ -190,7 +181,9 @@ def open_target(
         costs = saved_costs.cost_model(opened.net.graph, saved)
         divisions: tuple[accuracy.Division, ...] = ()
         if wrong:
-            net = loading.coarsen_kernels(opened.net, costs)
+            # To kernels instead of chains, for decisions about each.
+            coarsening = coarsen.coarsen(opened.net.graph, np.asarray(costs.fusion_loss_s) > 0)
+            net = opened.net._replace(coarsening=coarsening)
             problem = loading.make_problem(net, costs, opened.names, settings.objective)
         for device, check in wrong.items():
             with display.phase(f"finding the operations that {device.name} computes wrong"):
