@@ -24,11 +24,6 @@ from placement.pipeline.console import faults
 _TABLE = re.compile(r"(<!-- documents: (\w+) -->\n\n)((?:\|.*\n)+)")
 
 
-def list_pages() -> list[Path]:
-    """Lists the pages that may have tables."""
-    return [stored.ROOT / "README.md", *sorted((stored.ROOT / "docs").glob("*.md"))]
-
-
 def replace_tables(text: str) -> tuple[str, list[str]]:
     """Returns a page with all tables made again, and the names of those that changed.
 
@@ -52,7 +47,7 @@ def replace_tables(text: str) -> tuple[str, list[str]]:
 def find_stale(*, write: bool) -> list[str]:
     """Returns the names of tables that differ from the stored runs, and perhaps writes them."""
     stale = []
-    for page in list_pages():
+    for page in (stored.ROOT / "README.md", *sorted((stored.ROOT / "docs").glob("*.md"))):
         text, changed = replace_tables(page.read_text("utf-8"))
         stale += changed
         if write and changed:

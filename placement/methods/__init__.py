@@ -29,11 +29,6 @@ if TYPE_CHECKING:
     from placement.policies.base import Recipe
 
 ALL_OBJECTIVES = tuple(simulators.OBJECTIVES)
-_PROVEN_INFEASIBLE = {
-    base.ALL: "no placement keeps all limits, as {} proved",
-    base.GIVEN_ORDER: "no placement keeps all limits, as {} proved",
-    base.CONTIGUOUS: "no contiguous placement keeps all limits, as {} proved",
-}
 
 
 class Method(NamedTuple):
@@ -244,7 +239,8 @@ def run(
         # The value may be below the bound by rounding.
         bound_s = value_s if is_optimal else min(bound_s, value_s)
     if status == Status.INFEASIBLE:
-        reason = reason or _PROVEN_INFEASIBLE[result.scope].format(name)
+        kind = "contiguous placement" if result.scope == base.CONTIGUOUS else "placement"
+        reason = reason or f"no {kind} keeps all limits, as {name} proved"
     elif np.isinf(value_s) and placement is not None and scheduled.exceeds_memory(placement):
         status, reason = Status.FAILED, OUT_OF_MEMORY
     elif np.isinf(value_s) and status != Status.INTERRUPTED:

@@ -70,9 +70,11 @@ class _Cell(NamedTuple):
         """Whether there is a summary of just this request; an unreadable file is set aside."""
         if not (self.directory / _FINISHED).exists():
             return False
-        request = self.request()
+        remedy = "remove it, and its cell runs again"
+        read_request = functools.partial(files.read_json, schema={str: object}, remedy=remedy)
         read, path = workdirs.readable, self.directory / runs.SUMMARY
-        if read(self.directory / _FINISHED, _read_request, display) != request or not path.exists():
+        request = read(self.directory / _FINISHED, read_request, display)
+        if request != self.request() or not path.exists():
             return False
         return read(path, lambda p: runs.read_summary(p.parent), display) is not None
 
@@ -154,10 +156,6 @@ def _cells(
     return cells
 
 
-def _read_request(path: Path) -> Any:
-    return files.read_json(path, {str: object}, remedy="remove it, and its cell runs again")
-
-
 def _run_here(
     cells: list[_Cell], workdir: Path, display: progress.Display, fault_log: faults.Faults
 ) -> list[_Cell]:
@@ -230,9 +228,7 @@ def _run_on_hosts(
             for count, (index, answer) in enumerate(pool.run(jobs), 1):
                 content, known_bounds, tracebacks = answer
                 cell = remaining[index]
-                # The file that says that the cell is finished comes last.
-                for name in sorted(content, key=lambda name: name == _FINISHED):
-                    _unpack(cell.directory, {name: content[name]})
+                _unpack(cell.directory, content)
                 bounds.merge(workdir / bounds.FILE, known_bounds)
                 finished += [cell] if runs.SUMMARY in content else []
                 for text in tracebacks:
@@ -272,9 +268,10 @@ def _pack(directory: Path) -> dict[str, bytes]:
 
 
 def _unpack(directory: Path, content: dict[str, bytes]) -> None:
-    for name, data in content.items():
+    # The file that says that the cell is finished comes last.
+    for name in sorted(content, key=lambda name: name == _FINISHED):
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
-        files.write_bytes(directory / name, data)
+        files.write_bytes(directory / name, content[name])
 
 
 def _summarise(settings: Settings, cells: list[_Cell]) -> dict[str, Any]:

@@ -10,8 +10,7 @@ from typing import Any, Self, TypeVar
 from placement import arguments
 from placement.errors import UserError
 
-Value = bool | int | float | str
-T = TypeVar("T", bound=Value)
+T = TypeVar("T", bound=arguments.Value)
 
 
 def _setting(default: T, summary: str) -> T:
@@ -122,6 +121,6 @@ class Settings:
         ]
         return f"Settings({', '.join(changed)})"
 
-    def to_dict(self) -> dict[str, Value]:
+    def to_dict(self) -> dict[str, arguments.Value]:
         """Returns the values by key, in the order of the fields."""
         return dataclasses.asdict(self)

@@ -20,8 +20,6 @@ from typing import Any
 from placement import files
 from placement.errors import UserError
 
-StrPath = str | os.PathLike[str]
-
 SUMMARY, PLACEMENT = "summary.json", "placement.json"
 
 # The rest of a summary is as this program wrote it.
@@ -36,9 +34,8 @@ _UNFIT = r"[^\w.=-]+"
 _LONGEST_NAME = 100  # characters; suffixes are added to it
 
 
-def prepare_workdir(path: StrPath) -> None:
+def prepare_workdir(workdir: Path) -> None:
     """Creates a run directory with its parents; a UserError if it cannot be written to."""
-    workdir = Path(path)
     reason: str | None = ""
     try:
         workdir.mkdir(parents=True, exist_ok=True)
@@ -47,26 +44,25 @@ def prepare_workdir(path: StrPath) -> None:
     except OSError as error:
         reason = "it is a file" if workdir.is_file() else error.strerror
     if reason:
-        raise UserError(f"workdir {str(path)!r} cannot be written to: {reason}")
+        raise UserError(f"workdir {str(workdir)!r} cannot be written to: {reason}")
 
 
-def make_folder(path: StrPath) -> Path:
+def make_folder(folder: Path) -> Path:
     """Creates a folder in a run directory unless it exists.
 
     A symbolic link, which would lead out of the run directory, is a UserError.
     """
-    folder = Path(path)
     files.refuse_link(folder)
     folder.mkdir(exist_ok=True)
     return folder
 
 
-def write_text(path: StrPath, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
     """Writes a UTF-8 text file atomically; half a surrogate pair is written as in Python."""
     files.write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
-def write_json(path: StrPath, data: Any, *, indent: int | None = 2) -> None:
+def write_json(path: Path, data: Any, *, indent: int | None = 2) -> None:
     """Writes a JSON file as `files.write_bytes` does.
 
     Tuples and arrays (NumPy's and JAX's) become lists, their scalars numbers, paths strings, NaN
@@ -75,14 +71,14 @@ def write_json(path: StrPath, data: Any, *, indent: int | None = 2) -> None:
     write_text(path, json.dumps(_plain(data), indent=indent, allow_nan=False) + "\n")
 
 
-def append_jsonl(path: StrPath, record: Mapping[str, Any]) -> None:
+def append_jsonl(path: Path, record: Mapping[str, Any]) -> None:
     """Appends one record to a log as `files.append_line` does; converts as `write_json` does."""
     files.append_line(path, json.dumps(_plain(record), allow_nan=False).encode())
 
 
-def read_summary(workdir: StrPath) -> dict[str, Any]:
+def read_summary(workdir: Path) -> dict[str, Any]:
     """Reads a run directory's summary.json; a UserError if it is missing or not valid."""
-    path = Path(workdir) / SUMMARY
+    path = workdir / SUMMARY
     if not path.exists():
         raise UserError(
             f"no {SUMMARY} in {str(workdir)!r}; place the model with this workdir first"
@@ -91,15 +87,14 @@ def read_summary(workdir: StrPath) -> dict[str, Any]:
     return files.read_json(path, _SUMMARY, remedy=remedy)
 
 
-def set_aside(path: StrPath) -> Path:
+def set_aside(path: Path) -> Path:
     """Renames a file to NAME.corrupt, or NAME.corrupt-2 and so on; returns the new path."""
-    original = Path(path)
-    free, number = original.with_name(f"{original.name}.corrupt"), 1
+    free, number = path.with_name(f"{path.name}.corrupt"), 1
     while free.exists():
         number += 1
-        free = original.with_name(f"{original.name}.corrupt-{number}")
-    with files.naming(original):
-        os.rename(original, free)
+        free = path.with_name(f"{path.name}.corrupt-{number}")
+    with files.naming(path):
+        path.rename(free)
     return free
 
 

@@ -24,10 +24,9 @@ import numpy as np
 
 from placement.reporting import statistics, summaries, units
 from placement.reporting.statistics import LEVEL, Interval
+from placement.reporting.summaries import Row
 from placement.reporting.tables import grids
 from placement.types import OUT_OF_MEMORY, Status
-
-Row = Mapping[str, Any]
 
 _CSV = (
     *("graph", "seed", "method", "predicted_s", "own_best_s", "measured_s"),

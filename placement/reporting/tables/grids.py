@@ -47,7 +47,7 @@ class Grid:
 
     def markdown(self) -> str:
         """Returns the table in Markdown, without title, notes and final newline."""
-        header = [_join_lines(title) for title in self.header]
+        header = [title.replace("-\n", "").replace("\n", " ") for title in self.header]
         rule = ["---:" if right else "---" for right in self.numeric]
         lines = [header, rule, *self.rows]
         return "\n".join(
@@ -105,7 +105,3 @@ def standard_console() -> Console:
 
     standard = LastingConsole()
     return standard if standard.is_terminal else LastingConsole(width=100_000)
-
-
-def _join_lines(title: str) -> str:
-    return title.replace("-\n", "").replace("\n", " ")
