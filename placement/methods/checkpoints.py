@@ -13,15 +13,8 @@ from placement import files
 T = TypeVar("T")
 
 
-def to_bytes(content: Any) -> bytes:
-    """Serialises a pytree."""
-    return flax.serialization.msgpack_serialize(
-        flax.serialization.to_state_dict(jax.device_get(content))
-    )
-
-
 def read(path: Path, make: Callable[[Any], T], *, remedy: str) -> T:
-    """Reads a file that `to_bytes` made.
+    """Reads a pytree that `flax.serialization.to_bytes` made.
 
     Args:
       path: of the file.

@@ -4,6 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import flax.serialization
+import jax
+
 from placement import files
 from placement.methods import checkpoints
 from placement.pipeline import workdirs
@@ -25,4 +28,4 @@ def restore(path: Path, make: Callable[[Any], T], display: progress.Display) -> 
 def save(path: Path, content: Any) -> None:
     """Writes a pytree; makes the file's directory."""
     runs.make_folder(path.parent)
-    files.write_bytes(path, checkpoints.to_bytes(content))
+    files.write_bytes(path, flax.serialization.to_bytes(jax.device_get(content)))

@@ -8,11 +8,12 @@ import signal
 import time
 from pathlib import Path
 
+import flax.serialization
 import numpy as np
 import pytest
 
 from placement.errors import UserError
-from placement.methods.checkpoints import restored, to_bytes
+from placement.methods.checkpoints import restored
 from placement.pipeline import checkpoints, workdirs
 from placement.pipeline.console import progress
 from placement.pipeline.results import bounds, outputs
@@ -29,7 +30,7 @@ GARBAGE = {
     "cut short": lambda data: data[: len(data) // 2],
     "another file": lambda data: b'["x", {"y": null}]\n',
     "nested": lambda data: b"[" * 200_000 + b"\n",
-    "other shapes": lambda data: to_bytes({"elite": np.zeros((3, 3), np.int64)}),
+    "other shapes": lambda data: flax.serialization.to_bytes({"elite": np.zeros((3, 3), np.int64)}),
 }
 
 
