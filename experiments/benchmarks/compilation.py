@@ -15,7 +15,7 @@ Methods given as arguments replace the default list.
 import json
 import sys
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 
 import jax
 from rich.console import Console
@@ -51,29 +51,26 @@ def run(*methods: str) -> None:
 
 def measure_graphs(method: str) -> list[list[str]]:
     """Compiles the steps for each graph and returns its row: the graph, then the columns."""
-    seconds: defaultdict[str, float] = defaultdict(float)
-    counts = Counter[str]()
+    durations_s: defaultdict[str, list[float]] = defaultdict(list)
 
     def listen(event: str, duration_secs: float, **_: str | int) -> None:
-        seconds[event] += duration_secs
-        counts[event] += 1
+        durations_s[event].append(duration_secs)
 
     jax.monitoring.register_event_duration_secs_listener(listen)
     rows = []
     for graph in _GRAPHS:
         problem = shared.describe_problem(graph, _DEVICES)
-        seconds.clear()
-        counts.clear()
+        durations_s.clear()
         start_s, processor_start_s = time.perf_counter(), time.process_time()
         search = learned.Search.prepare(method, problem)
         limits = SearchLimits(0.0, sys.maxsize)  # no step: only compiles
         search.run(search.start(0, limits), limits)
         times_s = [time.perf_counter() - start_s, time.process_time() - processor_start_s]
-        times_s += [seconds[event] for event in _EVENTS.values()]
+        times_s += [sum(durations_s[event]) for event in _EVENTS.values()]
         padded = search.policy_input.graph
         sizes = f"{len(padded.nodes['mask'])} x {len(padded.senders)}"
         texts = [f"{time_s:.2f}" for time_s in times_s]
-        programs = str(counts[_EVENTS["XLA"]])
+        programs = str(len(durations_s[_EVENTS["XLA"]]))
         rows.append([graph, str(problem.graph.num_ops), sizes, *texts, programs])
     return rows
 

@@ -6,6 +6,7 @@ once and one at a time, and how the time per operation grows with the number of 
 """
 
 import time
+import timeit
 from collections.abc import Callable
 
 import jax
@@ -126,10 +127,9 @@ def _measure_s(objective: str, num_ops: int, batch: int) -> tuple[float, float]:
 
 def _time_s(function: Callable[[jax.Array], object], argument: jax.Array) -> float:
     """Returns the median seconds of a call, without compilation."""
-    jax.block_until_ready(function(argument))
-    times_s = []
-    for _ in range(20):
-        start_s = time.perf_counter()
+
+    def call() -> None:
         jax.block_until_ready(function(argument))
-        times_s.append(time.perf_counter() - start_s)
-    return float(np.median(times_s))
+
+    call()
+    return float(np.median(timeit.repeat(call, number=1, repeat=20)))

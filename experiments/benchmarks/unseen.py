@@ -93,10 +93,10 @@ def measure(path: str) -> list[Cell]:
     cells = []
     for family, graph, devices in cases:
         problem = shared.describe_problem(graph, devices)
-        singles = np.arange(len(problem.devices))[:, None].repeat(problem.num_decisions, axis=1)
         search, params = pretrained.prepare(problem, Path(path))
         key = jax.random.PRNGKey(0)
         initial = jax.jit(search.method.policy.init)(key, search.policy_input.graph)
+        singles = methods.single_device_placements(problem)
         values = {
             "single_s": float(np.min(problem.evaluate(singles))),
             "heft_s": methods.solve(problem, "heft").value_s,
