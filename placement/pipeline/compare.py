@@ -16,6 +16,7 @@ import itertools
 import json
 import tempfile
 import time
+import traceback
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -87,7 +88,14 @@ def run(
     Rows of the summary carry their graph and seed.
     """
     started_s = time.monotonic()
-    methods, extra = _methods(settings, display)
+    requested = arguments.split_list(settings.methods)
+    methods = tuple(method for method in requested if method not in ("all", "single"))
+    for method in methods:
+        methods_lib.check(method, settings.objective)
+    extra = tuple(m for m in methods_lib.METHODS if "all" in requested and m not in methods)
+    # A method that is not installed is left out, so that a cell runs again once it is.
+    methods = method_runs.installed(methods, display)
+    extra = method_runs.installed(extra, display)
     loading.check_settings(settings)
     graphs = arguments.split_list(settings.graphs or settings.graph)
     for graph in graphs:
@@ -115,22 +123,6 @@ def run(
                 runs.write_json(workdir / report.CELLS, directories)
                 report.write_comparison(summary, workdir, display.console, fault_log)
     return summary
-
-
-def _methods(
-    settings: Settings, display: progress.Display
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the methods that the user asked for, and the extra ones, that are installed.
-
-    A method that is not installed is left out, so that a cell runs again once it is.
-    """
-    methods = arguments.split_list(settings.methods)
-    is_all = "all" in methods
-    methods = tuple(method for method in methods if method not in ("all", "single"))
-    for method in methods:
-        methods_lib.check(method, settings.objective)
-    extra = tuple(name for name in methods_lib.METHODS if is_all and name not in methods)
-    return method_runs.installed(methods, display), method_runs.installed(extra, display)
 
 
 def _cells(
@@ -258,7 +250,8 @@ def _run_on_host(
         with fault_log.during("running the cell"):
             _run(cell, workdir, progress.Display(progress.WARNING), fault_log)
         known_bounds = bounds.read(workdir / bounds.FILE)
-        return _pack(cell.directory), known_bounds, fault_log.tracebacks()
+        tracebacks = ["".join(traceback.format_exception(error)) for error in fault_log]
+        return _pack(cell.directory), known_bounds, tracebacks
 
 
 def _pack(directory: Path) -> dict[str, bytes]:

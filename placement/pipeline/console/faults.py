@@ -46,10 +46,6 @@ class Faults(list[Exception]):
         except Exception as fault:
             self.add(fault, activity)
 
-    def tracebacks(self) -> list[str]:
-        """Returns the traceback of each error, for another process."""
-        return ["".join(traceback.format_exception(error)) for error in self]
-
 
 @contextlib.contextmanager
 def raise_at_end() -> Iterator[Faults]:
