@@ -3,7 +3,6 @@
 import math
 import threading
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,14 +26,9 @@ class Incumbent:
         self.placement: np.ndarray | None = None
 
     def observe(
-        self,
-        evaluations: int,
-        best_s: float,
-        placement: np.ndarray | None,
-        numbers: Mapping[str, float],
+        self, evaluations: int, best_s: float, placement: np.ndarray | None, *_: object
     ) -> None:
         """Keeps the placement (`placement.solvers.limits.Observe`)."""
-        del numbers
         self.evaluations = evaluations
         if math.isfinite(best_s):
             self.placement = placement
@@ -53,11 +47,6 @@ class Context(NamedTuple):
     stop: threading.Event  # set: searches end with the best placement that they have
     fault_log: faults.Faults
     incumbent: Incumbent  # of the method that runs now
-
-    @property
-    def elapsed_s(self) -> float:
-        """Seconds since the method began."""
-        return time.monotonic() - self.incumbent.began_s
 
     def begin_limits(self, observe: Observe) -> SearchLimits:
         """Returns the limits of a search that begins now."""

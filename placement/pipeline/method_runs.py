@@ -4,6 +4,7 @@ import functools
 import hashlib
 import json
 import math
+import time
 from pathlib import Path
 from typing import Any
 
@@ -247,24 +248,13 @@ def installed(methods: tuple[str, ...], display: progress.Display) -> tuple[str,
 def _make_unfinished_row(context: Context, method: str, status: Status, reason: str = "") -> Row:
     """Makes the row of a method that did not end by itself, of its incumbent if there is one."""
     incumbent = context.incumbent
-    if incumbent.placement is not None and status != Status.FAILED:
-        solution = Solution(
-            incumbent.placement,
-            status=status,
-            search_s=context.elapsed_s,
-            evaluations=incumbent.evaluations,
-            reason=reason,
-        )
-        return rows.make(context, method, solution)
-    if status == Status.FAULT:
+    placement = None if status == Status.FAILED else incumbent.placement
+    if placement is None and status == Status.FAULT:
         status, reason = Status.FAILED, status.describe(reason)
+    search_s = time.monotonic() - incumbent.began_s
+    solution = Solution(placement, status=status, search_s=search_s, reason=reason)
+    if placement is not None:
+        return rows.make(context, method, solution._replace(evaluations=incumbent.evaluations))
     nowhere = np.zeros((1, context.problem.num_decisions), np.int32)
-    solution = Solution(
-        nowhere[0],
-        value_s=math.inf,
-        status=status,
-        search_s=context.elapsed_s,
-        reason=reason,
-        elite=nowhere,
-    )
+    solution = solution._replace(placement=nowhere[0], value_s=math.inf, elite=nowhere)
     return Row(method, solution, (Candidate(None, ()),), (math.inf,))
