@@ -1,6 +1,7 @@
 """OpenVINO's own choices of devices, which the devices must be present for."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -46,13 +47,6 @@ def hetero(
     return Solution(placement, evaluations=1, reason=reason)
 
 
-def hetero_pipeline(
-    problem: Problem,
-    seed: int,
-    limits: SearchLimits,
-    *,
-    members: Sequence[Sequence[str]],
-    measurer: Measurer,
-) -> Solution:
+def hetero_pipeline(problem: Problem, seed: int, limits: SearchLimits, **given: Any) -> Solution:
     """OpenVINO's own split by memory: HETERO with the policy PIPELINE_PARALLEL."""
-    return hetero(problem, seed, limits, members=members, measurer=measurer, split_by_memory=True)
+    return hetero(problem, seed, limits, split_by_memory=True, **given)

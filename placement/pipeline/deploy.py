@@ -91,10 +91,9 @@ def run(
         net.model, form, used, affinity or {}, segments or (), loading.load_dynamic(settings)
     )
     if affinity is None:
-        for culprit in (
-            culprit for division in placed.divisions for culprit in division["culprits"]
-        ):
-            culprit["run_on"] = [used[0].name]  # with all other operations
+        for division in placed.divisions:
+            for culprit in division["culprits"]:
+                culprit["run_on"] = [used[0].name]  # with all other operations
     record: dict[str, Any] = {
         "graph": net.graph.name,
         "method": placed.method,

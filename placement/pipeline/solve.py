@@ -19,14 +19,13 @@ def run(
     """
     settings = dataclasses.replace(settings, evaluate="simulate")
     solvers = tuple(methods.of_kind("search", "solver"))
-    requested: tuple[str, ...] = ()
-    extra: tuple[str, ...] = solvers
-    if settings.methods.strip() != "all":
-        requested, extra = arguments.split_list(settings.methods), ()
+    is_all = settings.methods.strip() == "all"
+    requested = () if is_all else arguments.split_list(settings.methods)
     for method in requested:
         arguments.check_choice("solver", method, solvers)
         methods.check(method, settings.objective)
     with faults.raise_at_end() as fault_log:
+        extra = solvers if is_all else ()
         result = place.run_methods(
             settings, workdir, requested, fault_log, extra=extra, display=display
         )

@@ -40,9 +40,9 @@ class Interval(NamedTuple):
     low: float  # low and high are nan where there are too few graphs and runs
     high: float
 
-    def write(self, decimals: int = 3) -> str:
-        """Returns the text of `units.with_interval`."""
-        return units.with_interval(*self, lambda number: f"{number:.{decimals}f}")
+    def write(self) -> str:
+        """Returns the text of `units.with_interval`, with three decimals."""
+        return units.with_interval(*self, "{:.3f}".format)
 
 
 class Ratio(NamedTuple):

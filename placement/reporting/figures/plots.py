@@ -65,13 +65,6 @@ def new_figure(width: float, height: float) -> "Figure":
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def tint(device: int, share: float) -> tuple[float, ...]:
-    """Returns the share of a device's colour, mixed with white."""
-    from matplotlib.colors import to_rgb
-
-    return tuple(1 - share * (1 - channel) for channel in to_rgb(_COLOURS[device % len(_COLOURS)]))
-
-
 def shortened(text: str, size: float, width: float) -> str:
     """Returns the text, or its beginning where a font of this size makes it too wide.
 
@@ -109,6 +102,8 @@ def timeline(details: Details) -> "Figure":
     label_size, text_size, plot_width = 9.0, 7.0, 600.0  # points; the last is the time axis's
     # The width is that of A4 in landscape.
     figure = new_figure(11.69, (0.8 + 0.5 * num_devices) * len(schedules) + 0.6)
+    from matplotlib.colors import to_rgb
+
     panels = figure.subplots(len(schedules), 1, sharex=True, squeeze=False)[:, 0]
     labels = [shortened(label, label_size, 190.0) for label in details.devices]
     for axes, (kind, schedule) in zip(panels, schedules.items(), strict=True):
@@ -119,6 +114,8 @@ def timeline(details: Details) -> "Figure":
         axes.tick_params(axis="y", length=0)
         axes.spines[["top", "right", "left"]].set_visible(False)
         for device in range(num_devices):
+            # Mixed with white, under the names of operations.
+            colour = 1 - 0.55 * (1 - np.array(to_rgb(_COLOURS[device % len(_COLOURS)])))
             axes.axhspan(device - 0.4, device + 0.4, facecolor=_PALE, zorder=0)
             busy, middle = f"{busy_s[device] / (latency_s or 1.0):.0%} busy", (1.01, device)
             place: Any = {"xycoords": ("axes fraction", "data"), "va": "center"}
@@ -136,7 +133,7 @@ def timeline(details: Details) -> "Figure":
                     if lane == number
                 ]
                 bottom = device - 0.4 + height * number
-                axes.broken_barh(bars, (bottom, height), facecolor=tint(device, 0.55), **line)
+                axes.broken_barh(bars, (bottom, height), facecolor=colour, **line)
             for lane, span in spans if height > 0.3 else ():
                 width = plot_width * (span.finish_s - span.start_s) / latest_s
                 name = details.span_name(span)

@@ -84,10 +84,10 @@ def new_table(title: str, texts: Sequence[str], numbers: Sequence[str]) -> Grid:
     return Grid([*texts, *numbers], numeric, title=title)
 
 
-def listed(names: Sequence[str], most: int = 10) -> str:
-    """Lists names as code, with the number of those beyond `most`."""
-    omitted = [f"{len(names) - most} more"] if len(names) > most else []
-    return ", ".join([*(f"`{name}`" for name in names[:most]), *omitted])
+def listed(names: Sequence[str]) -> str:
+    """Lists names as code, with the number of those beyond ten."""
+    omitted = [f"{len(names) - 10} more"] if len(names) > 10 else []
+    return ", ".join([*(f"`{name}`" for name in names[:10]), *omitted])
 
 
 def standard_console() -> Console:
