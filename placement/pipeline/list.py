@@ -49,21 +49,15 @@ def show(
 
 def method_sections() -> dict[str, dict[str, str]]:
     """Lists the methods, by kind."""
+    kinds_by_title = {
+        "learned methods (method=)": ("learned",),
+        "searches and solvers, of these objectives": ("search", "solver"),
+        "partitioners": ("partitioner",),
+        "without a search": ("baseline", "openvino", "pretrained"),
+    }
     return {
-        "learned methods (method=)": {
-            name: method.summary for name, method in methods.of_kind("learned").items()
-        },
-        "searches and solvers, of these objectives": {
-            name: f"{_line(method)} [{_objectives(method)}]"
-            for name, method in methods.of_kind("search", "solver").items()
-        },
-        "partitioners": {
-            name: _line(method) for name, method in methods.of_kind("partitioner").items()
-        },
-        "without a search": {
-            name: _line(method)
-            for name, method in methods.of_kind("baseline", "openvino", "pretrained").items()
-        },
+        title: {name: _describe(method) for name, method in methods.of_kind(*kinds).items()}
+        for title, kinds in kinds_by_title.items()
     }
 
 
@@ -134,13 +128,13 @@ def sections() -> dict[str, dict[str, str]]:
     }
 
 
-def _line(method: methods.Method) -> str:
+def _describe(method: methods.Method) -> str:
     reason = method.missing()
-    return method.summary + (f" (not here: {reason})" if reason else "")
-
-
-def _objectives(method: methods.Method) -> str:
-    return "any" if method.objectives == methods.ALL_OBJECTIVES else ", ".join(method.objectives)
+    text = method.summary + (f" (not here: {reason})" if reason else "")
+    if method.kind not in ("search", "solver"):
+        return text
+    is_general = method.objectives == methods.ALL_OBJECTIVES
+    return f"{text} [{'any' if is_general else ', '.join(method.objectives)}]"
 
 
 def _first_line(documented: Any) -> str:
