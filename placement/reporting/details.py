@@ -92,19 +92,6 @@ class Details:
         """Device of every operation, int32 [N]."""
         return self.placement[self.assignment]
 
-    @property
-    def op_compute_s(self) -> np.ndarray:
-        """Computing time of every operation on its device, float64 [N]."""
-        return self.compute_s[np.arange(self.graph.num_ops), self.op_placement]
-
-    @property
-    def num_crossings(self) -> int:
-        """Number of transfers: one for each tensor and other device that reads it."""
-        coarse = self.coarse
-        sends, reads = self.placement[coarse.senders], self.placement[coarse.receivers]
-        pairs = np.stack([coarse.tensors, reads])[:, sends != reads]
-        return np.unique(pairs, axis=1).shape[1]
-
     def span_name(self, span: Span) -> str:
         """Names a span: 'conv1', or 'conv1 … fc (12)' for twelve coarse operations."""
         first, last = (self.coarse.op_names[span.ops[end]] for end in (0, -1))

@@ -41,8 +41,7 @@ def measure(
     device_candidates = {_only_device(row.placements[0]): row.candidates[0] for row in single_rows}
     rows = list(rows)
     for i, row in enumerate(rows):
-        devices = [None if row.is_reference else _only_device(p) for p in row.placements]
-        pairs = zip(devices, row.candidates, strict=True)
+        pairs = zip(map(_only_device, row.placements), row.candidates, strict=True)
         rows[i] = row._replace(candidates=tuple(device_candidates.get(d, c) for d, c in pairs))
     singles: list[Candidate] = []
     for row in sorted((r for r in rows if r.is_single), key=lambda row: row.solution.value_s):

@@ -75,7 +75,8 @@ def summaries(details: Details, parts: np.ndarray) -> list[list[str]]:
     members: list[list[int]] = [[] for _ in range(int(parts.max()) + 1)]
     for op, block in enumerate(parts[details.assignment].tolist()):
         members[block].append(op)
-    graph, seconds, texts = details.graph, details.op_compute_s, []
+    graph, texts = details.graph, list[list[str]]()
+    seconds = details.compute_s[np.arange(graph.num_ops), details.op_placement]
     for ops in members:
         if len(ops) == 1:
             texts.append([graph.op_names[ops[0]], graph.op_types[ops[0]]])

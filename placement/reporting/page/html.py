@@ -98,6 +98,9 @@ def columns(details: Details) -> dict[str, Any]:
     senders, receivers = dag.quotient(coarse.senders, coarse.receivers, parts)
     drawing = layout.layered(num_nodes, senders, receivers)
     node = parts[details.assignment]
+    # One transfer for each tensor and other device that reads it.
+    sends, reads = details.placement[coarse.senders], details.placement[coarse.receivers]
+    transfers = np.stack([coarse.tensors, reads])[:, sends != reads]
     counts, seconds = np.bincount(node), np.zeros((num_nodes, len(details.devices)))
     np.add.at(seconds, node, details.compute_s)
     names, types = list(coarse.op_names), list(coarse.op_types)
@@ -135,7 +138,7 @@ def columns(details: Details) -> dict[str, Any]:
             "kilobytes": [f"{size / 1000:.1f}" for size in details.memory_bytes],
         },
         "coarse": None if coarse is graph else coarse.op_names,
-        "crossings": details.num_crossings,
+        "crossings": np.unique(transfers, axis=1).shape[1],
         "deviceOf": details.placement.tolist(),
         "nodeOf": parts.tolist(),
         "blocks": num_nodes < coarse.num_ops,
