@@ -19,7 +19,6 @@ from placement.solvers import base
 from placement.types import OUT_OF_MEMORY, Solution, Status
 
 _MOVED = "operations moved to keep variables together"
-Outcome = Measurement | Failure | None  # None: not measured
 
 
 class Row(NamedTuple):
@@ -33,7 +32,7 @@ class Row(NamedTuple):
     candidates: tuple[Candidate, ...]  # B, the placements as devices run them
     predicted_s: tuple[float, ...]  # B
     is_reference: bool = False  # runs on a device that placements cannot use
-    outcome: Outcome = None
+    outcome: Measurement | Failure | None = None  # None: not measured
     measurements: int = 0  # placements measured for this row
 
     @property

@@ -37,16 +37,13 @@ def measure(
     Returns:
       The rows, each with one candidate, its outcome and the number of placements measured for it.
     """
-    single_rows = [row for row in rows if row.is_single]
+    single_rows = sorted((r for r in rows if r.is_single), key=lambda row: row.solution.value_s)
+    singles = [row.candidates[0] for row in single_rows if not row.is_out_of_memory]
     device_candidates = {_only_device(row.placements[0]): row.candidates[0] for row in single_rows}
     rows = list(rows)
     for i, row in enumerate(rows):
         pairs = zip(map(_only_device, row.placements), row.candidates, strict=True)
         rows[i] = row._replace(candidates=tuple(device_candidates.get(d, c) for d, c in pairs))
-    singles: list[Candidate] = []
-    for row in sorted((r for r in rows if r.is_single), key=lambda row: row.solution.value_s):
-        if not row.is_out_of_memory and row.candidates[0] not in singles:
-            singles.append(row.candidates[0])
     num_ambiguous = sum(len(row.candidates) > 1 for row in rows)
     multi_device: list[Candidate] = []
     for i, row in enumerate(rows):
