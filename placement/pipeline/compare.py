@@ -13,7 +13,6 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-import json
 import tempfile
 import time
 import traceback
@@ -63,7 +62,7 @@ class _Cell(NamedTuple):
         config |= {"graph": graph_labels.identity(self.settings.graph)}
         return {
             "methods": [*self.extra, *self.methods],
-            "config": json.loads(json.dumps(config)),
+            "config": config,
             "content": graph_labels.content(self.settings.graph),
         }
 

@@ -21,7 +21,6 @@ from placement.pipeline.results import rows
 from placement.pipeline.results.rows import Row
 from placement.pipeline.settings import Settings
 from placement.runtime.measurement.request import Candidate
-from placement.solvers.limits import NO_METRICS
 from placement.types import Solution, Status
 
 # Every table of devices with limits of memory has the usual ways to split a model, too.
@@ -137,7 +136,7 @@ def _train(method: str, context: Context) -> Solution:
             current = current._replace(state=current.state._replace(params=params))
         fixed = {k: v for k, v in settings.to_dict().items() if k not in _CHANGEABLE}
         fixed["is_measured"] = context.measured is not None
-        digest = hashlib.sha256(json.dumps(fixed, sort_keys=True, default=str).encode())
+        digest = hashlib.sha256(json.dumps(fixed, sort_keys=True).encode())
         digest.update(np.asarray(problem.costs.compute_s).tobytes())
         digest.update(f"{method} {settings.seed}".encode())
         path = workdir / "checkpoint" / f"{digest.hexdigest()[:16]}.msgpack"
@@ -147,7 +146,7 @@ def _train(method: str, context: Context) -> Solution:
             display.detail(f"resuming {method} from step {current.step}, after {spent_s:.1f} s")
         limits.extend(-spent_s)
         if np.isfinite(current.best_s):
-            observe(current.evaluations, current.best_s, current.elite[0], NO_METRICS)
+            observe(current.evaluations, current.best_s, current.elite[0])
         resumed = {"step": int(current.step), "evaluations": int(current.evaluations)}
         single_s, params = float(current.reference_s), current.state.params
 

@@ -160,8 +160,7 @@ def _train(
     path = workdir / "pretraining.msgpack"
     limits = ("budget", "time_limit_s")  # may differ when a run continues another
     identity = {k: v for k, v in settings.to_dict().items() if k not in limits}
-    text = json.dumps(identity, sort_keys=True, default=str)
-    key = hashlib.sha256(text.encode()).hexdigest()
+    key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
     state = method.learner.init(jax.random.PRNGKey(settings.seed), graphs[0].graph)
     simulate = simulators.get_objective(settings.objective).simulate
     fresh = _Progress(state, 0.0, 0)
