@@ -5,7 +5,6 @@ The arrays of `placement.types.OpGraph` are under `graph.FIELD`, and those of `C
 operation are under `text`: the bytes of a JSON object. Fields without a value are missing.
 """
 
-import dataclasses
 import hashlib
 import io
 import json
@@ -23,7 +22,6 @@ from placement.types import CostModel, SegmentCosts, TensorBytes
 
 FOLDER = Path(__file__).parent  # has a folder for each version
 INDEX = "index.json"
-_TEXTS = ("name", "op_names", "op_types", "output_shapes", "member_types")
 _NESTED: dict[str, Any] = {"tensor_bytes": TensorBytes, "segment_costs": SegmentCosts}
 REMEDY = "install the package again"
 
@@ -46,14 +44,13 @@ def save(problem: Problem, path: Path) -> str:
     """
     if problem.order is not None:
         raise ValueError("files of problems have no order of priority")
-    graph, arrays = problem.graph, dict[str, np.ndarray]()
-    text = {"devices": problem.devices, "objective": problem.objective}
-    for field in dataclasses.fields(graph):
-        value = getattr(graph, field.name)
-        if field.name in _TEXTS:
-            text[field.name] = value
+    arrays: dict[str, np.ndarray] = {}
+    text: dict[str, Any] = {"devices": problem.devices, "objective": problem.objective}
+    for name, value in vars(problem.graph).items():
+        if isinstance(value, np.ndarray):
+            arrays[f"graph.{name}"] = value
         else:
-            arrays[f"graph.{field.name}"] = value
+            text[name] = value
     for name, value in problem.costs._asdict().items():
         if name in _NESTED:
             parts = value._asdict() if value is not None else {}
