@@ -270,7 +270,7 @@ def single(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
     return Solution(placements[np.argmin(latency_s)], evaluations=len(placements))
 
 
-_PROGRAMS = "solvers.programs.program_search"
+_PARTITION, _PROGRAMS = "solvers.heuristics.partition", "solvers.programs.program_search"
 _ROWS = (
     Method("hsdag", "learned", "policies.hsdag"),
     Method("hierarchical", "learned", "policies.hierarchical"),
@@ -287,15 +287,9 @@ _ROWS = (
     Method("fill_in_order", "baseline", "solvers.heuristics.trivial", seeded=False),
     Method("split_by_memory", "baseline", "solvers.heuristics.trivial", seeded=False),
     Method("zero_shot", "pretrained", "methods.pretrained"),
-    Method("metis", "partitioner", "solvers.heuristics.partition", needs="pymetis"),
-    Method(
-        "scotch",
-        "partitioner",
-        "solvers.heuristics.partition",
-        options={"gmap": scotch.run_gmap},
-        needs="scotch",
-    ),
-    Method("min_cut", "partitioner", "solvers.heuristics.partition", needs="pymetis"),
+    Method("metis", "partitioner", _PARTITION, needs="pymetis"),
+    Method("scotch", "partitioner", _PARTITION, options={"gmap": scotch.run_gmap}, needs="scotch"),
+    Method("min_cut", "partitioner", _PARTITION, needs="pymetis"),
     Method("random", "solver", "solvers.heuristics.trivial"),
     Method("round_robin", "solver", "solvers.heuristics.trivial", seeded=False),
     Method("topological", "solver", "solvers.heuristics.trivial", seeded=False),
