@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from placement import files
-from placement.errors import UserError, missing_extra
+from placement.errors import import_extra
 from placement.reporting import statistics, summaries, units
 from placement.reporting.details import Details
 
@@ -57,12 +57,9 @@ def save(figure: "Figure", directory: Path, name: str) -> str:
 
 def new_figure(width: float, height: float) -> "Figure":
     """Makes an empty figure, sizes in inches; a UserError without matplotlib."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise UserError(missing_extra("matplotlib", "plots")) from error
     # Without pyplot no state is global, no display is needed and no figure must be closed.
-    return Figure(figsize=(width, height), layout="constrained")
+    module = import_extra("matplotlib.figure", "plots")
+    return module.Figure(figsize=(width, height), layout="constrained")
 
 
 def shortened(text: str, size: float, width: float) -> str:

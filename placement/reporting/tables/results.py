@@ -6,6 +6,7 @@ null, NaN or infinite prints as a dash; the status of a failed row says why it f
 """
 
 import math
+import operator
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -114,13 +115,10 @@ def unsupported(records: Sequence[dict[str, str]]) -> str:
 
     The records are those of `placement.runtime.models.support.UnsupportedOp`.
     """
-    names: dict[tuple[str, ...], list[str]] = {}
-    for record in records:
-        key = tuple(record[field] for field in ("device", "op_type", "inputs", "reason"))
-        names.setdefault(key, []).append(record["name"])
+    reason = operator.itemgetter("device", "op_type", "inputs", "reason")
     table = grids.new_table("", ("device", "operations", "type", "inputs", "reason"), ())
-    for (device, *others), ops in names.items():
-        table.add_row(device, grids.listed(ops), *others)
+    for (device, *others), group in summaries.group(records, reason).items():
+        table.add_row(device, grids.listed([record["name"] for record in group]), *others)
     counts = Counter(record["device"] for record in records).items()
     counted = ", ".join(f"{count} on {device}" for device, count in counts)
     return f"Operations that cannot run: {counted}.\n\n{table.markdown()}"
