@@ -77,10 +77,7 @@ class Comparison:
 
     def plot(self) -> Any:  # matplotlib.figure.Figure
         """Draws the latency of each method over that of the best single device, by graph."""
-        try:
-            return plots.methods(self.summary["rows"])
-        except plots.NothingToDrawError as error:
-            raise UserError(str(error)) from error
+        return plots.methods(self.summary["rows"])
 
 
 def place(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from placement import files
-from placement.errors import import_extra
+from placement.errors import UserError, import_extra
 from placement.reporting import statistics, summaries, units
 from placement.reporting.details import Details
 
@@ -33,7 +33,7 @@ _BOUND: Any = {"color": "black", "linestyle": ":", "linewidth": 1.5}
 _MOST_POINTS = 500  # of a curve
 
 
-class NothingToDrawError(Exception):
+class NothingToDrawError(UserError):
     """A figure cannot be drawn; the message says why, in one line."""
 
 
