@@ -21,6 +21,7 @@ from placement.costs import correction
 from placement.errors import UserError
 from placement.pipeline import loading, saved_costs
 from placement.pipeline.context import Context
+from placement.pipeline.target import Target
 from placement.problem import Problem
 from placement.reporting import runs
 from placement.solvers.limits import SearchLimits
@@ -55,9 +56,8 @@ class Correction(NamedTuple):
 
 
 def correct(
-    net: loading.Network,
+    target: Target,
     problem: Problem,
-    costs: CostModel,
     evaluate: Evaluate,
     seed: int,
     limits: SearchLimits,
@@ -67,9 +67,8 @@ def correct(
     """Measures placements and corrects the costs; None if no placement was measured.
 
     Args:
-      net: the network of the problem.
-      problem: at profiled costs.
-      costs: the profiled costs of all operations.
+      target: with the profiled costs of all operations.
+      problem: that of the target.
       evaluate: measures placements; inf for a placement that did not run.
       seed: of the searches.
       limits: their evaluations are measured placements. A round that has begun is completed.
@@ -79,6 +78,8 @@ def correct(
     """
     from placement.search import multistart
 
+    net, costs = target.net, target.costs
+    assert costs is not None
     num_decisions, num_devices = problem.num_decisions, len(problem.devices)
     singles = [p for p in methods.single_device_placements(problem) if problem.value_s(p) < np.inf]
     if not singles:  # no device holds the whole model
@@ -168,7 +169,6 @@ def correct_costs(context: Context) -> Context:
     settings, target, problem = context.settings, context.target, context.problem
     if context.measurer is None or settings.evaluate != "simulate+verify":
         return context
-    assert target.costs is not None
     path = Path(settings.costs) if settings.costs else context.workdir / saved_costs.FILE
     saved = saved_costs.read(path)
     evaluate = loading.make_measured_evaluate(
@@ -178,9 +178,7 @@ def correct_costs(context: Context) -> Context:
         return context
     limits = SearchLimits(settings.time_limit_s, settings.budget, stop=context.stop.is_set)
     with context.display.phase("correcting the costs by measured placements"):
-        result = correct(
-            target.net, problem, target.costs, evaluate, settings.seed, limits, thorough=False
-        )
+        result = correct(target, problem, evaluate, settings.seed, limits, thorough=False)
     if result is None or result.record is None or context.stop.is_set():
         return context
     context.display.say(result.describe())
@@ -192,12 +190,9 @@ def correct_costs(context: Context) -> Context:
 
 def search(context: Context, limits: SearchLimits) -> Solution:
     """Searches in rounds of measurements; the result is the fastest measured placement."""
-    target, seed = context.target, context.settings.seed
-    assert target.costs is not None
+    target, problem, seed = context.target, context.problem, context.settings.seed
     assert context.measured is not None
-    result = correct(
-        target.net, context.problem, target.costs, context.measured, seed, limits, thorough=True
-    )
+    result = correct(target, problem, context.measured, seed, limits, thorough=True)
     if result is None:
         raise UserError("no placement could be measured; set a longer time_limit_s")
     context.display.say(result.describe())

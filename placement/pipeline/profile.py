@@ -40,20 +40,15 @@ def run(
     with target_lib.open_accurate(target, settings, display) as (target, measurer, _):
         saved = target_lib.get_profile(settings, target.net, measurer, workdir, display)
         saved.pop("correction", None)  # of an earlier run of this task
-        costs = saved_costs.cost_model(target.net.graph, saved)
-        problem = loading.make_problem(target.net, costs, target.names, settings.objective)
+        target = target._replace(costs=saved_costs.cost_model(target.net.graph, saved))
+        problem = target.problem(settings.objective)
         evaluate = loading.make_measured_evaluate(settings, target.net, problem, measurer, workdir)
         result = None
         if evaluate is not None:
             with display.phase("correcting the costs by measured placements"):
+                limits = SearchLimits(settings.time_limit_s, settings.budget)
                 result = correction_loop.correct(
-                    target.net,
-                    problem,
-                    costs,
-                    evaluate,
-                    settings.seed,
-                    SearchLimits(settings.time_limit_s, settings.budget),
-                    thorough=True,
+                    target, problem, evaluate, settings.seed, limits, thorough=True
                 )
         environment |= target_lib.describe_conditions(saved, measurer, display)
     if result is None or result.record is None:

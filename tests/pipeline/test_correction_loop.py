@@ -5,6 +5,7 @@ import pytest
 
 from placement.graphs import coarsen
 from placement.pipeline import correction_loop, loading
+from placement.pipeline.target import Target
 from placement.solvers.limits import SearchLimits
 from tests.costs import test_correction
 
@@ -16,13 +17,14 @@ def _correct(seed: int, objective: str, **limits):
     profiled = test_correction.make_problem(np.random.default_rng(seed), objective, num_ops=9)
     net = loading.Network(None, profiled.graph, coarsen.coarsen(profiled.graph), {})
     costs = profiled.costs
-    problem = loading.make_problem(net, costs, profiled.devices, objective)
+    target = Target(net, profiled.devices, profiled.devices, (), costs)
+    problem = target.problem(objective)
     truth = loading.make_problem(net, test_correction.distort(costs), profiled.devices, objective)
     # Devices run operations in the profile's order of priority.
     true = truth._replace(order=problem.priority_order)
     search_limits = SearchLimits(**(LIMITS | limits))
     result = correction_loop.correct(
-        net, problem, costs, true.evaluate, 0, search_limits, thorough=True
+        target, problem, true.evaluate, 0, search_limits, thorough=True
     )
     return result, problem, true
 
