@@ -126,15 +126,14 @@ def describe_memory(problem: Problem, placement: np.ndarray) -> dict[str, dict[s
     """
     placement_bytes = problem.peak_bytes(placement)
     capacity_bytes = np.asarray(problem.costs.capacity_bytes, np.float64)
+    singles = methods.single_device_placements(problem)
     return {
         name: {
             "placement_bytes": float(placement_bytes[device]),
-            "model_bytes": float(problem.peak_bytes(single)[device]),
+            "model_bytes": float(problem.peak_bytes(singles[device])[device]),
             "capacity_bytes": units.number(capacity_bytes[device]),
         }
-        for device, (name, single) in enumerate(
-            zip(problem.devices, methods.single_device_placements(problem), strict=True)
-        )
+        for device, name in enumerate(problem.devices)
     }
 
 
