@@ -185,7 +185,7 @@ def _train(
             if current.spent_s > settings.time_limit_s:
                 break
             phase.note("" if ratios else "compiling")
-            # Each pass visits all graphs once, in an order of its own.
+            # Each pass visits all graphs once, in another order.
             epoch, position = divmod(int(current.state.updates), len(graphs))
             order = np.random.default_rng([settings.seed, epoch]).permutation(len(graphs))
             graph = graphs[order[position]]
