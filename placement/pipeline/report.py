@@ -113,8 +113,7 @@ def write_comparison(
     drawings: dict[str, Callable[[], Any]] = {"methods": lambda: plots.methods(plain["rows"])}
     for graph, records in (_read_or_print(lambda: _read_logs(workdir), console) or {}).items():
         rows = [row for row in plain["rows"] if row["graph"] == graph]
-        name = f"search-{runs.file_name(graph)}"
-        drawings[name] = functools.partial(plots.search, records, rows)
+        drawings[f"search: {graph}"] = functools.partial(plots.search, records, rows)
     _write_page(text, workdir, drawings, console, task_faults)
 
 
@@ -139,13 +138,14 @@ def _write_page(
 ) -> None:
     """Saves the figures that can be drawn, and writes report.html with them and the provenance."""
     svgs = {}
-    earlier = [f"{name}.{suffix}" for name in drawings for suffix in plots.SUFFIXES]
+    names = {title: runs.file_name(title.replace(": ", "-")) for title in drawings}
+    earlier = [f"{name}.{suffix}" for name in names.values() for suffix in plots.SUFFIXES]
     files.remove_files(workdir / "figures", earlier)
     directory = runs.make_folder(workdir / "figures")
-    for name, draw in drawings.items():
-        with task_faults.during(f"drawing {name}"):
+    for title, draw in drawings.items():
+        with task_faults.during(f"drawing {title}"):
             try:
-                svgs[name.capitalize()] = plots.save(draw(), directory, name)
+                svgs[title[0].upper() + title[1:]] = plots.save(draw(), directory, names[title])
             except plots.NothingToDrawError:
                 pass
             except UserError as error:  # without matplotlib, for one
