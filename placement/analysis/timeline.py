@@ -23,7 +23,7 @@ import numpy as np
 from placement.analysis import segments
 from placement.graphs import dag
 from placement.problem import Problem
-from placement.simulators import list_schedule, makespan, max_load
+from placement.simulators import makespan, max_load
 from placement.types import Span
 
 _loads = jax.jit(max_load.compute_loads)
@@ -56,7 +56,8 @@ def _serial(problem: Problem, op_devices: np.ndarray) -> list[Span]:
     graph, costs = problem.graph, problem.costs
     # The submodels in the order in which they run. A device continues as long as it can; then the
     # device with most ready operations follows.
-    inputs, devices = list_schedule.InputCounts(graph), op_devices.tolist()
+    inputs = dag.InputCounts(graph.num_ops, graph.senders, graph.receivers)
+    devices: list[int] = op_devices.tolist()
     ready: dict[int, collections.deque[int]] = collections.defaultdict(collections.deque)
     for op in inputs.sources():
         ready[devices[op]].append(op)

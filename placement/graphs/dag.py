@@ -43,6 +43,33 @@ def successors(
     return starts, receivers[np.argsort(senders, kind="stable")]
 
 
+class InputCounts:
+    """The number of unplaced inputs of each node; it tells which nodes become ready.
+
+    An input counts as often as there are edges from it.
+    """
+
+    def __init__(self, num_nodes: int, senders: np.ndarray, receivers: np.ndarray):
+        starts, readers = successors(num_nodes, senders, receivers)
+        # Lists, because indexing arrays one element at a time is slow.
+        self._starts: list[int] = starts.tolist()
+        self._readers: list[int] = readers.tolist()
+        self._missing = np.bincount(receivers, minlength=num_nodes).tolist()
+
+    def sources(self) -> list[int]:
+        """Returns the nodes without inputs."""
+        return [node for node, missing in enumerate(self._missing) if not missing]
+
+    def place(self, node: int) -> list[int]:
+        """Marks a node as placed; returns its readers that become ready."""
+        ready = []
+        for reader in self._readers[self._starts[node] : self._starts[node + 1]]:
+            self._missing[reader] -= 1
+            if not self._missing[reader]:
+                ready.append(reader)
+        return ready
+
+
 def sort_nodes(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
     """Sorts nodes topologically (Kahn), the ready node of smallest index first.
 
@@ -54,18 +81,12 @@ def sort_nodes(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np
     _check_edges(senders, receivers)
     if np.all(senders < receivers):
         return np.arange(num_nodes, dtype=np.int32)
-    # Lists, because indexing arrays one element at a time is slow.
-    starts, targets = (array.tolist() for array in successors(num_nodes, senders, receivers))
-    num_missing = np.bincount(receivers, minlength=num_nodes).tolist()
-    ready = [node for node, count in enumerate(num_missing) if count == 0]
-    order = []
+    waiting = InputCounts(num_nodes, senders, receivers)
+    ready, order = waiting.sources(), []
     while ready:
-        node = heapq.heappop(ready)
-        order.append(node)
-        for target in targets[starts[node] : starts[node + 1]]:
-            num_missing[target] -= 1
-            if num_missing[target] == 0:
-                heapq.heappush(ready, target)
+        order.append(heapq.heappop(ready))
+        for node in waiting.place(order[-1]):
+            heapq.heappush(ready, node)
     return np.array(order, np.int32)
 
 
@@ -111,17 +132,12 @@ def depth_first_order(num_nodes: int, senders: np.ndarray, receivers: np.ndarray
     Returns:
       int32 [N].
     """
-    starts, targets = (array.tolist() for array in successors(num_nodes, senders, receivers))
-    num_missing = np.bincount(receivers, minlength=num_nodes).tolist()
-    ready = [node for node in range(num_nodes - 1, -1, -1) if num_missing[node] == 0]
-    order = []
+    # Of the nodes that become ready together, the last one is in front, so that it comes out last.
+    waiting = InputCounts(num_nodes, senders[::-1], receivers[::-1])
+    ready, order = waiting.sources()[::-1], []
     while ready:
-        node = ready.pop()
-        order.append(node)
-        for target in reversed(targets[starts[node] : starts[node + 1]]):
-            num_missing[target] -= 1
-            if num_missing[target] == 0:
-                ready.append(target)
+        order.append(ready.pop())
+        ready += waiting.place(order[-1])
     return np.array(order, np.int32)
 
 
@@ -186,12 +202,7 @@ def topological_order(graph: OpGraph) -> np.ndarray:
 
 def levels(num_nodes: int, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
     """Returns the level of every node of an acyclic graph, int32 [N]."""
-    order = sort_edges(sort_nodes(num_nodes, senders, receivers), receivers)
-    level = [0] * num_nodes
-    for sender, receiver in zip(senders[order].tolist(), receivers[order].tolist(), strict=True):
-        if level[receiver] <= level[sender]:
-            level[receiver] = level[sender] + 1
-    return np.array(level, np.int32)
+    return (longest_paths(senders, receivers, np.ones(num_nodes)) - 1).astype(np.int32)
 
 
 def longest_paths(senders: np.ndarray, receivers: np.ndarray, weights: np.ndarray) -> np.ndarray:

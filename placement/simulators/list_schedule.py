@@ -7,8 +7,6 @@ The module has the parts that every list schedule of the project shares:
   orders, the learned policies and the environment choose them, operation by operation. Arrivals
   come from `accumulate_inputs`, step by step, or from `arrival_from_edges`.
 - `Steps` unroll a graph into steps of equal shape, for `lax.scan` over batched schedules.
-- `InputCounts` finds the operations that are ready, for list schedulers on the host and for the
-  timeline of a report.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from placement.graphs import batching, dag
-from placement.types import Array, OpGraph
+from placement.types import Array
 
 WIDTH = 2  # inputs that a step reads
 
@@ -178,26 +176,3 @@ def run_op(arrival_s: Array, free_s: Array, compute_s: Array) -> tuple[Array, Ar
     """
     start_s = jnp.maximum(arrival_s, free_s)
     return start_s, start_s + compute_s
-
-
-class InputCounts:
-    """The number of unplaced inputs of each operation; it tells which operations become ready."""
-
-    def __init__(self, graph: OpGraph):
-        starts, readers = dag.successors(graph.num_ops, graph.senders, graph.receivers)
-        self._starts: list[int] = starts.tolist()
-        self._readers: list[int] = readers.tolist()
-        self._missing = np.bincount(graph.receivers, minlength=graph.num_ops).tolist()
-
-    def sources(self) -> list[int]:
-        """Returns the operations without inputs."""
-        return [op for op, missing in enumerate(self._missing) if not missing]
-
-    def place(self, op: int) -> list[int]:
-        """Marks an operation as placed; returns its readers that become ready."""
-        ready = []
-        for reader in self._readers[self._starts[op] : self._starts[op + 1]]:
-            self._missing[reader] -= 1
-            if not self._missing[reader]:
-                ready.append(reader)
-        return ready

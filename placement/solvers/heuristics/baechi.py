@@ -18,8 +18,8 @@ import math
 
 import numpy as np
 
+from placement.graphs import dag
 from placement.problem import Problem
-from placement.simulators.list_schedule import InputCounts
 from placement.solvers.heuristics.list_scheduling import Assignment, PartialSchedule
 from placement.solvers.limits import SearchLimits
 from placement.types import Solution
@@ -56,7 +56,8 @@ def m_etf(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
 
     After the time limit HEFT's rule places the rest.
     """
-    schedule, waiting = PartialSchedule(problem), InputCounts(problem.graph)
+    schedule, graph = PartialSchedule(problem), problem.graph
+    waiting = dag.InputCounts(graph.num_ops, graph.senders, graph.receivers)
     rank = problem.upward_rank.tolist()
     arrival_s = {op: schedule.arrival_s(op) for op in waiting.sources()}  # of ready operations
     queue = [(0.0, -rank[op], op) for op in arrival_s]

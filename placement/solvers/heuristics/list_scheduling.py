@@ -29,7 +29,7 @@ import numpy as np
 
 from placement.graphs import dag
 from placement.problem import Problem
-from placement.simulators import list_schedule, ranks
+from placement.simulators import ranks
 from placement.solvers.limits import SearchLimits
 from placement.types import Solution
 
@@ -217,9 +217,10 @@ def peft(problem: Problem, seed: int, limits: SearchLimits) -> Solution:
 
     Departure: OCT and its mean are over the devices that support an operation.
     """
-    partial_schedule, waiting = PartialSchedule(problem), list_schedule.InputCounts(problem.graph)
+    partial_schedule, graph = PartialSchedule(problem), problem.graph
+    waiting = dag.InputCounts(graph.num_ops, graph.senders, graph.receivers)
     optimistic_cost_s = ranks.optimistic_cost_s(
-        problem.graph,
+        graph,
         problem.allowed_compute_s,
         problem.mean_edge_delay_s,
         problem.topological_order,
