@@ -180,8 +180,9 @@ def conv(
     stride: int = 1,
     pad: tuple[int, int] = (0, 0),
     gain: float = 1.0,
+    relu: bool = False,
 ) -> ov.Node:
-    """Builds convolution and bias: [B, C, H, W] -> [B, channels, H', W'].
+    """Builds convolution, bias and perhaps a ReLU: [B, C, H, W] -> [B, channels, H', W'].
 
     The weights have He's scaling times `gain`. The bias stands for a folded batch normalisation.
     """
@@ -193,22 +194,11 @@ def conv(
     )
     biases = np.repeat(_uniform(f"{name}/bias", (1, channels // 2, 1, 1), _BIAS_STD), 2, axis=1)
     offset = compressed(f"{name}/bias", biases)
-    return ops.add(convolved, offset, name=f"{name}/bias_add")
+    y = ops.add(convolved, offset, name=f"{name}/bias_add")
+    return ops.relu(y, name=f"{name}/relu") if relu else y
 
 
-def conv_relu(
-    x: Value,
-    name: str,
-    channels: int,
-    kernel: tuple[int, int],
-    *,
-    stride: int = 1,
-    pad: tuple[int, int] = (0, 0),
-    gain: float = 1.0,
-) -> ov.Node:
-    """Builds `conv` and a ReLU: [B, C, H, W] -> [B, channels, H', W']."""
-    y = conv(x, name, channels, kernel, stride=stride, pad=pad, gain=gain)
-    return ops.relu(y, name=f"{name}/relu")
+conv_relu = functools.partial(conv, relu=True)
 
 
 def max_pool(x: Value, name: str, *, stride: int, pad: int = 0) -> ov.Output:

@@ -119,6 +119,17 @@ def advance(cell: Cell, step: int, inputs: list[ov.Node], state: State) -> State
     return State(output, memory)
 
 
+def run_layer(
+    cell: Cell, inputs: list[ov.Node], state: State, order: Iterable[int]
+) -> tuple[list[ov.Node], State]:
+    """Builds all steps of an LSTM layer in an order; returns the outputs and the final state."""
+    outputs = list(inputs)
+    for step in order:
+        state = advance(cell, step, [inputs[step]], state)
+        outputs[step] = state.output
+    return outputs, state
+
+
 def predict(outputs: list[ov.Node], vocabulary: int) -> list[ov.Node]:
     """Builds the next word's probabilities at every step: [batch, C] -> [batch, vocabulary].
 
@@ -158,12 +169,8 @@ def rnnlm(
     inputs = embed_words(step_words, vocabulary, hidden)
     zeros = zero_state(batch, hidden)
     for layer in range(layers):
-        cell, state = make_cell(f"lstm{layer}", hidden, hidden), zeros
-        outputs = []
-        for step, x in enumerate(inputs):
-            state = advance(cell, step, [x], state)
-            outputs.append(state.output)
-        inputs = outputs
+        cell = make_cell(f"lstm{layer}", hidden, hidden)
+        inputs, _ = run_layer(cell, inputs, zeros, range(steps))
     return ov.Model(predict(inputs, vocabulary), [ids], "rnnlm")
 
 
@@ -197,27 +204,17 @@ def nmt(
     def embed(words: list[ov.Node], side: str) -> list[ov.Node]:
         return embed_words(words, vocabulary, hidden, prefix=f"{side}/")
 
-    def run_layer(
-        cell: Cell, inputs: list[ov.Node], order: Iterable[int]
-    ) -> tuple[list[ov.Node], State]:
-        """Returns a layer's output at every step, and its final state, run in the given order."""
-        outputs, state = {}, zeros
-        for step in order:
-            state = advance(cell, step, [inputs[step]], state)
-            outputs[step] = state.output
-        return [outputs[step] for step in range(steps)], state
-
     # The encoder; `states` are the final states of its parts.
     source, source_words = split_words("source", steps, batch, prefix="encoder/")
     target, target_words = split_words("target", steps, batch, prefix="decoder/")
     inputs, zeros = embed(source_words, "encoder"), zero_state(batch, hidden)
     cells = [make_cell(f"encoder/lstm{i}", hidden, hidden) for i in range(layers)]
-    outputs, final = run_layer(cells[0], inputs, range(steps))
+    outputs, final = run_layer(cells[0], inputs, zeros, range(steps))
     states = [final]
     for layer, cell in enumerate(cells[1:], 1):
         is_residual = layer >= _FIRST_RESIDUAL  # else it reads the sentence backwards, as layer 0
         order = range(steps) if is_residual else reversed(range(steps))
-        added, final = run_layer(cell, outputs if is_residual else inputs, order)
+        added, final = run_layer(cell, outputs if is_residual else inputs, zeros, order)
         states.append(final)
         kind = "residual" if is_residual else "merge"
         pair = (added, outputs) if is_residual else (outputs, added)
