@@ -13,7 +13,7 @@ import numpy as np
 
 from placement import simulators
 from placement.errors import UserError
-from placement.graphs import batching, dag, opgraph
+from placement.graphs import batching, dag
 from placement.simulators import (
     list_schedule,
     makespan,
@@ -94,7 +94,7 @@ class Problem(_Data):
     @functools.cached_property
     def decision(self) -> np.ndarray:
         """int32 [N]: the decision that places each operation."""
-        return _read_only(opgraph.number_decisions(self.graph))
+        return _read_only(dag.number_by_first(self.graph.colocation))
 
     @functools.cached_property
     def decisions(self) -> Decisions:

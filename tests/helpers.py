@@ -241,7 +241,7 @@ def random_placements(
             kept = rng.random(graph.num_ops) < (1.0 if row % 3 == 1 else 0.8)
             segments = devices[np.searchsorted(ends, rank, side="right")]
             placements[row] = np.where(kept, segments, placements[row])
-    first_ops = np.unique(opgraph.number_decisions(graph), return_index=True)[1]
+    first_ops = np.sort(np.unique(graph.colocation, return_index=True)[1])
     return placements[:, first_ops].astype(np.int32)
 
 

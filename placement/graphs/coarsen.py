@@ -220,8 +220,7 @@ def _classify(graph: OpGraph, order: np.ndarray) -> np.ndarray:
 
 def _number_parts(graph: OpGraph, order: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Numbers parts of equal labels int [N] topologically, ties by the first member."""
-    _, first, number = np.unique(labels[order], return_index=True, return_inverse=True)
     parts = np.empty(graph.num_ops, np.int32)
-    parts[order] = np.argsort(np.argsort(first))[number]
+    parts[order] = dag.number_by_first(labels[order])
     edges = dag.quotient(graph.senders, graph.receivers, parts)
-    return np.argsort(dag.sort_nodes(len(first), *edges)).astype(np.int32)[parts]
+    return np.argsort(dag.sort_nodes(int(parts.max()) + 1, *edges)).astype(np.int32)[parts]

@@ -195,6 +195,12 @@ def sum_by_part(parts: np.ndarray, values: np.ndarray) -> np.ndarray:
     return sums
 
 
+def number_by_first(labels: np.ndarray) -> np.ndarray:
+    """Returns int32 [N]: equal numbers for equal labels, from 0 by the first node with a label."""
+    _, first, number = np.unique(labels, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[number].astype(np.int32)
+
+
 def topological_order(graph: OpGraph) -> np.ndarray:
     """Orders operations topologically as `sort_nodes` does, int32 [N]."""
     return sort_nodes(graph.num_ops, graph.senders, graph.receivers)
@@ -246,9 +252,8 @@ def connected_parts(graph: OpGraph, placement: np.ndarray) -> np.ndarray:
     chex.assert_shape(placement, (graph.num_ops,))
     chex.assert_type(placement, int)
     is_inner = placement[graph.senders] == placement[graph.receivers]
-    parts = components("weak", graph.num_ops, graph.senders[is_inner], graph.receivers[is_inner])
-    _, first, number = np.unique(parts, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[number].astype(np.int32)
+    ends = graph.senders[is_inner], graph.receivers[is_inner]
+    return number_by_first(components("weak", graph.num_ops, *ends))
 
 
 def _check_edges(senders: np.ndarray, receivers: np.ndarray) -> None:

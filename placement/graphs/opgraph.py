@@ -197,15 +197,6 @@ def validate(graph: OpGraph) -> None:
         )
 
 
-def number_decisions(graph: OpGraph) -> np.ndarray:
-    """Returns int32 [N]: the decision that places each operation, one for all co-located ones.
-
-    Decisions are numbered by their first operation.
-    """
-    _, first, number = np.unique(graph.colocation, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[number].astype(np.int32)
-
-
 def _quote(names: Iterable[str]) -> str:
     quoted = [repr(str(name)) for name in names]
     num_omitted = len(quoted) - _MAX_NAMES

@@ -11,7 +11,7 @@ from placement import arguments, files, methods, simulators, zoo
 from placement.analysis import segments
 from placement.costs import tables, workloads
 from placement.errors import UserError
-from placement.graphs import coarsen, dag, opgraph
+from placement.graphs import coarsen, dag
 from placement.graphs import constants as constants_lib
 from placement.pipeline import graph_labels
 from placement.pipeline.settings import Settings
@@ -71,7 +71,8 @@ class Network(NamedTuple):
     @property
     def decision(self) -> np.ndarray:
         """int32 [N]: the decision that places each operation."""
-        return opgraph.number_decisions(self.coarsening.graph)[self.coarsening.assignment]
+        colocation = self.coarsening.graph.colocation
+        return dag.number_by_first(colocation)[self.coarsening.assignment]
 
     @property
     def members(self) -> list[list[str]]:

@@ -190,8 +190,8 @@ def test_coarsening_keeps_phases(colocate):
     assert all(len(each) == 1 for each in phases)
     assert graph.backward.tolist() == [each != {training.FORWARD} for each in phases]
     # What must share a device does, whatever the parts are given.
-    placement = opgraph.number_decisions(graph)[made.assignment]
-    decision = opgraph.number_decisions(trained.graph)
+    placement = dag.number_by_first(graph.colocation)[made.assignment]
+    decision = dag.number_by_first(trained.graph.colocation)
     assert len(set(zip(decision, placement, strict=True))) == len(set(decision))
     count = len(set(graph.colocation.tolist()))
     assert count == forward.graph.num_ops if colocate else count > forward.graph.num_ops

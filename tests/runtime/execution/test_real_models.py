@@ -7,7 +7,6 @@ import numpy as np
 import openvino as ov
 import pytest
 
-from placement.graphs import opgraph
 from placement.runtime import devices
 from placement.runtime.measurement import local
 from placement.runtime.measurement.request import Candidate, Failure, Measure, Measurement, Profile
@@ -33,9 +32,7 @@ def random_placements(graph) -> list[np.ndarray]:
     cut = np.arange(size) * 2 // size
     picked = generator.random(size) < min(0.5, 12 / size)
     placements = [picked.astype(int), cut] if size < 100 else [picked.astype(int)]
-    _, first_ops, decision = np.unique(
-        opgraph.number_decisions(graph), return_index=True, return_inverse=True
-    )
+    _, first_ops, decision = np.unique(graph.colocation, return_index=True, return_inverse=True)
     return [placement[first_ops][decision] for placement in placements]
 
 
