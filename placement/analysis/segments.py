@@ -47,11 +47,11 @@ class Schedule(NamedTuple):
     """Start and finish times of P segments."""
 
     start_s: np.ndarray  # float64 [P]
-    finish_s: np.ndarray  # float64 [P]
+    finish_s: np.ndarray  # float64 [P]; nan for a cycle and the segments after it
 
     @property
     def latency_s(self) -> float:
-        """The finish time of the last segment."""
+        """The finish time of the last segment; nan if segments wait for each other in a cycle."""
         return float(self.finish_s.max())
 
 
@@ -61,19 +61,19 @@ def cut(problem: Problem, placement: np.ndarray) -> Segments:
     chex.assert_type(placement, int)
     row = _Row(problem, placement, problem.priority_order)
     cuts = row.initial.copy()
-    latency_s = row.run(cuts).latency_s
+    latency_s = row.run(cuts)[1].latency_s
     # From the end, because few segments depend on the last ones, and merging them helps the earlier
     # ones. The first cuts of a large graph stay: trying all takes time quadratic in its size.
     max_attempts = max(1, _VISITS // problem.graph.num_ops)
     for position in np.flatnonzero(cuts & ~row.forced)[::-1][:max_attempts]:
         cuts[position] = False
-        merged_s = row.run(cuts).latency_s
+        merged_s = row.run(cuts)[1].latency_s
         if merged_s <= latency_s:
             latency_s = merged_s
         else:
             cuts[position] = True
     parts = np.split(row.ops, np.flatnonzero(cuts)[1:])
-    return tuple(parts[p] for p in row.run(cuts).order)
+    return tuple(parts[p] for p in row.run(cuts)[0])
 
 
 def schedule(problem: Problem, placement: np.ndarray, segments: Segments) -> Schedule:
@@ -88,24 +88,8 @@ def schedule(problem: Problem, placement: np.ndarray, segments: Segments) -> Sch
     part = np.empty(problem.graph.num_ops, int)
     part[row.ops] = np.cumsum(begins[row.ops]) - 1
     part = part[first]
-    run = row.run(begins[row.ops])
-    return Schedule(
-        start_s=np.array(run.start_s)[part],
-        finish_s=np.array(run.finish_s)[part],
-    )
-
-
-class _Run(NamedTuple):
-    """The schedule of a row with given cuts: P segments."""
-
-    order: list[int]  # of the segments; a cycle and the segments after it are missing
-    start_s: list[float]  # [P]
-    finish_s: list[float]  # [P]
-
-    @property
-    def latency_s(self) -> float:
-        """The last finish; nan if segments wait for each other in a cycle."""
-        return max(self.finish_s) if len(self.order) == len(self.finish_s) else np.nan
+    _, row_schedule = row.run(begins[row.ops])
+    return Schedule(row_schedule.start_s[part], row_schedule.finish_s[part])
 
 
 class _Row:
@@ -154,8 +138,12 @@ class _Row:
         is_full[losing_ops[np.unique(part[losing_ops], return_index=True)[1]]] = True
         return np.where(is_full, lost_s, np.maximum(lost_s - self._launch_s, 0.0))
 
-    def run(self, cuts: np.ndarray) -> _Run:
-        """Schedules the row; bool [N] says whether a segment begins at each operation."""
+    def run(self, cuts: np.ndarray) -> tuple[list[int], Schedule]:
+        """Schedules the row; bool [N] says whether a segment begins at each operation.
+
+        Returns:
+          The order of the segments, without those that never finish, and the schedule.
+        """
         part, first = np.cumsum(cuts) - 1, np.flatnonzero(cuts)
         num_parts = len(first)
         busy_s = np.bincount(part, self._compute_s + self.lost_s(part), num_parts).tolist()
@@ -169,7 +157,7 @@ class _Row:
         target, delay_s = targets.tolist(), np.append(self._transfer_s, 0.0)[edges].tolist()
         missing = np.bincount(targets, minlength=num_parts).tolist()  # links that segments wait for
         rank = self._rank[first].tolist()
-        start, finish, order = [0.0] * num_parts, [0.0] * num_parts, list[int]()
+        start, finish, order = [0.0] * num_parts, [np.nan] * num_parts, list[int]()
         ready = [(rank[p], p) for p in range(num_parts) if missing[p] == 0]
         heapq.heapify(ready)
         while ready:
@@ -182,4 +170,4 @@ class _Row:
                 missing[q] -= 1
                 if missing[q] == 0:
                     heapq.heappush(ready, (rank[q], q))
-        return _Run(order, start, finish)
+        return order, Schedule(np.array(start), np.array(finish))
