@@ -152,8 +152,7 @@ class _Row:
         sources = np.concatenate([part[self._senders[cut_edges]], following - 1])
         targets = np.concatenate([part[self._receivers[cut_edges]], following])
         edges = np.append(cut_edges, np.full(len(following), -1))
-        links_of = dag.successors(num_parts, sources, np.arange(len(edges)))
-        first_link, outgoing = (indices.tolist() for indices in links_of)
+        outgoing = dag.list_by_node(num_parts, sources, np.arange(len(edges)))
         target, delay_s = targets.tolist(), np.append(self._transfer_s, 0.0)[edges].tolist()
         missing = np.bincount(targets, minlength=num_parts).tolist()  # links that segments wait for
         rank = self._rank[first].tolist()
@@ -164,7 +163,7 @@ class _Row:
             _, p = heapq.heappop(ready)
             order.append(p)
             finish[p] = start[p] + busy_s[p]
-            for link in outgoing[first_link[p] : first_link[p + 1]]:
+            for link in outgoing[p]:
                 q = target[link]
                 start[q] = max(start[q], finish[p] + delay_s[link])
                 missing[q] -= 1

@@ -13,6 +13,7 @@ edge A -> B if some u in A, v in B != A have an edge u -> v.
 """
 
 import heapq
+import itertools
 
 import chex
 import numpy as np
@@ -43,6 +44,12 @@ def successors(
     return starts, receivers[np.argsort(senders, kind="stable")]
 
 
+def list_by_node(num_nodes: int, nodes: np.ndarray, values: np.ndarray) -> list[list[int]]:
+    """Lists the values int [M] of each of N nodes, in their order, by the nodes int [M]."""
+    starts, sorted_values = (array.tolist() for array in successors(num_nodes, nodes, values))
+    return [sorted_values[start:end] for start, end in itertools.pairwise(starts)]
+
+
 class InputCounts:
     """The number of unplaced inputs of each node; it tells which nodes become ready.
 
@@ -50,10 +57,8 @@ class InputCounts:
     """
 
     def __init__(self, num_nodes: int, senders: np.ndarray, receivers: np.ndarray):
-        starts, readers = successors(num_nodes, senders, receivers)
         # Lists, because indexing arrays one element at a time is slow.
-        self._starts: list[int] = starts.tolist()
-        self._readers: list[int] = readers.tolist()
+        self._readers = list_by_node(num_nodes, senders, receivers)
         self._missing = np.bincount(receivers, minlength=num_nodes).tolist()
 
     def sources(self) -> list[int]:
@@ -63,7 +68,7 @@ class InputCounts:
     def place(self, node: int) -> list[int]:
         """Marks a node as placed; returns its readers that become ready."""
         ready = []
-        for reader in self._readers[self._starts[node] : self._starts[node + 1]]:
+        for reader in self._readers[node]:
             self._missing[reader] -= 1
             if not self._missing[reader]:
                 ready.append(reader)

@@ -36,6 +36,7 @@ import numpy as np
 import optax
 
 from placement import arguments
+from placement.graphs import dag
 from placement.graphs.batching import pad
 from placement.policies import base, encoders, inputs
 from placement.policies.inputs import CostView, cost_view, with_finite_costs
@@ -160,9 +161,7 @@ def _longest_path_members(
       level_s: float [N]: the length of the longest path of each operation.
     """
     members = np.eye(len(order), dtype=bool)
-    outgoing: list[list[int]] = [[] for _ in order]
-    for edge, source in enumerate(sources.tolist()):
-        outgoing[source].append(edge)
+    outgoing = dag.list_by_node(len(order), sources, np.arange(len(sources)))
     for op in order.tolist():
         if outgoing[op]:
             edges = np.array(outgoing[op])

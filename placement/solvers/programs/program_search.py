@@ -210,16 +210,13 @@ def _build(problem: Problem, task_ids: np.ndarray) -> TaskGraph:
         problem.edge_transfer_s[edge].astype(np.float64), np.asarray(costs.accelerator)
     )
     op_class = class_ids[task_ids]
-    order = np.argsort(tensor, kind="stable")
-    ends = np.cumsum(np.bincount(tensor, minlength=len(edge)))[:-1]
-    # Without any tensor `split` returns one piece, an empty one.
-    readers = np.split(op_class[graph.receivers[order]], ends)[: len(edge)]
+    readers = dag.list_by_node(len(edge), tensor, op_class[graph.receivers])
     # Tensors that leave their class are added to one of equal source and readers.
     source_and_readers: dict[tuple[int, ...], int] = {}
     number = np.full(len(edge), -1)
     sources = op_class[graph.senders[edge]].tolist()
     for index, (source, tensor_readers) in enumerate(zip(sources, readers, strict=True)):
-        outside = sorted(set(tensor_readers.tolist()) - {source})
+        outside = sorted(set(tensor_readers) - {source})
         if outside:
             key = (source, *outside)
             number[index] = source_and_readers.setdefault(key, len(source_and_readers))

@@ -148,19 +148,12 @@ def _label_merges(vertices: VertexGraph, types: DeviceTypes) -> np.ndarray:
     All merges are found at once: one that happens does not invalidate another.
     """
     num_vertices, num_tensors = vertices.num_vertices, len(vertices.source)
-
-    def group(keys: np.ndarray, values: np.ndarray, count: int) -> list[list[int]]:
-        groups: list[list[int]] = [[] for _ in range(count)]
-        for key, value in zip(keys.tolist(), values.tolist(), strict=True):
-            groups[key].append(value)
-        return groups
-
-    produced = group(vertices.source, np.arange(num_tensors), num_vertices)
-    read = group(vertices.reader, vertices.read_tensor, num_vertices)
-    readers = group(vertices.read_tensor, vertices.reader, num_tensors)
+    produced = dag.list_by_node(num_vertices, vertices.source, np.arange(num_tensors))
+    read = dag.list_by_node(num_vertices, vertices.reader, vertices.read_tensor)
+    readers = dag.list_by_node(num_tensors, vertices.read_tensor, vertices.reader)
     neighbours = (
-        group(vertices.predecessors, vertices.successors, num_vertices),
-        group(vertices.successors, vertices.predecessors, num_vertices),
+        dag.list_by_node(num_vertices, vertices.predecessors, vertices.successors),
+        dag.list_by_node(num_vertices, vertices.successors, vertices.predecessors),
     )
     link_s = np.concatenate([vertices.receive_s, vertices.send_s], axis=1)
 
