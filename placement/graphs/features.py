@@ -49,8 +49,12 @@ OP_TYPES: tuple[str, ...] = (
     "other",
 )
 
-_MAX_WAVELENGTH = 10_000.0  # in units of 2 pi
+_NUM_WAVES, _MAX_WAVELENGTH = 4, 10_000.0  # in units of 2 pi
 _SHAPE_DIMS = 5
+_EXACT_LIMIT = 2_000  # operations; the N * N distances are in memory
+# Eight hops see past the branches of usual networks (an Inception block is 5 deep) and stay near
+# linear in N.
+_MAX_RADIUS = 8
 _BLOCK_NODES = 2_000  # nodes whose balls grow together: limits memory, does not change results
 _TYPE_INDEX = {op_type: index for index, op_type in enumerate(OP_TYPES)}
 
@@ -89,7 +93,7 @@ def parse_blocks(names: str) -> tuple[str, ...]:
     return blocks
 
 
-def positional_encoding(graph: OpGraph, *, num_waves: int = 4) -> np.ndarray:
+def positional_encoding(graph: OpGraph) -> np.ndarray:
     """Encodes the position of each operation in the computation by sinusoids.
 
     A position p becomes K sines and K cosines of geometrically spaced wavelengths (Vaswani et al.
@@ -102,22 +106,18 @@ def positional_encoding(graph: OpGraph, *, num_waves: int = 4) -> np.ndarray:
     (a departure). Neither is divided by the size of the graph, so that neighbours differ equally in
     all graphs.
 
-    Args:
-      graph: the graph.
-      num_waves: K.
-
     Returns:
-      float32 [N, 4 K] in [-1, 1]: sines then cosines of the index, then those of the level.
+      float32 [N, 4 K], K = 4, in [-1, 1]: sines then cosines of the index, then those of the level.
     """
     columns = []
     level = dag.levels(graph.num_ops, graph.senders, graph.receivers)
     for position in (np.argsort(dag.topological_order(graph)), level):
-        angles = position[:, None] / _MAX_WAVELENGTH ** (np.arange(num_waves) / num_waves)
+        angles = position[:, None] / _MAX_WAVELENGTH ** (np.arange(_NUM_WAVES) / _NUM_WAVES)
         columns += [np.sin(angles), np.cos(angles)]
     return np.concatenate(columns, axis=1).astype(np.float32)
 
 
-def fractal_dimension(graph: OpGraph, *, exact_limit: int = 2_000, radius: int = 8) -> np.ndarray:
+def fractal_dimension(graph: OpGraph) -> np.ndarray:
     """Computes the fractal dimension of each operation (Duan et al. 2024, section 2.2).
 
     On the undirected graph let B_v(r) be the number of nodes within r hops of v, itself included.
@@ -127,14 +127,8 @@ def fractal_dimension(graph: OpGraph, *, exact_limit: int = 2_000, radius: int =
         d_v = sum_r (x_r - mean x) * log B_v(r) / sum_r (x_r - mean x) ** 2,    x_r = log r,
 
     where R_v is the eccentricity of v in its connected component, beyond which B_v is constant.
-    With fewer than two radii d_v is 0, as in the authors' code. Departure: in graphs above the
-    limit R_v is at most `radius`, because all eccentricities take O(N * E).
-
-    Args:
-      graph: the graph; directions of edges are ignored.
-      exact_limit: up to so many operations every radius counts, with N * N distances in memory.
-      radius: the largest radius in graphs above the limit. Eight hops see past the branches of
-        usual networks (an Inception block is 5 deep) and stay near linear in N.
+    With fewer than two radii d_v is 0, as in the authors' code. Departure: in graphs of more than
+    `_EXACT_LIMIT` operations R_v is at most `_MAX_RADIUS`, as all eccentricities take O(N * E).
 
     Returns:
       float64 [N].
@@ -145,7 +139,7 @@ def fractal_dimension(graph: OpGraph, *, exact_limit: int = 2_000, radius: int =
     columns = np.concatenate([nodes, graph.receivers, graph.senders])
     ones = np.ones(len(rows), bool)
     neighbours = sparse.csr_array((ones, (rows, columns)), shape=(graph.num_ops, graph.num_ops))
-    if graph.num_ops <= exact_limit:
+    if graph.num_ops <= _EXACT_LIMIT:
         hops = csgraph.shortest_path(neighbours, method="D", unweighted=True)
         max_hops = int(hops[np.isfinite(hops)].max())
         # One bin for each node and distance. Unreachable nodes have a bin that is then cut off.
@@ -158,9 +152,9 @@ def fractal_dimension(graph: OpGraph, *, exact_limit: int = 2_000, radius: int =
         for start in range(0, graph.num_ops, _BLOCK_NODES):
             ball = neighbours[start : start + _BLOCK_NODES]
             sizes = [np.ones(ball.shape[0], np.int64)]
-            for hop in range(1, radius + 1):
+            for hop in range(1, _MAX_RADIUS + 1):
                 sizes.append(np.diff(ball.indptr))
-                if hop < radius:
+                if hop < _MAX_RADIUS:
                     ball = ball @ neighbours
             blocks.append(np.stack(sizes, axis=1))
         balls = np.concatenate(blocks)

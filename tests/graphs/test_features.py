@@ -1,4 +1,5 @@
 import math
+from unittest import mock
 
 import hypothesis
 import hypothesis.strategies as st
@@ -6,7 +7,7 @@ import numpy as np
 import pytest
 
 from placement.errors import UserError
-from placement.graphs import opgraph
+from placement.graphs import features, opgraph
 from placement.graphs.features import (
     BLOCKS,
     DEFAULT_BLOCKS,
@@ -30,11 +31,11 @@ def _one_block(graph, block):
 
 def test_order_of_blocks():
     graph = helpers.random_dag(np.random.default_rng(0), 12)
-    features = node_features(graph, tuple(reversed(BLOCKS)))
-    assert features.dtype == np.float32
+    columns = node_features(graph, tuple(reversed(BLOCKS)))
+    assert columns.dtype == np.float32
     parts = [_one_block(graph, block) for block in BLOCKS]
     assert {name: part.shape[1] for name, part in zip(BLOCKS, parts, strict=True)} == WIDTHS
-    np.testing.assert_array_equal(features, np.concatenate(parts, axis=1))
+    np.testing.assert_array_equal(columns, np.concatenate(parts, axis=1))
 
 
 def test_names_of_blocks():
@@ -84,13 +85,14 @@ def test_values_by_hand():
     np.testing.assert_allclose(_one_block(graph, "output_shape"), np.log1p(shapes), rtol=1e-6)
 
 
-def test_positions_by_hand():
+def test_positions_by_hand(monkeypatch):
+    monkeypatch.setattr(features, "_NUM_WAVES", 1)
     # One wave a half: sine and cosine of the index 0, 1, 2, 3 and of the level 0, 1, 1, 2.
     expected = [
         [math.sin(index), math.cos(index), math.sin(level), math.cos(level)]
         for index, level in ((0, 0), (1, 1), (2, 1), (3, 2))
     ]
-    encoding = positional_encoding(helpers.diamond(), num_waves=1)
+    encoding = positional_encoding(helpers.diamond())
     assert encoding.dtype == np.float32
     np.testing.assert_allclose(encoding, expected, atol=1e-6)
 
@@ -122,9 +124,9 @@ def test_dimensions_equal_plain_search(seed, radius):
     graph = helpers.random_dag(rng, n, edge_probability=rng.random() / 2)
     sizes = [_ball_sizes(graph, node) for node in range(n)]
 
-    def close(expected, **bounds):
-        np.testing.assert_allclose(fractal_dimension(graph, **bounds), expected, atol=1e-9)
-
-    close([_slope(each) for each in sizes])
-    close([_slope(each) for each in sizes], exact_limit=0, radius=n)
-    close([_slope(each[:radius]) for each in sizes], exact_limit=n - 1, radius=radius)
+    for exact_limit, max_radius in ((n, radius), (0, n), (n - 1, radius)):
+        limits = {"_EXACT_LIMIT": exact_limit, "_MAX_RADIUS": max_radius}
+        num_radii = n if exact_limit == n else max_radius
+        expected = [_slope(each[:num_radii]) for each in sizes]
+        with mock.patch.multiple(features, **limits):
+            np.testing.assert_allclose(fractal_dimension(graph), expected, atol=1e-9)
