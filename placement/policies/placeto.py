@@ -299,7 +299,8 @@ def _run_episodes(
     t, links = costs.policy_tables, _both_links(graph)
     # Recomputed in the backward pass, so that the gradient stores only the input of each step.
     apply_network = jax.checkpoint(network.apply, prevent_cse=False)
-    is_deciding = _deciding_steps(graph)
+    # Whether each step places an operation, bool [T].
+    is_deciding = graph.nodes["mask"][t.order] & (t.visit[t.order] == jnp.arange(len(t.order)))
 
     def decide(step: Array, placement: Array) -> tuple[Array, Array, Array]:
         op = t.order[step]
@@ -323,13 +324,6 @@ def _run_episodes(
     choices = jnp.broadcast_to(is_deciding.astype(jnp.float32), log_prob.T.shape)
     placements = jnp.transpose(placements, (2, 0, 1))
     return Sample(placements, log_prob.T, entropy.T, choices=choices)
-
-
-def _deciding_steps(graph: jraph.GraphsTuple) -> Array:
-    """Returns whether each step places an operation, bool [T]."""
-    t: Tables = graph.globals.policy_tables
-    steps = jnp.arange(len(t.order))
-    return jnp.asarray(graph.nodes["mask"])[t.order] & (jnp.asarray(t.visit)[t.order] == steps)
 
 
 def _both_links(graph: jraph.GraphsTuple) -> tuple[_Links, _Links]:
