@@ -261,6 +261,13 @@ def unit_costs(graph: OpGraph, num_devices: int = 2, **changes: np.ndarray) -> C
     return costs._replace(**changes)
 
 
+def two_apart(graph: OpGraph, num_devices: int = 2, **changes: np.ndarray) -> CostModel:
+    """As `unit_costs`, but transfers take 2, whatever crosses."""
+    apart = 1 - np.eye(num_devices, dtype=np.float32)
+    links = {"transfer_latency_s": 2 * apart, "transfer_s_per_byte": 0 * apart}
+    return unit_costs(graph, num_devices, **links | changes)
+
+
 def as_problem(graph: OpGraph, costs: CostModel, objective: str) -> Problem:
     """The problem on devices called device0, device1, ..."""
     num_devices = costs.compute_s.shape[1]

@@ -7,18 +7,11 @@ from placement.analysis import segments
 from placement.problem import Problem
 from placement.types import CostModel, OpGraph, SegmentCosts
 from tests import helpers
-from tests.helpers import unit_costs
+from tests.helpers import two_apart
 from tests.simulators import reference
 
 SEEDS = st.integers(0, 2**32 - 1)
 few = hypothesis.settings(max_examples=30, deadline=None)
-
-
-def _two_apart(graph: OpGraph, num_devices: int = 2, **changes: np.ndarray) -> CostModel:
-    """As `unit_costs`, but transfers take 2, whatever crosses."""
-    apart = 1 - np.eye(num_devices, dtype=np.float32)
-    links = {"transfer_latency_s": 2 * apart, "transfer_s_per_byte": 0 * apart}
-    return unit_costs(graph, num_devices, **links | changes)
 
 
 def _problem(graph: OpGraph, costs: CostModel) -> Problem:
@@ -88,7 +81,7 @@ def test_a_diamond_by_hand():
     0 ends at 1, 2 runs from 3 to 5, and what it computes arrives at 7. 1 runs before that: in one
     segment with 0 it would delay 2, and in one with 3 it would begin at 7 itself.
     """
-    problem = _problem(helpers.diamond(), _two_apart(helpers.diamond()))
+    problem = _problem(helpers.diamond(), two_apart(helpers.diamond()))
     placement = np.array([0, 0, 1, 0], np.int32)
     assert problem.priority_order.tolist() == [0, 1, 2, 3]
     found = segments.cut(problem, placement)
@@ -103,12 +96,12 @@ def test_a_diamond_by_hand():
 def test_expensive_cuts_are_undone():
     """As above, but 1 takes up again what 0 wrote, for 3: it runs at 1 to 5, and 2 to 5 still."""
     graph = helpers.diamond()
-    costs = _two_apart(graph, fusion_loss_s=np.array([3, 0, 0, 0], np.float32))
+    costs = two_apart(graph, fusion_loss_s=np.array([3, 0, 0, 0], np.float32))
     problem, placement = _problem(graph, costs), np.array([0, 0, 1, 0], np.int32)
     assert _as_lists(segments.cut(problem, placement)) == [[0], [1], [2], [3]]
     assert _latency_s(problem, placement) == 8
     # For 9, it would run to 11, and 3 to 12. With 0 instead: to 2, then 2 from 4 to 6, and 3 to 9.
-    costs = _two_apart(graph, fusion_loss_s=np.array([9, 0, 0, 0], np.float32))
+    costs = two_apart(graph, fusion_loss_s=np.array([9, 0, 0, 0], np.float32))
     problem = _problem(graph, costs)
     found = segments.cut(problem, placement)
     assert _as_lists(found) == [[0, 1], [2], [3]]
@@ -167,7 +160,7 @@ def test_segments_launch_once():
     """
     graph = helpers.build("joint", 4, [(0, 2), (1, 3), (2, 3)])
     for lost, sum_s in (([5, 7], 5 + 4), ([7, 2], 7 + 0)):
-        costs = _two_apart(graph, fusion_loss_s=np.array([*lost, 0], np.float32))
+        costs = two_apart(graph, fusion_loss_s=np.array([*lost, 0], np.float32))
         lost_s = np.repeat(costs.fusion_loss_s[:, None], 2, axis=1)
         launch_s = np.full(2, 3, np.float32)
         costs = costs._replace(segment_costs=SegmentCosts(lost_s, launch_s))

@@ -59,10 +59,6 @@ def test_depth_first_order():
     assert order.tolist() == [0, 2, 4, 1, 3, 5, 6]
 
 
-def _levels(graph):
-    return dag.levels(graph.num_ops, graph.senders, graph.receivers)
-
-
 def test_integer_sums_are_exact():
     values = np.array([[2**60, 1], [1, 2], [3, 4]])
     assert dag.sum_by_part(np.array([1, 1, 0]), values).tolist() == [[3, 4], [2**60 + 1, 3]]
@@ -72,7 +68,8 @@ def test_integer_sums_are_exact():
 @hypothesis.given(SEEDS)
 def test_random_levels_and_reachability(seed):
     _, graph = _random(seed)
-    order, levels = dag.topological_order(graph), _levels(graph)
+    order = dag.topological_order(graph)
+    levels = dag.levels(graph.num_ops, graph.senders, graph.receivers)
     assert order.dtype == levels.dtype == np.int32
     position = np.argsort(order)
     assert sorted(order) == list(range(graph.num_ops))

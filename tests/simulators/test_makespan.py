@@ -7,7 +7,7 @@ import pytest
 from placement.simulators import makespan
 from placement.types import CostModel, OpGraph
 from tests import helpers
-from tests.helpers import unit_costs
+from tests.helpers import two_apart
 from tests.simulators import reference
 
 TIMED_SIZE = (10, 20, 14, 3)  # operations, edges (some parallel), tensors, devices
@@ -18,13 +18,6 @@ _timing = jax.jit(makespan.compute_schedule)
 def _evaluate(graph: OpGraph, costs: CostModel, placements: np.ndarray) -> np.ndarray:
     problem = helpers.as_problem(graph, costs, "makespan")
     return np.asarray(problem.evaluate(placements))
-
-
-def _two_apart(graph: OpGraph, num_devices: int = 2, **changes: np.ndarray) -> CostModel:
-    """As `unit_costs`, but transfers take 2, whatever crosses."""
-    apart = 1 - np.eye(num_devices, dtype=np.float32)
-    links = {"transfer_latency_s": 2 * apart, "transfer_s_per_byte": 0 * apart}
-    return unit_costs(graph, num_devices, **links | changes)
 
 
 @pytest.mark.parametrize(
@@ -44,14 +37,14 @@ def _two_apart(graph: OpGraph, num_devices: int = 2, **changes: np.ndarray) -> C
 )
 def test_diamond_by_hand(placement, seconds):
     graph = helpers.diamond()
-    assert _evaluate(graph, _two_apart(graph, 3), np.array([placement])).tolist() == [seconds]
+    assert _evaluate(graph, two_apart(graph, 3), np.array([placement])).tolist() == [seconds]
 
 
 def test_devices_keep_their_order():
     # op0 -> op1, and op2 alone. Ranks 11, 4 and 3: device 0 runs op1 before op2.
     graph = helpers.build("two", 3, [(0, 1)])
     compute_s = np.array([[5, 5], [4, 4], [3, 3]], np.float32)
-    costs = _two_apart(graph, compute_s=compute_s)
+    costs = two_apart(graph, compute_s=compute_s)
     # op0 on device 1 0-5, op1 7-11, op2 11-14; with op2 first the end would be at 11.
     assert _evaluate(graph, costs, np.array([[1, 0, 0]])).tolist() == [14]
     # With op2 longer than op1 it goes first: op2 0-5, op0 0-5, op1 7-11.
