@@ -473,11 +473,9 @@ def _device_features(
     return jnp.stack(columns, axis=-1), start_s, finish_s
 
 
-def read(
-    problem: Problem, num_nodes: int | None = None, num_edges: int | None = None
-) -> inputs.PolicyInput:
-    """Reads a node for every operation, with its `doppler_view`; sizes as of `inputs.read`."""
-    return inputs.read(problem, doppler_view, num_nodes, num_edges)
+def read(problem: Problem) -> inputs.PolicyInput:
+    """Reads a node for every operation, with its `doppler_view`."""
+    return inputs.read(problem, doppler_view)
 
 
 _REINFORCE = {"algorithm": "reinforce", "entropy_weight": 0.0}

@@ -113,11 +113,8 @@ class Network(nn.Module):
         self.score_norm = norm()
         self.pool_convolution = _Convolution(width)
         self.pool_norm = norm()
-        self.edge_layer, self.edge_norm, self.edge_score = (
-            encoders.Dense(width),
-            norm(),
-            encoders.Dense(1),
-        )
+        self.edge_layer, self.edge_norm = encoders.Dense(width), norm()
+        self.edge_score = encoders.Dense(1)
         self.member_layer, self.member_norm = encoders.Dense(width), norm()
         self.group_layer, self.group_norm = encoders.Dense(width), norm()
         self.output_layers = [encoders.Dense(width), encoders.Dense(self.num_features)]

@@ -104,15 +104,10 @@ def compute_loads(tables: Tables, placement: Array) -> Array:
     for block, receive_s, send_s in zip(
         tables.blocks, tables.receive_s, tables.send_s, strict=True
     ):
-        block_devices = tensors.find_devices(block, sets)
+        source, readers, _ = tensors.find_devices(block, sets)
         for d in range(num_devices):
-            other_readers = block_devices.readers & ~jnp.asarray(
-                1 << d, block_devices.readers.dtype
-            )
-            received_s = jnp.where(
-                block_devices.readers != other_readers, receive_s[:, d, None], 0.0
-            )
+            other_readers = readers & ~jnp.asarray(1 << d, readers.dtype)
+            received_s = jnp.where(readers != other_readers, receive_s[:, d, None], 0.0)
             sent_s = jnp.where(other_readers != 0, send_s[:, d, None], 0.0)
-            is_source = block_devices.source == 1 << d
-            load_s[d] += jnp.where(is_source, sent_s, received_s).sum(axis=0)
+            load_s[d] += jnp.where(source == 1 << d, sent_s, received_s).sum(axis=0)
     return jnp.stack(load_s)

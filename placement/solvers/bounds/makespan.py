@@ -25,6 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import optimize, sparse
 
+from placement.graphs import dag
 from placement.problem import Problem, find_equal_devices
 from placement.solvers.limits import SearchLimits
 from placement.types import Array
@@ -89,8 +90,7 @@ def bound_makespan(problem: Problem, limits: SearchLimits) -> float:
 def collect_edges(problem: Problem) -> Edges:
     """Returns the pairs of operations that edges join, each once with its longest delay."""
     senders, receivers, delay_s, _ = problem.dependencies
-    position = np.argsort(problem.topological_order)
-    order = np.lexsort((senders, position[receivers]))
+    order = dag.sort_edges(problem.topological_order, receivers)
     seconds = delay_s[order].astype(np.float64)
     return Edges(senders[order].tolist(), receivers[order].tolist(), seconds)
 
@@ -204,12 +204,8 @@ def _is_overloaded(problem: Problem, windows: Windows, latency_s: float) -> bool
                 earliest_s = (head_s + compute_s)[is_open] - begin_s
                 latest_s = end_s - latency_s + (tail_s + compute_s)[is_open]
                 overlap_s = np.zeros(head_s.shape)
-                overlap_s[is_open] = np.maximum(
-                    np.minimum(
-                        np.minimum(earliest_s, latest_s), np.minimum(compute_s[is_open], length_s)
-                    ),
-                    0.0,
-                )
+                longest_s = np.minimum(compute_s[is_open], length_s)
+                overlap_s[is_open] = np.minimum(earliest_s, latest_s).clip(0.0, longest_s)
                 load_s = np.bincount(decision, overlap_s, num_decisions)
                 loads.append((g, load_s / latency_s))
                 limits.append(np.sum(group == g) * length_s / latency_s)
@@ -225,11 +221,7 @@ def _is_overloaded(problem: Problem, windows: Windows, latency_s: float) -> bool
     np.logical_and.at(is_open, decision, np.isfinite(windows.compute_s[:, devices]))
     k = -(-num_decisions // _SAMPLE_DECISIONS) if num_decisions > _MAX_SOLVED_DECISIONS else 1
     is_sample_open = is_open[::k]
-    rows = []
-    for g, load in loads:
-        row = np.zeros(is_sample_open.shape)
-        row[:, g] = k * load[::k]
-        rows.append(sparse.csr_array(row.reshape(1, -1)))
+    rows = [sparse.kron(k * load[None, ::k], np.eye(1, num_groups, g)) for g, load in loads]
     excess = sparse.csr_array(-np.ones((len(rows), 1)))
     sums = sparse.kron(sparse.eye_array(len(is_sample_open)), np.ones((1, num_groups)))
     solution = optimize.linprog(

@@ -248,14 +248,11 @@ def join_inseparable(
         return
     transfer_s = np.minimum(tasks.receive_s, tasks.send_s)[:, is_accelerator]
     min_transfer_s = transfer_s.min(axis=1, initial=np.inf)
+    x = program.assignment
     for tensor, source in enumerate(tasks.source.tolist()):
         for reader in tasks.readers[tensor]:
-            if (
-                preceding_s[source] + min_transfer_s[tensor] + following_s[reader]
-                > program.horizon_s
-            ):
-                for a, b in zip(
-                    program.assignment[source], program.assignment[reader], strict=True
-                ):
+            path_s = preceding_s[source] + min_transfer_s[tensor] + following_s[reader]
+            if path_s > program.horizon_s:
+                for a, b in zip(x[source], x[reader], strict=True):
                     program.add_clause(~a, b)
                     program.add_clause(a, ~b)

@@ -69,10 +69,9 @@ def build_vertex_graphs(problem: Problem) -> tuple[DeviceTypes, list[VertexGraph
         )
 
     _, first, tensor = np.unique(graph.tensors, return_index=True, return_inverse=True)
-    links = max_load.compute_link_costs(
-        problem.edge_transfer_s[first], np.asarray(costs.accelerator)
+    receive_s, send_s = max_load.compute_link_costs(
+        problem.edge_transfer_s[first].astype(np.float64), np.asarray(costs.accelerator)
     )
-    receive_s, send_s = (np.asarray(link, np.float64) for link in links)
     compute_s = np.asarray(costs.compute_s, np.float64)
     capacity = np.asarray(costs.capacity_bytes, np.float64)
     columns = np.concatenate([compute_s, receive_s, send_s, capacity[None]])
