@@ -62,11 +62,11 @@ class Terms(NamedTuple):
     num_contained_readers: np.ndarray  # int16 [L, T]: c
     num_readers: np.ndarray  # int [T]: r
     form: np.ndarray  # int [F]
-    tensor: np.ndarray  # int [F]
     k: np.ndarray  # int [F]
+    tensor: np.ndarray  # int [F]
     inner_range: np.ndarray  # int [2, F]: the first and the last A where the term is not zero
     outer_range: np.ndarray  # int [2, F]: likewise I
-    weight_s: np.ndarray  # float64 [F, K]
+    weight_s: np.ndarray  # float64 [K, F]
 
 
 # Maps arrays of s, c, k and r, which broadcast to [L, F], to bool.
@@ -144,7 +144,7 @@ def build_terms(vertices: VertexGraph, ideals: Ideals) -> Terms:
         last = len(is_nonzero) - 1 - is_nonzero[::-1].argmax(axis=0)
         return np.stack([is_nonzero.argmax(axis=0), np.where(is_nonzero.any(axis=0), last, -1)])
 
-    pieces = []
+    pieces = []  # the last axis is that of the terms
     for number, form in enumerate(_FORMS):
         for k in range(num_readers.max(initial=0) if form.is_received else 1):
             tensor = np.flatnonzero(num_readers > k)
@@ -157,21 +157,11 @@ def build_terms(vertices: VertexGraph, ideals: Ideals) -> Terms:
             inner, outer = find_range(form.inner(*counts)), find_range(form.outer(*counts))
             weight_s = (vertices.receive_s if form.is_received else vertices.send_s)[tensor]
             is_nonzero = (inner[1] >= 0) & (outer[1] >= 0) & weight_s.any(axis=1)
-            labels = np.full((2, is_nonzero.sum()), [[number], [k]])
-            ranges = inner[:, is_nonzero], outer[:, is_nonzero]
-            pieces.append((*labels, tensor[is_nonzero], *ranges, weight_s[is_nonzero]))
-    forms, ks, tensors, inner_ranges, outer_ranges, weights = zip(*pieces, strict=True)
-    return Terms(
-        has_source=has_source,
-        num_contained_readers=num_contained,
-        num_readers=num_readers,
-        form=np.concatenate(forms),
-        k=np.concatenate(ks),
-        tensor=np.concatenate(tensors),
-        inner_range=np.concatenate(inner_ranges, axis=1),
-        outer_range=np.concatenate(outer_ranges, axis=1),
-        weight_s=np.concatenate(weights),
-    )
+            labels = np.full((2, len(tensor)), [[number], [k]])
+            piece = *labels, tensor, inner, outer, weight_s.T
+            pieces.append([values[..., is_nonzero] for values in piece])
+    fields = (np.concatenate(parts, axis=-1) for parts in zip(*pieces, strict=True))
+    return Terms(has_source, num_contained, num_readers, *fields)
 
 
 def compute_traffic_s(terms: Terms, outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
@@ -203,8 +193,8 @@ def compute_traffic_s(terms: Terms, outer: np.ndarray, inner: np.ndarray) -> np.
     selected = selected[is_used]
     left = outer_factors[:, is_used].astype(float)
     right = evaluate_factors(selected, inner, "inner").astype(float).T
-    total_s = np.zeros((terms.weight_s.shape[1], len(outer), len(inner)))
-    for cost_s, weight_s in zip(total_s, terms.weight_s[selected].T, strict=True):
+    total_s = np.zeros((len(terms.weight_s), len(outer), len(inner)))
+    for cost_s, weight_s in zip(total_s, terms.weight_s[:, selected], strict=True):
         is_unlinked = np.isinf(weight_s)
         if weight_s.any():  # a host pays nothing
             np.matmul(left * np.where(is_unlinked, 0.0, weight_s), right, out=cost_s)
