@@ -19,6 +19,7 @@ that wait for no other part, the second for those that wait for these, and so on
 suffice.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import chex
@@ -80,12 +81,11 @@ def latency(tables: Tables, placement: Array) -> Array:
     """Computes the latencies float32 [B] of placements int32 [N, B]; inf if parts form a cycle."""
     chex.assert_rank(placement, 2)
     chex.assert_type(placement, int)
-    batch = placement.shape[1]
     load_s = jnp.where(
         tables.is_part[:, None], max_load.compute_loads(tables.loads, placement), 0.0
     )  # [D, B]
-    placement = jnp.concatenate([placement, jnp.full((2, batch), -1, placement.dtype)])
     cyclic = _is_cyclic(tables, placement)
+    is_in_part = tensors.select(jnp.asarray(tables.is_part), placement)  # [N, B]
 
     def has_changed(state: Any) -> Array:
         finish_s, previous_finish_s, _, num_passes = state
@@ -94,7 +94,10 @@ def latency(tables: Tables, placement: Array) -> Array:
 
     def run_pass(state: Any) -> Any:
         part_finish_s, _, _, num_passes = state
-        ready_s, host_finish_s = _schedule(tables, placement, part_finish_s)
+        ready_s, op_finish_s = _propagate(
+            tables, placement, part_finish_s, jnp.maximum, tables.compute_s
+        )
+        host_finish_s = jnp.where(is_in_part, 0.0, op_finish_s).max(axis=0)
         finish_s: list[Array] = []  # of the parts, each after those before it on its accelerator
         for d in range(load_s.shape[0]):
             start_s = ready_s[d]
@@ -103,95 +106,78 @@ def latency(tables: Tables, placement: Array) -> Array:
             finish_s.append(start_s + load_s[d])
         return jnp.stack(finish_s), part_finish_s, host_finish_s, num_passes + 1
 
-    initial = load_s, jnp.full(load_s.shape, -1.0), jnp.zeros(batch), 0
+    initial = load_s, jnp.full(load_s.shape, -1.0), jnp.zeros(load_s.shape[1]), 0
     _, part_finish_s, host_finish_s, _ = jax.lax.while_loop(has_changed, run_pass, initial)
     return jnp.where(cyclic, jnp.inf, jnp.maximum(host_finish_s, part_finish_s.max(axis=0)))
-
-
-def _schedule(tables: Tables, placement: Array, part_finish_s: Array) -> tuple[Array, Array]:
-    """Runs one pass over the operations.
-
-    Args:
-      tables: the tables.
-      placement: int32 [N + 2, B], with two rows of -1 for the scratch rows of `schedule.Steps`.
-      part_finish_s: float32 [D, B], taken as known.
-
-    Returns:
-      When the parts' inputs are ready, float32 [D, B], and the host's last finish, float32 [B].
-    """
-    num_devices = part_finish_s.shape[0]
-    devices = jnp.arange(num_devices)[:, None]
-
-    def advance(carry: Any, xs: tuple[list_schedule.Steps, Array]) -> tuple[Any, None]:
-        finish_s, ready_s, host_finish_s, arrival_s = carry
-        step, compute_s = xs
-        device = placement[step.op]
-        is_device = device == devices
-        is_in_part = (is_device & tables.is_part[:, None]).any(axis=0)
-        inputs_s = [
-            # An input from the same part does not hold up its own part.
-            jnp.where(is_in_part & (placement[op] == device), 0.0, finish_s[op])
-            for op in (step.inputs[slot] for slot in range(list_schedule.WIDTH))
-        ]
-        arrival_s = list_schedule.accumulate_inputs(step.first, arrival_s, 0.0, inputs_s)
-        ready_s = jnp.maximum(ready_s, jnp.where(is_device & step.last, arrival_s, 0.0))
-        host_s = arrival_s + tensors.select(compute_s, device)
-        part_s = jnp.where(is_device, part_finish_s, 0.0).sum(axis=0)
-        op_finish_s = jnp.where(is_in_part, part_s, host_s)
-        host_finish_s = jnp.where(
-            step.last & ~is_in_part, jnp.maximum(host_finish_s, op_finish_s), host_finish_s
-        )
-        finish_s = jax.lax.dynamic_update_index_in_dim(finish_s, op_finish_s, step.output, 0)
-        return (finish_s, ready_s, host_finish_s, arrival_s), None
-
-    zeros = jnp.zeros(placement.shape[1])
-    initial = jnp.zeros(placement.shape), jnp.zeros(part_finish_s.shape), zeros, zeros
-    (_, ready_s, host_finish_s, _), _ = jax.lax.scan(
-        advance, initial, (tables.steps, tables.compute_s)
-    )
-    return ready_s, host_finish_s
 
 
 def _is_cyclic(tables: Tables, placement: Array) -> Array:
     """Returns whether parts wait for each other in a cycle, bool [B].
 
-    A scan over the operations collects the parts that lead to each operation, as sets of bits:
-    bit d stands for part d.
-
-    Args:
-      tables: the tables.
-      placement: int32 [N + 2, B], as in `_schedule`.
+    The parts that lead to an operation are a set of bits: bit d stands for part d.
     """
     num_devices = tables.is_part.shape[0]
     devices = jnp.arange(num_devices)[:, None]
-
-    def advance(carry: Any, step: list_schedule.Steps) -> tuple[Any, None]:
-        reached_from, waits_for, arrival = carry
-        device = placement[step.op]
-        is_part = (device == devices) & tables.is_part[:, None]
-        is_in_part = is_part.any(axis=0)
-        inputs = [
-            jnp.where(is_in_part & (placement[op] == device), 0, reached_from[op])
-            for op in (step.inputs[slot] for slot in range(list_schedule.WIDTH))
-        ]
-        arrival = list_schedule.accumulate_inputs(step.first, arrival, 0, inputs, jnp.bitwise_or)
-        waits_for |= jnp.where(is_part & step.last, arrival, 0)
-        op_reached_from = jnp.where(is_in_part, 1 << device, arrival)
-        reached_from = jax.lax.dynamic_update_index_in_dim(
-            reached_from, op_reached_from, step.output, 0
-        )
-        return (reached_from, waits_for, arrival), None
-
-    batch = placement.shape[1]
-    initial = (
-        jnp.zeros(placement.shape, jnp.int32),
-        jnp.zeros((num_devices, batch), jnp.int32),
-        jnp.zeros(batch, jnp.int32),
-    )
-    (_, waits_for, _), _ = jax.lax.scan(advance, initial, tables.steps)
+    part_bits = jnp.broadcast_to(1 << devices, (num_devices, placement.shape[1]))
+    waits_for, _ = _propagate(tables, placement, part_bits, jnp.bitwise_or, None)
     # A part also waits for the parts before it on its accelerator.
     bits = (tables.precedes * (1 << jnp.arange(num_devices))[:, None]).sum(axis=0)
     waits_for |= bits[:, None]
     for d in range(num_devices):  # the transitive closure (Warshall)
         waits_for |= jnp.where((waits_for >> d) & 1 == 1, waits_for[d], 0)
     return ((waits_for >> devices) & 1 == 1).any(axis=0)
+
+
+def _propagate(
+    tables: Tables,
+    placement: Array,
+    part_values: Array,
+    combine: Callable[[Array, Array], Array],
+    compute_s: Array | None,
+) -> tuple[Array, Array]:
+    """Passes values along all edges, over the operations in topological order.
+
+    Args:
+      tables: the tables.
+      placement: int32 [N, B].
+      part_values: [D, B]: the value of each operation of a part.
+      combine: combines the values of the inputs of an operation; 0 is neutral.
+      compute_s: float32 [S, D], which the operations of a host add; None: they add nothing.
+
+    Returns:
+      The combined inputs of all operations on each device, [D, B], not counting those from its own
+      part; and the values of the operations, [N, B].
+    """
+    num_ops, batch = placement.shape
+    devices = jnp.arange(len(part_values))[:, None]
+    # With the scratch rows of `list_schedule.Steps`.
+    placement = jnp.concatenate([placement, jnp.full((2, batch), -1, placement.dtype)])
+
+    def advance(carry: Any, xs: tuple[list_schedule.Steps, Array | None]) -> tuple[Any, None]:
+        values, inputs, op_input = carry
+        step, compute_s = xs
+        device = placement[step.op]
+        is_device = device == devices
+        is_in_part = (is_device & tables.is_part[:, None]).any(axis=0)
+        step_inputs = [
+            jnp.where(is_in_part & (placement[op] == device), 0, values[op])
+            for op in (step.inputs[slot] for slot in range(list_schedule.WIDTH))
+        ]
+        op_input = list_schedule.accumulate_inputs(step.first, op_input, 0, step_inputs, combine)
+        inputs = combine(inputs, jnp.where(is_device & step.last, op_input, 0))
+        part_value = jnp.where(is_device, part_values, 0).sum(axis=0)
+        host_value = op_input
+        if compute_s is not None:
+            host_value = op_input + tensors.select(compute_s, device)
+        op_value = jnp.where(is_in_part, part_value, host_value)
+        values = jax.lax.dynamic_update_index_in_dim(values, op_value, step.output, 0)
+        return (values, inputs, op_input), None
+
+    dtype = part_values.dtype
+    initial = (
+        jnp.zeros(placement.shape, dtype),
+        jnp.zeros(part_values.shape, dtype),
+        jnp.zeros(batch, dtype),
+    )
+    (values, inputs, _), _ = jax.lax.scan(advance, initial, (tables.steps, compute_s))
+    return inputs, values[:num_ops]
