@@ -89,8 +89,8 @@ def list_kept(model: ov.Model) -> frozenset[str]:
 def _replace(model: ov.Model, marked: set[str]) -> None:
     """Replaces marked operations that the plug-in would replace without their attribute.
 
-    - Gather and Softmax become the version that the plug-in uses, and Squeeze and Unsqueeze become
-      Reshape.
+    - Gather, MaxPool and Softmax become the version that the plug-in uses, and Squeeze and Unsqueeze
+      become Reshape.
     - The plug-in replaces a product whose second factor is constant. So the constant becomes the
       first factor: A B = (B^T A^T)^T, which takes about the same time.
     - The plug-in moves the addition or the multiplication of one number in front of a Gather or a
@@ -110,6 +110,13 @@ def _replace(model: ov.Model, marked: set[str]) -> None:
             replacement = opset1.reshape(sources[0], np.array(op.output(0).shape), False)
         elif kind in _COMMUTATIVE and has_constant and math.prod(op.input(1).get_shape()) == 1:
             replacement = _COMMUTATIVE[kind](*sources[::-1])
+        elif kind == "MaxPool" and attributes.get("rounding_type") != "ceil_torch":
+            if len(op.outputs()) > 1 and (
+                op.output(1).get_target_inputs() or {*attributes["dilations"]} != {1}
+            ):
+                continue  # the first version has neither indices nor dilations
+            keys = "strides", "pads_begin", "pads_end", "kernel", "rounding_type", "auto_pad"
+            replacement = opset1.max_pool(sources[0], *(attributes[key] for key in keys))
         elif kind == "Softmax":
             replacement = opset1.softmax(sources[0], attributes["axis"] % ranks[0])
         elif kind == "MatMul" and has_constant and min(ranks) > 1:

@@ -45,13 +45,13 @@ def residual() -> ov.Model:
 
 def compute_precisions(compiled: ov.CompiledModel) -> dict[str, str]:
     """Returns the precision that each operation of the plug-in's program computes in."""
-    return {
-        op.get_rt_info()["originalLayersNames"].astype(str): op.get_rt_info()[
-            "runtimePrecision"
-        ].astype(str)
-        for op in compiled.get_runtime_model().get_ordered_ops()
-        if "originalLayersNames" in op.get_rt_info()
-    }
+    precisions = {}
+    for op in compiled.get_runtime_model().get_ordered_ops():
+        info = op.get_rt_info()
+        if "originalLayersNames" in info:
+            names = info["originalLayersNames"].astype(str).split(",")
+            precisions |= dict.fromkeys(names, info["runtimePrecision"].astype(str))
+    return precisions
 
 
 def test_pair_is_recognised():
