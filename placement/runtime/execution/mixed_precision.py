@@ -89,7 +89,7 @@ def list_kept(model: ov.Model) -> frozenset[str]:
 def _replace(model: ov.Model, marked: set[str]) -> None:
     """Replaces marked operations that the plug-in would replace without their attribute.
 
-    - Gather, MaxPool and Softmax become the version that the plug-in uses, and Squeeze and Unsqueeze
+    - Gather, MaxPool and Softmax become the version that the plug-in uses. Squeeze and Unsqueeze
       become Reshape.
     - The plug-in replaces a product whose second factor is constant. So the constant becomes the
       first factor: A B = (B^T A^T)^T, which takes about the same time.
