@@ -68,10 +68,10 @@ def label_devices(model: ov.Model, affinity: Affinity, names: Sequence[str]) -> 
     """Returns a clone of `model` with a device label on every operation (`compile_placement`).
 
     A part is a connected set of operations on one device. Every part gets its own copies of the
-    constants that it shares with other parts. HETERO counts operations that read one constant on
-    one device as connected, so that a scalar that is read everywhere would connect distant parts,
-    close cycles, and turn a few parts into hundreds of submodels. Neither a clone nor these copies
-    duplicate the weights in memory. `names` has the devices in HETERO's order of preference.
+    constants that it reads. HETERO counts operations that read one constant on one device as
+    connected, so that a scalar that is read everywhere would connect distant parts, close cycles,
+    and turn a few parts into hundreds of submodels. Neither a clone nor these copies duplicate the
+    weights in memory. `names` has the devices in HETERO's order of preference.
     """
     _validate_affinity(model, affinity, names)
     clone = model.clone()
@@ -120,21 +120,6 @@ def label_devices(model: ov.Model, affinity: Affinity, names: Sequence[str]) -> 
                     "halves on the same device"
                 )
 
-    # The constants that several parts read, and all constants computed from these.
-    reading_parts: dict[str, set[int]] = {name: set() for name in constants}
-    all_ops = ops_by_name(clone)
-    for name, op in reversed(all_ops.items()):  # readers come before what they read
-        for port in op.inputs():
-            if (source := source_name(port)) in constants:
-                reading_parts[source] |= (
-                    reading_parts[name] if name in constants else {part_of[name]}
-                )
-    shared: set[str] = set()
-    for name, op in all_ops.items():
-        is_derived = any(source_name(port) in shared for port in op.inputs())
-        if name in constants and (len(reading_parts[name]) > 1 or is_derived):
-            shared.add(name)
-
     constant_inputs: list[list[ov.Input]] = [[] for _ in parts]
     for name, op in computed.items():
         op.get_rt_info()["affinity"] = devices[name]
@@ -142,26 +127,20 @@ def label_devices(model: ov.Model, affinity: Affinity, names: Sequence[str]) -> 
             port for port in op.inputs() if source_name(port) in constants
         ]
     for part, ports in zip(parts, constant_inputs, strict=True):
+        if not ports:
+            continue
         device = devices[op_names[min(part)]]
-        originals = {
-            source_name(port): port.get_source_output().get_node()
-            for port in ports
-            if source_name(port) in shared
-        }
-        copies = {}
-        if originals:
-            # Cloning a model whose outputs are the constants copies all that computes them, too.
-            outputs = [output for op in originals.values() for output in op.outputs()]
-            results = [opset13.result(output) for output in outputs]
-            copies = ops_by_name(ov.Model(results, [], "constants").clone())
+        originals = {source_name(port): port.get_source_output().get_node() for port in ports}
+        # Cloning a model whose outputs are the constants copies all that computes them, too.
+        results = [opset13.result(output) for op in originals.values() for output in op.outputs()]
+        copies = ops_by_name(ov.Model(results, [], "constants").clone())
         for port in ports:
-            if (name := source_name(port)) in copies:
-                port.replace_source_output(
-                    copies[name].output(port.get_source_output().get_index())
-                )
-            _label_constants(
-                port.get_source_output().get_node(), device, is_renamed=device != names[0]
-            )
+            index = port.get_source_output().get_index()
+            port.replace_source_output(copies[source_name(port)].output(index))
+        for name, op in copies.items():
+            op.get_rt_info()["affinity"] = device
+            if device != names[0]:  # the operations of another device may have the same names
+                op.set_friendly_name(f"{name}@{device}")
     return clone
 
 
@@ -197,18 +176,3 @@ def _validate_affinity(model: ov.Model, affinity: Affinity, device_names: Sequen
                 f"the placement separates {quote_names(members)}, which HETERO runs correctly only "
                 "together; put them on one device"
             )
-
-
-def _label_constants(op: ov.Node, device: str, *, is_renamed: bool) -> None:
-    """Labels a constant operation and all that it is computed from, unless it has a label already.
-
-    `is_renamed` adds the suffix '@DEVICE' to their names, because the operations of another device
-    may have the same names.
-    """
-    if "affinity" in op.get_rt_info():
-        return
-    op.get_rt_info()["affinity"] = device
-    if is_renamed:
-        op.set_friendly_name(f"{op.get_friendly_name()}@{device}")
-    for source in op.input_values():
-        _label_constants(source.get_node(), device, is_renamed=is_renamed)
