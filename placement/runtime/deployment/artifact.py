@@ -265,7 +265,7 @@ def load(path: str | os.PathLike[str], *, concurrent: bool | None = None) -> Net
                 create_all = functools.cache(
                     lambda: list[Request](make_executor(num_requests=count).requests)
                 )
-                return Compiled(make_executor(), count, create_all)
+                return Compiled(make_executor().requests[0], count, create_all)
             if variant is model:  # it has labels, copies of constants and marks of precisions
                 compiled = core.compile_model(model, *manifest.target)
             else:

@@ -20,7 +20,7 @@ import openvino as ov
 
 from placement.errors import UserError
 from placement.runtime.errors import summarise_error
-from placement.runtime.execution.executor import Executor, InferRequest
+from placement.runtime.execution.executor import InferRequest
 from placement.runtime.execution.workers import Workers, join
 from placement.runtime.models import colocation, outputs
 from placement.runtime.models.fingerprint import quote_names
@@ -32,7 +32,7 @@ _MAX_SHAPES = 9  # compiled at the same time
 
 Inputs: TypeAlias = Sequence[np.ndarray] | Mapping[str, np.ndarray]
 Outputs: TypeAlias = list[np.ndarray]
-Request: TypeAlias = ov.InferRequest | Executor | InferRequest  # for one thread at a time
+Request: TypeAlias = ov.InferRequest | InferRequest  # for one thread at a time
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]  # of each input, in order
 
 

@@ -74,7 +74,18 @@ class Executor(RequestGroup):
         self.workers = workers
         workers.start(self.devices)
         compiled = submodels.compile(self.split.parts, devices)
-        predecessors = find_predecessors(self.split, keep_device_order=num_requests == 1)
+        # The parts that must end before each part starts. A single request runs the parts of a
+        # device in order: a device then waits for the next part's inputs even if it could run a
+        # later part meanwhile, because that one may be long and other devices may wait for the
+        # next part.
+        predecessors = []
+        previous_part: dict[str, int] = {}  # of each device
+        for number, part in enumerate(self.split.parts):
+            required = set(part.sources)
+            if num_requests == 1 and part.device in previous_part:
+                required.add(previous_part[part.device])
+            predecessors.append(frozenset(required))
+            previous_part[part.device] = number
         request_numbers = itertools.count()
         super().__init__(
             [
@@ -83,13 +94,8 @@ class Executor(RequestGroup):
             ]
         )
 
-    @property
-    def spans(self) -> list[Span]:
-        """The spans of the parts in the last inference, in the order of their ends."""
-        return list(self.requests[0].spans)
-
     def stream(self, count: int) -> float:
-        """Runs `count` requests on the inputs that are set, `num_requests` at once.
+        """Runs `count` requests, more than `num_requests`, on the inputs that are set.
 
         A stateful model must not be streamed: each request has its own state, and any request may
         serve any inference.
@@ -98,13 +104,9 @@ class Executor(RequestGroup):
           The seconds that each request adds once the first `num_requests` have ended.
 
         Raises:
-          ValueError: `count` is at most `num_requests`.
           RuntimeError: an inference failed.
         """
-        if count <= self.num_requests:
-            raise ValueError(
-                f"{count} requests fill {self.num_requests} at once just once; run more"
-            )
+        assert count > self.num_requests
         free_requests: queue.SimpleQueue[InferRequest] = queue.SimpleQueue()
         ends_s: list[float] = []
 
@@ -153,7 +155,7 @@ class InferRequest:
         `predecessors` has for each part the parts that must end before it starts. The requests of
         an executor share the counter `request_numbers`; lower numbers have priority.
         """
-        self.spans: list[Span] = []
+        self.spans: list[Span] = []  # of the parts in the last inference, as they ended
         self.error: BaseException | None = None  # of the last inference, until it is raised
         self._split = split
         self._workers = workers
@@ -270,24 +272,6 @@ class InferRequest:
         for link in links:
             tensor = self._infer_requests[sender].get_output_tensor(link.output)
             self._infer_requests[link.reader].set_input_tensor(link.input, tensor)
-
-
-def find_predecessors(split: SplitModel, *, keep_device_order: bool) -> list[frozenset[int]]:
-    """Returns for each part the parts that must end before it starts.
-
-    With `keep_device_order` a device also runs its parts in the order of the split. It then waits
-    for the next part's inputs even if it could run a later part meanwhile, because that one may be
-    long and other devices may be waiting for the next part.
-    """
-    previous_part: dict[str, int] = {}  # of each device
-    predecessors = []
-    for number, part in enumerate(split.parts):
-        required = set(part.sources)
-        if keep_device_order and part.device in previous_part:
-            required.add(previous_part[part.device])
-        predecessors.append(frozenset(required))
-        previous_part[part.device] = number
-    return predecessors
 
 
 def _raise_first_error(requests: Sequence[InferRequest]) -> None:

@@ -37,10 +37,6 @@ class RequestGroup:
         for request in self.requests:
             request.reset_state()
 
-    def query_state(self) -> list[Any]:  # of `VariableState`, which OpenVINO does not export
-        """Returns the variables of the model in the request that `infer` runs."""
-        return list(self.requests[0].query_state())
-
 
 class Stream(RequestGroup):
     """A compiled model with as many requests as its device asks for.

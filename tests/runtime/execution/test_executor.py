@@ -83,7 +83,7 @@ def test_branches_overlap_on_two_cores(core, workers):
     shares, end = [0.0], time.monotonic() + 60
     while max(shares) <= 0.5 and time.monotonic() < end:
         executor.infer()
-        shares.append(compute_overlap(executor.spans))
+        shares.append(compute_overlap(executor.requests[0].spans))
     assert max(shares) > 0.5
     cores = [os.sched_getaffinity(workers.thread_ids[name]) for name in (A, B)]
     assert cores == [{HOST[0].core}, {HOST[1].core}]
@@ -104,7 +104,7 @@ def test_ready_parts_run_in_order(core, workers):
     executor = Executor(Submodels(core, model), cut, HOST, workers)
     for _ in range(5):
         small.outputs(executor, frontend.example_inputs(model, 0))
-        assert [span.part for span in executor.spans] == list(range(7))
+        assert [span.part for span in executor.requests[0].spans] == list(range(7))
 
 
 def failing() -> ov.Model:

@@ -113,7 +113,7 @@ def answer(request: requests.Request[Any], loaded: LoadedModel, heartbeat: Heart
                 keep_alive()
                 executor.infer()
                 timeline_s = np.full((len(executor.split.parts), 2), np.nan)
-                for span in executor.spans:
+                for span in executor.requests[0].spans:
                     timeline_s[span.part] = span.begin_s, span.end_s
                 return timeline_s - timeline_s.min()
 
