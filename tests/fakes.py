@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import openvino as ov
 
-from placement.costs import tables, transfers
 from placement.runtime.devices import Device
 from placement.runtime.measurement import request as requests
 from placement.runtime.models import extract, operations
@@ -46,16 +45,14 @@ class FakeMeasurer(contextlib.nullcontext):
     def ask(self, request: Any) -> Any:
         answers = {
             requests.Measure: lambda: [*next(self.measure_chunks(request)).values()],
-            requests.Profile: lambda: tuple(map(self._profile, range(len(self.devices)))),
+            requests.Profile: lambda: list(map(self._profile, range(len(self.devices)))),
             requests.Reasons: lambda: [],
             requests.OutputErrors: lambda: [_RIGHT] * len(request.devices),
             requests.PlacementError: lambda: _RIGHT,
-            requests.Transfers: lambda: tuple(
-                transfers.fit_line(
-                    pair, [(n, _LATENCY_S + n * _S_PER_BYTE) for n in (2**12, 2**20)], _S_PER_BYTE
-                )
+            requests.Transfers: lambda: {
+                pair: [(n, _LATENCY_S + n * _S_PER_BYTE) for n in (2**12, 2**20)]
                 for pair in itertools.combinations(range(len(self.devices)), 2)
-            ),
+            },
             requests.CopyTime: lambda: _S_PER_BYTE,
             requests.Timeline: lambda: self._timeline(request),
             requests.SubmodelTimes: lambda: [
@@ -93,10 +90,10 @@ class FakeMeasurer(contextlib.nullcontext):
             for i, row in enumerate(samples_s)
         }
 
-    def _profile(self, device: int) -> tables.DeviceProfile:
+    def _profile(self, device: int) -> requests.RawProfile:
         rows = tuple(((op,), float(seconds[device])) for op, seconds in self._seconds.items())
         total_s = sum(seconds for _, seconds in rows)
-        return tables.DeviceProfile(self.devices[device].label, total_s, rows, frozenset())
+        return requests.RawProfile(total_s, rows, frozenset())
 
     def _op_seconds(self, candidate: requests.Candidate) -> dict[str, float]:
         index = {device.name: i for i, device in enumerate(self.devices)}

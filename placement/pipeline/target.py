@@ -346,10 +346,14 @@ def _profile(
     devices = measurer.devices
     with display.phase("profiling the devices") as phase:
         phase.note("operations, on each device alone")
-        profiles = tables.from_json(known)[0] if known else measurer.ask(Profile(devices))
+        if known:
+            profiles = tables.from_json(known)[0]
+        else:
+            measured = zip(devices, measurer.ask(Profile(devices)), strict=True)
+            profiles = tuple(tables.DeviceProfile(d.label, *profile) for d, profile in measured)
         phase.note("tensors, from device to device")
         if settings.backend == "hetero":
-            fits = measurer.ask(Transfers(devices))
+            fits = transfer_costs.fit(measurer, measurer.ask(Transfers(devices)))
             saved = tables.to_json(profiles, transfers.make_matrices(fits, len(profiles)))
         else:
             groups = net.members

@@ -7,6 +7,7 @@ it works on no candidate is replaced a few times.
 """
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import os
@@ -36,7 +37,6 @@ from placement.runtime.measurement.request import (
     Measure,
     Measurement,
     Request,
-    Rounds,
     median_interval,
 )
 from placement.runtime.measurement.worker.channel import Channel, Heartbeat
@@ -245,18 +245,18 @@ class LocalMeasurer(contextlib.AbstractContextManager["LocalMeasurer"]):
 
     def ask(self, request: Request[Answer]) -> Answer:
         """Answers a request; the baselines' outcomes are those of the first chunk."""
-        content: Any
+        answer: Any
         if isinstance(request, Measure):
             outcomes: dict[int, Measurement | Failure] = {}
             for chunk in self.measure_chunks(request):
                 outcomes = chunk | outcomes
-            content = [outcomes[i] for i in range(len(request.candidates))]
+            answer = [outcomes[i] for i in range(len(request.candidates))]
         else:
             try:
-                ((_, content),) = self._exchange(request)
+                ((_, answer),) = self._exchange(request)
             except WorkerDiedError as died:
                 raise ChildProcessError(died.failure.cause) from died
-        return request.parse(content)
+        return answer
 
     def measure_chunks(self, request: Measure) -> Iterator[dict[int, Measurement | Failure]]:
         """Measures chunk by chunk, each with all baselines that have not failed; see `Measurer`."""
@@ -265,33 +265,33 @@ class LocalMeasurer(contextlib.AbstractContextManager["LocalMeasurer"]):
         size = max(1, self._chunk_size + 1 - request.num_baselines)
         chunks = [non_baselines[i : i + size] for i in range(0, len(non_baselines), size)] or [[]]
         for chunk in chunks:
-            candidates = {i: request.candidates[i] for i in (*baselines, *chunk)}
             outcomes: dict[int, Measurement | Failure] = {}
             # Of those that ran, float64 [rounds]; in a race the first rounds alone.
             latencies_s: dict[int, np.ndarray] = {}
             num_deaths = 0
             # After the death of a worker all begin again, without the candidate that ended it.
-            while not latencies_s and candidates.keys() - outcomes.keys():
+            while not latencies_s and (
+                remaining := [i for i in (*baselines, *chunk) if i not in outcomes]
+            ):
                 facts: dict[int, dict[str, Any]] = {}
-                rounds = Rounds(
-                    {i: candidate for i, candidate in candidates.items() if i not in outcomes},
-                    request.min_rounds,
-                    request.time_limit_s / len(chunks),
-                    request.compile_s / len(chunks),
-                    request.race,
+                part = dataclasses.replace(
+                    request,
+                    candidates=[request.candidates[i] for i in remaining],
+                    time_limit_s=request.time_limit_s / len(chunks),
+                    compile_s=request.compile_s / len(chunks),
                 )
                 try:
-                    for kind, *content in self._exchange(rounds):
+                    for kind, *content in self._exchange(part):
                         if kind == "failure":
-                            index, stage, cause = content
-                            outcomes[index] = Failure(stage, cause)
+                            position, stage, cause = content
+                            outcomes[remaining[position]] = Failure(stage, cause)
                         elif kind == "checked":
-                            index, facts[index] = content
+                            position, facts[remaining[position]] = content
                         else:
-                            (latencies_s,) = content
+                            latencies_s = {remaining[i]: s for i, s in content[0].items()}
                 except WorkerDiedError as died:
-                    if died.candidate in rounds.candidates:
-                        outcomes[died.candidate] = died.failure
+                    if died.candidate >= 0:
+                        outcomes[remaining[died.candidate]] = died.failure
                         continue
                     num_deaths += 1
                     if num_deaths == _MAX_DEATHS:
@@ -321,14 +321,14 @@ class LocalMeasurer(contextlib.AbstractContextManager["LocalMeasurer"]):
         """Returns the conditions of all measurements so far, by kind; see `Measurer`."""
         return dict(self._conditions)
 
-    def _exchange(self, request: Request[Any] | Rounds) -> Iterator[tuple[Any, ...]]:
+    def _exchange(self, request: Request[Any]) -> Iterator[tuple[Any, ...]]:
         """Sends a request to a running worker and yields its messages, the last being 'done'."""
         if self.worker is not None and self.worker.process.poll() is not None:  # it has ended
             self._stop_worker()
         if self.worker is None:
             self.worker = WorkerProcess(self._tempdir.path)
         is_complete = False
-        kind = "measure" if isinstance(request, Rounds) else "profile"
+        kind = "measure" if isinstance(request, Measure) else "profile"
         clock = conditions.WorkClock((os.getpid(), self.worker.process.pid))
         try:
             for message in self.worker.ask(request, self._timeout_s):

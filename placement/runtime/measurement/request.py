@@ -27,7 +27,7 @@ samples; it says nothing about a drift that is longer than the measurement.
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -37,15 +37,14 @@ from placement.runtime.execution.split import Segment
 from placement.runtime.models.outputs import OutputCheck
 from placement.runtime.models.support import UnsupportedOp
 
-if TYPE_CHECKING:
-    from placement.costs.tables import DeviceProfile
-    from placement.costs.transfers import TransferFit
-
 MIN_SAMPLES = 6  # the median of fewer samples has no 95% interval
 _CLEAR = 1.02  # factor between intervals that are apart; of the ends of a narrow one
 TIME_LIMIT = "time limit"  # the stage of a failure that a longer time limit may avoid
 
 Answer = TypeVar("Answer", covariant=True)
+
+# Indices of two devices -> bytes and seconds of transfers between them, in both directions.
+TransferSamples = dict[tuple[int, int], list[tuple[float, float]]]
 
 
 class Candidate(NamedTuple):
@@ -98,12 +97,16 @@ class Measurement(NamedTuple):
     ratios: tuple[Interval, ...] = ()  # to each of the baselines; the first is `ratio`
 
 
+class RawProfile(NamedTuple):
+    """The fields of `costs.tables.DeviceProfile` except its device."""
+
+    latency_s: float
+    kernels: tuple[tuple[tuple[str, ...], float], ...]
+    unsupported: frozenset[str]
+
+
 class Request(Generic[Answer]):
     """A question that `Measurer.ask` answers with an `Answer`."""
-
-    def parse(self, message: Any) -> Answer:
-        """Converts the worker's message to the answer; by default the message is the answer."""
-        return message
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,30 +126,11 @@ class Measure(Request[list[Measurement | Failure]]):
     race: bool = False  # the checks are short, and slow candidates leave early
 
 
-class Rounds(NamedTuple):
-    """Candidates of a `Measure` that are timed in the same rounds, as sent to the worker."""
-
-    candidates: dict[int, Candidate]  # by their index in the request, the baseline first
-    min_rounds: int
-    time_limit_s: float
-    compile_s: float
-    race: bool
-
-
 @dataclasses.dataclass(frozen=True)
-class Profile(Request["tuple[DeviceProfile, ...]"]):
+class Profile(Request[list[RawProfile]]):
     """Asks for the model's costs on each device, measured in interleaved inferences."""
 
     devices: tuple[Device, ...]
-
-    def parse(self, message: Any) -> "tuple[DeviceProfile, ...]":
-        """Converts the worker's `profile.RawProfile`s to device profiles."""
-        from placement.costs.tables import DeviceProfile
-
-        return tuple(
-            DeviceProfile(device.label, *raw_profile)
-            for device, raw_profile in zip(self.devices, message, strict=True)
-        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,22 +159,10 @@ class PlacementError(Request[OutputCheck]):
 
 
 @dataclasses.dataclass(frozen=True)
-class Transfers(Request["tuple[TransferFit, ...]"]):
-    """Asks for the cost of a tensor transfer under HETERO, one fit per pair of devices.
-
-    See `worker.chains.measure_transfers`.
-    """
+class Transfers(Request[TransferSamples]):
+    """Asks for the times of tensor transfers under HETERO (`worker.chains.measure_transfers`)."""
 
     devices: tuple[Device, ...]
-
-    def parse(self, message: Any) -> "tuple[TransferFit, ...]":
-        """Fits lines to the worker's `chains.RawTransfers`."""
-        from placement.costs import transfers
-
-        return tuple(
-            transfers.fit_line(pair, samples, message.copy_s_per_byte)
-            for pair, samples in message.samples.items()
-        )
 
 
 @dataclasses.dataclass(frozen=True)

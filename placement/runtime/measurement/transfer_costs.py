@@ -26,14 +26,15 @@ from placement.runtime.devices import reference_device
 from placement.runtime.execution.split import Segment
 from placement.runtime.execution.submodels import CONSTANTS_SHARE
 from placement.runtime.measurement.measurer import Measurer
-from placement.runtime.measurement.request import CopyTime, Timeline, Transfers
+from placement.runtime.measurement.request import (
+    CopyTime,
+    Timeline,
+    Transfers,
+    TransferSamples,
+)
 from placement.types import OpGraph
 
 _MAX_PARTS = 2000  # compiling a part takes about ten milliseconds
-
-_Names = Sequence[tuple[str, ...]]  # for each part, the names of its operations
-_Samples = list[tuple[float, float]]  # bytes and seconds of transfers
-_Pairs = dict[tuple[int, int], _Samples]  # by the indices of two devices
 
 
 def measure(
@@ -59,13 +60,12 @@ def measure(
     """
     computing = [i for i, group in enumerate(groups) if measurer.computed_ops.intersection(group)]
     num_devices = len(measurer.devices)
+    pairs = itertools.combinations(range(num_devices), 2)
+    samples: TransferSamples = {pair: [] for pair in pairs}
     if len(computing) > _MAX_PARTS:
-        fits = measurer.ask(Transfers(measurer.devices))
-        matrices = transfers.make_matrices(fits, num_devices)
-        return SubmodelCosts((), np.empty((0, num_devices)), matrices), fits
+        samples, computing = measurer.ask(Transfers(measurer.devices)), []
     names = tuple(tuple(groups[i]) for i in computing)
     supported = supported[computing]
-    samples: _Pairs = {pair: [] for pair in itertools.combinations(range(num_devices), 2)}
 
     # For each part, the parts that it reads and the bytes of each.
     position = {op: i for i, op in enumerate(computing)}
@@ -84,29 +84,34 @@ def measure(
     if names:
         compute_s = _measure_parts(measurer, names, supported, samples, source_bytes, weight_bytes)
 
-    copy_s_per_byte = measurer.ask(CopyTime())
-    fits = tuple(
-        transfers.fit_line(pair, pair_samples, copy_s_per_byte)
-        for pair, pair_samples in samples.items()
-    )
+    fits = fit(measurer, samples)
     has_run = np.isfinite(compute_s).any(axis=1)
     parts = tuple(name for name, ran in zip(names, has_run, strict=True) if ran)
     matrices = transfers.make_matrices(fits, num_devices)
     return SubmodelCosts(parts, compute_s[has_run], matrices), fits
 
 
+def fit(measurer: Measurer, samples: TransferSamples) -> tuple[TransferFit, ...]:
+    """Fits a line to the samples of each pair of devices."""
+    copy_s_per_byte = measurer.ask(CopyTime())
+    return tuple(
+        transfers.fit_line(pair, pair_samples, copy_s_per_byte)
+        for pair, pair_samples in samples.items()
+    )
+
+
 def _measure_parts(
     measurer: Measurer,
-    names: _Names,
+    names: Sequence[tuple[str, ...]],
     supported: np.ndarray,
-    samples: _Pairs,
+    samples: TransferSamples,
     source_bytes: list[dict[int, int]],
     weight_bytes: np.ndarray,
 ) -> np.ndarray:
     """Runs M parts on each device, then alternating between the two devices of each pair.
 
-    `source_bytes` has for each part the parts that it reads and the bytes of each; `weight_bytes`
-    [M] has the bytes of its weights.
+    `names` has the operations of each part, `source_bytes` the parts that it reads and the bytes
+    of each, and `weight_bytes` [M] the bytes of its weights.
 
     Returns the seconds of each part on each device, float64 [M, D], nan if it did not run there.
     They count from the end of the part before, so that they include the launch of a submodel. Adds
@@ -176,7 +181,7 @@ def _find_reads(
     placement: np.ndarray,
     compute_s: np.ndarray,
     source_bytes: list[dict[int, int]],
-) -> _Samples:
+) -> list[tuple[float, float]]:
     """Returns the bytes and seconds of each part that reads from another device.
 
     The seconds are the delay from the end of the last source to the begin of the part, plus the

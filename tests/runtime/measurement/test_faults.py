@@ -70,7 +70,7 @@ def wait_until(condition, seconds: float = 60.0) -> bool:
 
 @contextlib.contextmanager
 def killing(opened: local.LocalMeasurer, candidate: int, times: int) -> Iterator[list[int]]:
-    """Kills worker after worker as each is at `candidate`; yields the list of those it killed."""
+    """Kills workers when each is at its candidate number `candidate`; yields those it killed."""
     killed: list[int] = []
     over = threading.Event()
 
@@ -142,7 +142,7 @@ def test_killed_worker_costs_one_candidate(measurer, model, monkeypatch):
     assert len(killed) == 1
     assert kinds(outcomes) == ["measured", "crash", "measured"], outcomes
     assert "SIGKILL" in outcomes[1].cause
-    with killing(measurer, 1, times=1), killing(measurer, 2, times=1):
+    with killing(measurer, 1, times=2):  # the third candidate is then the second one left
         outcomes = measurer.ask(Measure(candidates, **ROUNDS))
     assert kinds(outcomes) == ["measured", "crash", "crash"], outcomes
     assert kinds(measurer.ask(Measure(candidates, **ROUNDS))) == ["measured"] * 3

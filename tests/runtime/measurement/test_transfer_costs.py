@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from placement.costs import transfers
 from placement.runtime import devices
 from placement.runtime.devices import Device
 from placement.runtime.execution.split import Segment, split_model
@@ -33,7 +32,7 @@ class ChainMeasurer:
         if isinstance(request, CopyTime):
             return 1e-10
         if isinstance(request, Transfers):
-            return (transfers.fit_line((0, 1), [(4096.0, LATENCY_S)], 1e-10),)
+            return {(0, 1): [(4096.0, LATENCY_S)]}
         self.num_timelines += 1
         clock_s, times, before = 0.0, [], None
         for number, part in enumerate(request.segments):

@@ -59,9 +59,9 @@ def main(directory: Path) -> None:
         while True:
             request = channel.receive()
             try:
-                is_trial = isinstance(request, requests.Rounds)
+                is_trial = isinstance(request, requests.Measure)
                 content = trials.run(request) if is_trial else answer(request, loaded, heartbeat)
-                send(("done", content))  # `Request.parse` converts the content to the answer
+                send(("done", content))
             except (RuntimeError, UserError) as error:
                 send(("error", summarise_error(error)))
     except (EOFError, BrokenPipeError, ConnectionResetError):
@@ -75,7 +75,7 @@ def main(directory: Path) -> None:
 
 
 def answer(request: requests.Request[Any], loaded: LoadedModel, heartbeat: Heartbeat) -> Any:
-    """Returns the content of the answer to a request other than `Measure`."""
+    """Returns the answer to a request other than `Measure`."""
     core, model, keep_alive = loaded.core, loaded.model, heartbeat.keep_alive
     keep_alive()
     register_devices(core, getattr(request, "devices", ()))

@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import openvino as ov
@@ -11,6 +10,7 @@ from openvino import opset13 as ops
 
 from placement.runtime.devices import Device
 from placement.runtime.execution.hetero import compile_placement
+from placement.runtime.measurement.request import TransferSamples
 from placement.runtime.measurement.worker import inference
 from placement.runtime.models.operations import constant_names
 
@@ -25,19 +25,12 @@ _CHANNELS = 16
 _COPY_BYTES, _NUM_COPIES = 2**24, 5
 
 
-class RawTransfers(NamedTuple):
-    """Measured transfers between all pairs of devices."""
-
-    samples: dict[tuple[int, int], list[tuple[int, float]]]  # bytes and seconds
-    copy_s_per_byte: float  # of copies within this machine's memory
-
-
 def measure_transfers(
     core: ov.Core,
     model: ov.Model,
     devices: Sequence[Device],
     keep_alive: Callable[[], None],
-) -> RawTransfers:
+) -> TransferSamples:
     """Measures the cost of a tensor transfer between two devices (median), for several sizes.
 
     A chain of small operations alternates between the devices. Its time is compared with the time
@@ -50,7 +43,7 @@ def measure_transfers(
     longer than the transfer itself. That is why the chains have shapes of the model.
     """
     pairs = [(i, j) for j in range(len(devices)) for i in range(j)]
-    samples: dict[tuple[int, int], list[tuple[int, float]]] = {pair: [] for pair in pairs}
+    samples: TransferSamples = {pair: [] for pair in pairs}
     # The alternating chain runs 5 of 9 operations on the first device and has 8 transfers.
     patterns = [0] * CHAIN_OPS, [1] * CHAIN_OPS, [i % 2 for i in range(CHAIN_OPS)]
     first_share = (CHAIN_OPS + 1) // 2 / CHAIN_OPS
@@ -74,7 +67,7 @@ def measure_transfers(
                 expected_s = first_share * first_s + (1 - first_share) * second_s
                 transfers_s.append((alternating_s - expected_s) / (CHAIN_OPS - 1))
             pair_samples.append((4 * math.prod(shape), float(np.median(transfers_s))))
-    return RawTransfers(samples, copy_s_per_byte())
+    return samples
 
 
 def copy_s_per_byte() -> float:

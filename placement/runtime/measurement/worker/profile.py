@@ -21,20 +21,13 @@ import openvino as ov
 from placement.runtime.devices import Device, is_cpu, reference_device
 from placement.runtime.execution.hetero import Affinity, compile_placement
 from placement.runtime.execution.submodels import CONSTANTS_SHARE
+from placement.runtime.measurement.request import RawProfile
 from placement.runtime.measurement.worker import inference
 from placement.runtime.measurement.worker.inference import WARM_UP_INFERENCES
 from placement.runtime.measurement.worker.loaded import LoadedModel
 from placement.runtime.models import colocation, operations, support
 
 Kernels = tuple[tuple[tuple[str, ...], float], ...]  # (names of operations, seconds) of each
-
-
-class RawProfile(NamedTuple):
-    """The fields of `costs.tables.DeviceProfile` except its device."""
-
-    latency_s: float
-    kernels: Kernels
-    unsupported: frozenset[str]
 
 
 class Part(NamedTuple):

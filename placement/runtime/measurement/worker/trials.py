@@ -21,7 +21,7 @@ from placement.runtime.measurement.request import (
     MIN_SAMPLES,
     TIME_LIMIT,
     Candidate,
-    Rounds,
+    Measure,
     is_decided,
     median_interval,
 )
@@ -140,36 +140,37 @@ class Trials:
         self._loaded = loaded
         self._heartbeat = heartbeat
         self._send = send
-        self._baseline: tuple[tuple[int, Candidate], _Runner] | None = None
+        self._baseline: tuple[Candidate, _Runner] | None = None
         # Facts of candidates that passed all checks: a run times some of them several times.
         self._passed: list[tuple[Candidate, dict[str, Any]]] = []
         # The devices, and how they run, whose threads were watched.
         self._watched: set[tuple[object, ...]] = set()
 
-    def run(self, rounds: Rounds) -> dict[int, np.ndarray]:
+    def run(self, measure: Measure) -> dict[int, np.ndarray]:
         """Checks every candidate alone, then times those that pass in rounds.
+
+        The first candidate is the baseline.
 
         Returns:
           For each candidate whose inferences all ran, by index, their seconds, or for a stream
           those that each request adds, float64 [rounds]. In a race these are the first rounds.
         """
         runners: dict[int, _Runner] = {}
-        baseline_index = next(iter(rounds.candidates))
-        compile_deadline_s = time.monotonic() + rounds.compile_s
-        for index, candidate in rounds.candidates.items():
-            is_baseline = index == baseline_index
+        compile_deadline_s = time.monotonic() + measure.compile_s
+        for index, candidate in enumerate(measure.candidates):
+            is_baseline = index == 0
             deadline_s = math.inf if is_baseline else compile_deadline_s
             try:
                 if time.monotonic() > deadline_s:
                     raise FailedError(TIME_LIMIT, _NO_TIME)
-                if self._baseline and self._baseline[0] == (index, candidate):
+                if self._baseline and is_baseline and self._baseline[0] == candidate:
                     runners[index] = self._baseline[1]
                 else:
                     if is_baseline:  # its memory is free before the new one is compiled
                         self._baseline = None
-                    runners[index] = self._check(index, candidate, deadline_s, rounds.race)
+                    runners[index] = self._check(index, candidate, deadline_s, measure.race)
                     if is_baseline:
-                        self._baseline = (index, candidate), runners[index]
+                        self._baseline = candidate, runners[index]
             except FailedError as failed:
                 self._send(("failure", index, failed.stage, str(failed)))
             else:
@@ -180,8 +181,8 @@ class Trials:
         gc.disable()
         wait_until_idle(self._heartbeat.keep_alive)
         # Round -1 warms up; in a race the check has done that.
-        number, stage, start_s = (0 if rounds.race else -1), 1, time.perf_counter()
-        running, next_look = list(latencies_s), rounds.min_rounds
+        number, stage, start_s = (0 if measure.race else -1), 1, time.perf_counter()
+        running, next_look = list(latencies_s), measure.min_rounds
         while running:
             # The first candidate of a round rotates and the direction alternates, so that none
             # always follows the same one.
@@ -210,29 +211,29 @@ class Trials:
                 if number >= 0:
                     latencies_s[index].append(latency_s)
             number += 1
-            is_time_over = time.perf_counter() - start_s >= stage * rounds.time_limit_s
-            if running and number == next_look and not (rounds.race or is_time_over):
+            is_time_over = time.perf_counter() - start_s >= stage * measure.time_limit_s
+            if running and number == next_look and not (measure.race or is_time_over):
                 next_look *= 2  # few looks, since each may find a difference by chance
-                reference_s = latencies_s.get(baseline_index, [1.0] * number)
+                reference_s = latencies_s.get(0, [1.0] * number)
                 is_time_over = is_decided(
                     [median_interval(np.divide(latencies_s[i], reference_s)) for i in running]
                 )
-            if number < stage * rounds.min_rounds or not is_time_over:
+            if number < stage * measure.min_rounds or not is_time_over:
                 continue
-            if not rounds.race or baseline_index not in running:
+            if not measure.race or 0 not in running:
                 break
             # Successive halving. One candidate alone stays until its median has an interval.
             stage += 1
             ratios = {
-                index: float(np.median(np.divide(latencies_s[index], latencies_s[baseline_index])))
+                index: float(np.median(np.divide(latencies_s[index], latencies_s[0])))
                 for index in running
-                if index != baseline_index
+                if index != 0
             }
             num_kept = len(ratios) // 2 or int(number < MIN_SAMPLES)
             ranked = sorted(ratios, key=ratios.__getitem__)[:num_kept]
             running = [index for index in ranked if ratios[index] < _CLEARLY_SLOWER]
             if running:
-                running = [baseline_index, *running]
+                running = [0, *running]
         gc.enable()
         return {index: np.array(samples_s) for index, samples_s in latencies_s.items()}
 
