@@ -58,22 +58,21 @@ def colocated_groups(model: ov.Model) -> list[frozenset[int]]:
 
 def merge_overlapping(sets: Iterable[frozenset[int]]) -> list[frozenset[int]]:
     """Returns the disjoint unions of overlapping sets, ordered by their smallest member."""
-    union_by_member: dict[int, set[int]] = {}
-    for new_set in sets:
-        overlapping = {
-            id(union_by_member[member]): union_by_member[member]
-            for member in new_set
-            if member in union_by_member
-        }
-        largest = max(overlapping.values(), key=len, default=set())
-        for subset in (new_set, *overlapping.values()):
-            # The smaller sets move into the largest. A member that moves at least doubles the size
-            # of its union, so that no member moves more than log2(n) times.
-            if subset is not largest:
-                largest.update(subset)
-                union_by_member.update(dict.fromkeys(subset, largest))
-    unions = {id(union): union for union in union_by_member.values()}
-    return sorted(map(frozenset, unions.values()), key=min)
+    parents: dict[int, int] = {}  # trees of members; each root is the smallest of its union
+
+    def find_root(member: int) -> int:
+        while (parent := parents.setdefault(member, member)) != member:
+            parents[member] = parents[parent]  # halves the path
+            member = parent
+        return member
+
+    for overlapping in sets:
+        roots = set(map(find_root, overlapping))
+        parents.update(dict.fromkeys(roots, min(roots)))
+    unions: dict[int, set[int]] = {}
+    for member in sorted(parents):
+        unions.setdefault(find_root(member), set()).add(member)
+    return list(map(frozenset, unions.values()))
 
 
 def _reachable(start: Iterable[int], neighbours: list[list[int]]) -> frozenset[int]:
