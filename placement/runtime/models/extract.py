@@ -20,9 +20,8 @@ import numpy as np
 import openvino as ov
 
 from placement.graphs import opgraph
-from placement.graphs.op_types import NEVER_CONSTANT
 from placement.runtime.models import colocation
-from placement.runtime.models.operations import op_bodies
+from placement.runtime.models.operations import constant_names, op_bodies
 from placement.types import OpGraph
 
 # FLOPs for each element of the first output, from the definition of the operation. Gelu, for
@@ -215,17 +214,17 @@ def op_graph(
     """
     nodes = model.get_ordered_ops()
     index = {node.get_instance_id(): i for i, node in enumerate(nodes)}
-    producers: list[list[int]] = []  # of each operation, one for each of its inputs
-    consumers: list[list[int]] = [[] for _ in nodes]  # of each operation, ascending
-    is_constant: list[bool] = []  # the outputs are known before any request
-    for i, node in enumerate(nodes):
-        sources = [index[value.get_node().get_instance_id()] for value in node.input_values()]
-        producers.append(sources)
+    # The producers of each operation, one for each of its inputs, and its consumers, ascending.
+    producers = [
+        [index[value.get_node().get_instance_id()] for value in node.input_values()]
+        for node in nodes
+    ]
+    consumers: list[list[int]] = [[] for _ in nodes]
+    for i, sources in enumerate(producers):
         for source in dict.fromkeys(sources):
             consumers[source].append(i)
-        # An operation without inputs is constant too, unless its type never is.
-        can_be_constant = node.get_type_name() not in NEVER_CONSTANT
-        is_constant.append(can_be_constant and all(is_constant[source] for source in sources))
+    known_names = constant_names(model)  # known before any request
+    is_constant = [node.get_friendly_name() in known_names for node in nodes]
 
     # The owner of a constant is the first operation at run time that depends on it; all other
     # operations own themselves.
@@ -266,14 +265,14 @@ def op_graph(
     ]
     graph = opgraph.make_graph(
         name=name,
-        op_names=tuple(nodes[i].get_friendly_name() for i in listed),
-        op_types=tuple(nodes[i].get_type_name() for i in listed),
-        senders=np.asarray([sender for sender, _, _ in edges], dtype=np.int32),
-        receivers=np.asarray([receiver for _, receiver, _ in edges], dtype=np.int32),
-        edge_bytes=np.asarray([num_bytes(value) for _, _, value in edges], dtype=np.int64),
-        output_shapes=tuple(
+        op_names=[nodes[i].get_friendly_name() for i in listed],
+        op_types=[nodes[i].get_type_name() for i in listed],
+        senders=[sender for sender, _, _ in edges],
+        receivers=[receiver for _, receiver, _ in edges],
+        edge_bytes=[num_bytes(value) for _, _, value in edges],
+        output_shapes=[
             dims(nodes[i].output(0)) if nodes[i].get_output_size() else () for i in listed
-        ),
+        ],
         flops=flop_counts[listed],
         weight_bytes=weight_bytes[listed],
         colocation=_number_distinct(device_groups[listed].tolist()),
@@ -282,7 +281,7 @@ def op_graph(
     return Extraction(graph, dict(estimated))
 
 
-def _number_distinct(keys: Iterable[Hashable]) -> np.ndarray:
-    """Returns a number for each key, int32: 0, 1, ... in order of first appearance."""
+def _number_distinct(keys: Iterable[Hashable]) -> list[int]:
+    """Returns a number for each key: 0, 1, ... in order of first appearance."""
     numbers: dict[Hashable, int] = {}
-    return np.asarray([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int32)
+    return [numbers.setdefault(key, len(numbers)) for key in keys]
