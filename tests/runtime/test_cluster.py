@@ -85,7 +85,7 @@ def evaluating(model, measurer, cache) -> evaluate.MeasuredEvaluate:
         where = {f"{kind}_{i}": names[d] for i, d in enumerate(placement) for kind in KINDS}
         return Candidate(small.everywhere(model, names[0], **where), measurer.devices)
 
-    return evaluate.MeasuredEvaluate(measurer, np.zeros(4, np.int32), candidate, cache, stage_s=0.0)
+    return evaluate.MeasuredEvaluate(measurer, np.zeros(4, np.int32), candidate, cache)
 
 
 def test_hosts_describe_themselves(running):

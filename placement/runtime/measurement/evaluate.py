@@ -33,7 +33,8 @@ from placement.runtime.measurement.request import (
 )
 from placement.types import Array
 
-_STAGE_ROUNDS = 2  # fewest of each stage of a race
+# Fewest rounds of each stage of a race, and its time for each placement; rounds may take longer.
+_STAGE_ROUNDS, _STAGE_S = 2, 0.05
 _MIN_COMPILE_S = 15.0  # least limit on compiling the new placements of a call
 _RIVAL_RATIO, _RIVAL_ROUNDS = 1.05, 24  # largest ratio to the incumbent, and rounds, of a rival
 
@@ -86,7 +87,6 @@ class MeasuredEvaluate:
         candidate: Callable[[np.ndarray], Candidate],
         cache: MeasurementCache,
         *,
-        stage_s: float = 0.05,
         compile_s: float = math.inf,
     ):
         """Prepares measurements; the first call starts them.
@@ -96,8 +96,6 @@ class MeasuredEvaluate:
           baseline: int32 [K], the first incumbent, such as everything on the first device.
           candidate: maps a placement int32 [K] to the candidate to measure.
           cache: shared by all measurements of this model.
-          stage_s: timing of each stage of a race, for each new placement; two rounds may take
-            longer.
           compile_s: time for compiling the new placements of a call, at least 15 s. Placements for
             which no time is left cost inf and are not added to the cache.
         """
@@ -106,7 +104,6 @@ class MeasuredEvaluate:
         self._num_decisions = len(baseline)
         self._candidate = candidate
         self._cache = cache
-        self._stage_s = stage_s
         self._compile_s = max(compile_s, _MIN_COMPILE_S)
         first = candidate(baseline)
         self._key_suffix = "@" + cache_key(measurer, first)
@@ -146,7 +143,7 @@ class MeasuredEvaluate:
             request = Measure(
                 [self._candidates[key] for key in keys],
                 min_rounds=_STAGE_ROUNDS,
-                time_limit_s=self._stage_s * len(keys),
+                time_limit_s=_STAGE_S * len(keys),
                 compile_s=self._compile_s,
                 race=True,
             )

@@ -51,6 +51,7 @@ _CHUNK_BYTES = 4 << 30  # weights that are compiled at once; a device keeps up t
 _MIN_JUDGED_SAMPLES = 20  # intervals of fewer samples are wide on an idle machine too
 _MAX_DEATHS = 3  # deaths of the worker without a candidate to blame that end a measurement
 _START_S = 120.0  # limit on loading OpenVINO and the model and computing the reference outputs
+_TIMEOUT_S = 60.0  # limit on one compilation, or one inference
 _POLL_S = 0.25
 # Ctrl-C in the terminal reaches the parent only: POSIX has sessions for this, Windows groups.
 _NEW_GROUP = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
@@ -109,11 +110,11 @@ class WorkerProcess:
         assert kind == "ready"
         assert not content, "the worker loaded JAX"
 
-    def ask(self, request: object, timeout_s: float) -> Iterator[tuple[Any, ...]]:
+    def ask(self, request: object) -> Iterator[tuple[Any, ...]]:
         """Sends a request and yields the worker's messages up to 'done'.
 
         Raises:
-          WorkerDiedError: the worker crashed, or its heartbeat stood still for `timeout_s`.
+          WorkerDiedError: the worker crashed, or its heartbeat stood still.
           ChildProcessError: the worker reports an error that no candidate caused.
           RemoteFaultError: a fault of the program ended the worker.
         """
@@ -130,12 +131,12 @@ class WorkerProcess:
         # waits there, until it is done or the worker is killed.
         sender = threading.Thread(target=send, daemon=True)
         sender.start()
-        sender.join(timeout_s)
+        sender.join(_TIMEOUT_S)
         if sender.is_alive():
-            cause = f"the worker accepted no request within {timeout_s:g} s"
+            cause = f"the worker accepted no request within {_TIMEOUT_S:g} s"
             raise WorkerDiedError(-1, Failure("timeout", cause))
         while True:
-            message = self._receive(timeout_s)
+            message = self._receive(_TIMEOUT_S)
             if message[0] == "error":
                 raise ChildProcessError(message[1])
             yield message
@@ -187,25 +188,16 @@ class WorkerProcess:
 class LocalMeasurer(contextlib.AbstractContextManager["LocalMeasurer"]):
     """The `measurer.Measurer` of this machine; a context manager that owns the worker process."""
 
-    def __init__(
-        self,
-        model: ov.Model,
-        devices: Sequence[Device],
-        *,
-        inputs: Inputs | None = None,
-        timeout_s: float = 60.0,
-    ):
+    def __init__(self, model: ov.Model, devices: Sequence[Device], *, inputs: Inputs | None = None):
         """Writes the model for the worker, which starts with the first request.
 
         Args:
           model: static, folded, with unique friendly names (`frontend.prepare`).
           devices: in the order of the indices of a placement.
           inputs: the inputs that the model runs with; None draws them (`inputs.load_inputs`).
-          timeout_s: limit on one compilation, or one inference.
         """
         inputs = inputs_lib.load_inputs(model) if inputs is None else inputs
         self.devices = tuple(devices)
-        self._timeout_s = timeout_s
         self.computed_ops = frozenset(operations.computed_names(model))
         self._tempdir = TempDir()
         directory = self._tempdir.path
@@ -331,7 +323,7 @@ class LocalMeasurer(contextlib.AbstractContextManager["LocalMeasurer"]):
         kind = "measure" if isinstance(request, Measure) else "profile"
         clock = conditions.WorkClock((os.getpid(), self.worker.process.pid))
         try:
-            for message in self.worker.ask(request, self._timeout_s):
+            for message in self.worker.ask(request):
                 is_complete = message[0] == "done"
                 if is_complete:
                     self._add_conditions(kind, clock.conditions())

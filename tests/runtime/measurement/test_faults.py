@@ -123,7 +123,7 @@ def test_hanging_idle_worker_is_replaced(measurer, model, monkeypatch):
     No candidate is blamed, not even that which the worker was at last.
     """
     large = Candidate({"no such operation" * 2**17: A}, HOST)
-    monkeypatch.setattr(measurer, "_timeout_s", 2.0)
+    monkeypatch.setattr(local, "_TIMEOUT_S", 2.0)
     measurer.ask(Measure([on(model, A)], **ROUNDS))
     pid = measurer.worker.process.pid
     os.kill(pid, signal.SIGSTOP)

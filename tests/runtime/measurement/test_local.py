@@ -134,9 +134,10 @@ def stop(opened: local.LocalMeasurer, candidate: int) -> threading.Thread:
     return thread
 
 
-def test_hanging_worker_costs_one_candidate(model):
+def test_hanging_worker_costs_one_candidate(model, monkeypatch):
+    monkeypatch.setattr(local, "_TIMEOUT_S", 3.0)
     candidates = [on(model, A), on(model, B), on(model, A, conv_2=B, relu_2=B)]
-    with local.LocalMeasurer(model, HOST, timeout_s=3.0) as opened:
+    with local.LocalMeasurer(model, HOST) as opened:
         thread = stop(opened, 1)
         outcomes = opened.ask(Measure(candidates, **ROUNDS))
         thread.join(60)
@@ -156,9 +157,8 @@ def evaluator(
         devices = [HOST[device].name for device in placement]
         return Candidate(dict(zip(names, devices, strict=True)), HOST)
 
-    return evaluate.MeasuredEvaluate(
-        opened, np.zeros(len(names), np.int32), candidate, cache, stage_s=0.0, **how
-    )
+    start = np.zeros(len(names), np.int32)
+    return evaluate.MeasuredEvaluate(opened, start, candidate, cache, **how)
 
 
 def test_placements_are_measured_once(measurer, model, tmp_path):
