@@ -338,13 +338,6 @@ def adapt_to_process(device: Device) -> Device:
     return device
 
 
-def open_core(devices: Iterable[Device]) -> ov.Core:
-    """Returns an `ov.Core` that knows `devices`."""
-    core = ov.Core()
-    register_devices(core, devices)
-    return core
-
-
 def register_devices(core: ov.Core, devices: Iterable[Device]) -> None:
     """Registers the CPU plug-in under the names of those host devices that `core` lacks."""
     for device in devices:
@@ -355,18 +348,11 @@ def register_devices(core: ov.Core, devices: Iterable[Device]) -> None:
 def describe_machine() -> dict[str, Any]:
     """Returns versions, devices, processor and load, for the record; JSON-able."""
     core = ov.Core()
-    processor = platform.processor()
-    try:
-        with open("/proc/cpuinfo") as file:
-            models = [line.partition(":")[2].strip() for line in file if "model name" in line]
-        processor = models[0] if models else processor
-    except OSError:
-        pass
     return {
         "openvino": ov.get_version(),
         "python": platform.python_version(),
         "system": platform.platform(),
-        "processor": processor,
+        "processor": core.get_property("CPU", "FULL_DEVICE_NAME"),
         "cores": len(processors.list_allowed_cores()),
         "load_average": list(psutil.getloadavg()),
         "devices": {

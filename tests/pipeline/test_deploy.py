@@ -140,7 +140,7 @@ def test_the_faster_form_is_deployed(tmp_path, judge, form) -> None:
     file = prepare(tmp_path, small.diamond(), segments=SEGMENTS, left=B)
     record = task.run(config(file), tmp_path)
     assert not record["fallback"]
-    core = artifact.devices_lib.open_core(HOST)
+    core = small.open_core(HOST)
     affinity = small.everywhere(small.diamond(), A, left=B)
     expected = hetero.compile_placement(core, small.diamond(), affinity, HOST)(INPUT)[0]
     for concurrent in (None, False):

@@ -7,6 +7,7 @@ import openvino as ov
 from openvino import opset13 as ops
 
 from placement.runtime import devices
+from placement.runtime.devices import Device
 from placement.runtime.execution.executor import Executor
 from placement.runtime.execution.split import Segment
 from placement.runtime.measurement.local import LocalMeasurer
@@ -185,6 +186,13 @@ def outputs(
         request.infer()
         arrays += [np.array(tensor.data) for tensor in request.output_tensors]
     return arrays
+
+
+def open_core(opened: Sequence[Device]) -> ov.Core:
+    """Returns an `ov.Core` that knows the devices."""
+    core = ov.Core()
+    devices.register_devices(core, opened)
+    return core
 
 
 def reference(model: ov.Model) -> ov.CompiledModel:

@@ -33,7 +33,7 @@ def compile_placement(
     """Compiles `model` so that every operation runs on the device that `affinity` gives it.
 
     Args:
-      core: an OpenVINO core that knows the devices (`devices.open_core`).
+      core: an OpenVINO core that knows the devices (`devices.register_devices`).
       model: a static, folded model with unique friendly names (`frontend.prepare`). It is not
         changed.
       affinity: a device for every operation. Operations computed from constants may be missing:

@@ -26,7 +26,7 @@ two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs t
 
 @pytest.fixture(scope="module")
 def core():
-    return devices.open_core(HOST)
+    return small.open_core(HOST)
 
 
 @pytest.fixture(scope="module")

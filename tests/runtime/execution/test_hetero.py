@@ -14,7 +14,7 @@ A, B = (device.name for device in HOST)
 
 @pytest.fixture(scope="module")
 def core():
-    return devices.open_core(HOST)
+    return small.open_core(HOST)
 
 
 def labels(model: ov.Model) -> dict[str, str]:

@@ -101,7 +101,7 @@ def test_replaced_forms_compute_the_same(transposed):
         product.output(0).replace(ops.matmul(*factors, True, True).output(0))
     model = frontend.prepare(model)
     x = np.random.default_rng(1).standard_normal((1, 16, 12, 12)).astype(np.float32)
-    core = devices.open_core([F32, BF16])
+    core = small.open_core([F32, BF16])
     names = [op.get_friendly_name() for op in model.get_ops()]
     expected = core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(x)[0]
     changed = mixed_precision.keep_in_f32(core, model, names)
@@ -115,9 +115,7 @@ def test_replaced_forms_compute_the_same(transposed):
 def test_marked_operations_compute_in_f32():
     model = frontend.prepare(small.convolutions())
     affinity = small.everywhere(model, BF16.name, conv_1=F32.name, relu_1=F32.name)
-    compiled = hetero.compile_placement(
-        devices.open_core([F32, BF16]), model, affinity, [F32, BF16]
-    )
+    compiled = hetero.compile_placement(small.open_core([F32, BF16]), model, affinity, [F32, BF16])
     precisions = compute_precisions(compiled)
     assert precisions["conv_1"] == "f32"
     assert precisions["conv_2"] == "bf16"
@@ -131,7 +129,7 @@ def test_deployed_placement_computes_the_same(tmp_path):
     made = artifact.Artifact(model, artifact.HETERO, (F32, BF16), affinity, dynamic=dynamic)
     artifact.save(made, tmp_path)
     x = np.random.default_rng(2).standard_normal((3, 16, 12, 12)).astype(np.float32)
-    core = devices.open_core([F32, BF16])
+    core = small.open_core([F32, BF16])
     compiled = hetero.compile_placement(core, model, affinity, [F32, BF16])
     expected = np.concatenate([compiled(x[i : i + 1])[0] for i in range(3)])
     with placement.load(tmp_path) as network:

@@ -43,7 +43,7 @@ def workers():
 
 @pytest.fixture(scope="module")
 def core():
-    return devices.open_core([*HOST, *devices.resolve("host")])
+    return small.open_core([*HOST, *devices.resolve("host")])
 
 
 def run(core, workers, model, cut, host=HOST, **how):

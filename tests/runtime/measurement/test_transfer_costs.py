@@ -108,7 +108,7 @@ def test_cache_respects_memory_limits():
     # A quarter of the limit is 2.4 matrices.
     limited = dataclasses.replace(HOST[0], capacity_bytes=round(9.6 * _MATRIX_BYTES))
     unlimited = dataclasses.replace(HOST[1], capacity_bytes=None)
-    submodels = Submodels(devices.open_core(HOST), model)
+    submodels = Submodels(small.open_core(HOST), model)
     names = ["x", *(f"{kind}_{i}" for i in range(_LENGTH) for kind in ("product", "sum"))]
     held_bytes = []
     for number in range(_LENGTH):  # one more product on the limited device

@@ -57,7 +57,7 @@ def profile_devices(model, devices, core):
 
 
 def test_parts_profile_small_devices(model):
-    core = devices.open_core(HOST)
+    core = small.open_core(HOST)
     whole = HOST[1]
     num_bytes = sum(
         op.get_byte_size() for op in model.get_ops() if op.get_type_name() == "Constant"
@@ -76,7 +76,7 @@ def test_parts_profile_small_devices(model):
 
 
 def test_unsupported_operations_are_left_out(model, monkeypatch):
-    core = devices.open_core(HOST)
+    core = small.open_core(HOST)
     monkeypatch.setattr(profile, "unsupported", lambda *_: frozenset({"conv_1", "relu_1"}))
     (found,) = profile_devices(model, HOST[:1], core)
     named = {name for names, _ in found.kernels for name in names}
