@@ -88,16 +88,10 @@ def label_devices(model: ov.Model, affinity: Affinity, names: Sequence[str]) -> 
         for port in op.inputs()
         if source_name(port) in computed
     ]
-    op_index = {name: i for i, name in enumerate(computed)}
-    connected = [
-        frozenset((op_index[sender], op_index[receiver]))
-        for sender, receiver in edges
-        if devices[sender] == devices[receiver]
-    ]
-    singletons = [frozenset((i,)) for i in op_index.values()]
-    op_names = list(computed)
+    connected = [frozenset(edge) for edge in edges if devices[edge[0]] == devices[edge[1]]]
+    singletons = [frozenset((name,)) for name in computed]
     parts = colocation.merge_overlapping(singletons + connected)
-    part_of = {op_names[i]: number for number, part in enumerate(parts) for i in part}
+    part_of = {name: number for number, part in enumerate(parts) for name in part}
 
     # HETERO splits a part that depends on itself through another part, and could then read a
     # variable in another submodel than the one that writes it.
@@ -120,16 +114,14 @@ def label_devices(model: ov.Model, affinity: Affinity, names: Sequence[str]) -> 
                     "halves on the same device"
                 )
 
-    constant_inputs: list[list[ov.Input]] = [[] for _ in parts]
     for name, op in computed.items():
         op.get_rt_info()["affinity"] = devices[name]
-        constant_inputs[part_of[name]] += [
-            port for port in op.inputs() if source_name(port) in constants
-        ]
-    for part, ports in zip(parts, constant_inputs, strict=True):
+    for part in parts:
+        ports = [port for name in sorted(part) for port in computed[name].inputs()]
+        ports = [port for port in ports if source_name(port) in constants]
         if not ports:
             continue
-        device = devices[op_names[min(part)]]
+        device = devices[min(part)]
         originals = {source_name(port): port.get_source_output().get_node() for port in ports}
         # Cloning a model whose outputs are the constants copies all that computes them, too.
         results = [opset13.result(output) for op in originals.values() for output in op.outputs()]

@@ -12,8 +12,11 @@ process does without.
 """
 
 from collections.abc import Iterable
+from typing import TypeVar
 
 import openvino as ov
+
+T = TypeVar("T", int, str)
 
 _STATE_TYPES = ("ReadValue", "Assign")
 
@@ -56,11 +59,11 @@ def colocated_groups(model: ov.Model) -> list[frozenset[int]]:
         merged = convex
 
 
-def merge_overlapping(sets: Iterable[frozenset[int]]) -> list[frozenset[int]]:
+def merge_overlapping(sets: Iterable[frozenset[T]]) -> list[frozenset[T]]:
     """Returns the disjoint unions of overlapping sets, ordered by their smallest member."""
-    parents: dict[int, int] = {}  # trees of members; each root is the smallest of its union
+    parents: dict[T, T] = {}  # trees of members; each root is the smallest of its union
 
-    def find_root(member: int) -> int:
+    def find_root(member: T) -> T:
         while (parent := parents.setdefault(member, member)) != member:
             parents[member] = parents[parent]  # halves the path
             member = parent
@@ -69,7 +72,7 @@ def merge_overlapping(sets: Iterable[frozenset[int]]) -> list[frozenset[int]]:
     for overlapping in sets:
         roots = set(map(find_root, overlapping))
         parents.update(dict.fromkeys(roots, min(roots)))
-    unions: dict[int, set[int]] = {}
+    unions: dict[T, set[T]] = {}
     for member in sorted(parents):
         unions.setdefault(find_root(member), set()).add(member)
     return list(map(frozenset, unions.values()))
