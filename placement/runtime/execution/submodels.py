@@ -45,11 +45,6 @@ class Submodels:
         self._cache = collections.OrderedDict()
         self._formats: dict[tuple[object, ...], dict[TensorId, TensorFormat]] = {}
         self._constants_read = find_constants_read(model)
-        self._constant_bytes = {
-            name: op.get_byte_size()
-            for name, op in ops_by_name(model).items()
-            if op.get_type_name() == "Constant"
-        }
 
     def compile(self, parts: Sequence[Part], devices: Sequence[Device]) -> list[ov.CompiledModel]:
         """Returns a compiled model for each part; compiles only those that are not cached."""
@@ -73,8 +68,8 @@ class Submodels:
         for (key, part), submodel in zip(new_parts.items(), built, strict=True):
             device = device_by_name[part.device]
             self._alive(len(part.ops) / self._num_ops)
-            constants = set[str]().union(*(self._constants_read.get(op, ()) for op in part.ops))
-            num_bytes = sum(self._constant_bytes[name] for name in constants)
+            constants = {c: size for op in part.ops for c, size in self._constants_read[op].items()}
+            num_bytes = sum(constants.values())
             if device.capacity_bytes is not None:
                 # The oldest submodels of the device go, except those that this placement needs, as
                 # far as the constants exceed the device's share.

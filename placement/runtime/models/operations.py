@@ -51,17 +51,17 @@ def constant_names(model: ov.Model) -> frozenset[str]:
     return frozenset(names)
 
 
-def find_constants_read(model: ov.Model) -> dict[str, frozenset[str]]:
-    """Returns the names of the Constants that each operation reads, by operation.
+def find_constants_read(model: ov.Model) -> dict[str, dict[str, int]]:
+    """Returns the Constants that each operation reads, and their bytes, by operation.
 
     An operation reads them directly or through operations on constants; a Constant reads itself.
     """
     constants = constant_names(model)
-    read: dict[str, frozenset[str]] = {}
+    read: dict[str, dict[str, int]] = {}
     for name, op in ops_by_name(model).items():
-        sources = {source_name(port) for port in op.inputs()} & constants
-        itself = {name} if op.get_type_name() == "Constant" else set[str]()
-        read[name] = frozenset(itself.union(*(read[source] for source in sources)))
+        read[name] = {name: op.get_byte_size()} if op.get_type_name() == "Constant" else {}
+        for source in constants.intersection(map(source_name, op.inputs())):
+            read[name] |= read[source]
     return read
 
 

@@ -264,9 +264,8 @@ def divide(core: ov.Core, model: ov.Model, device: Device) -> list[Part]:
     ops = operations.ops_by_name(model)
     groups = [[*ops]]
     limit_bytes = device.capacity_bytes
-    constant_bytes = {
-        name: op.get_byte_size() for name, op in ops.items() if op.get_type_name() == "Constant"
-    }
+    read = operations.find_constants_read(model)
+    constant_bytes = {c: size for constants in read.values() for c, size in constants.items()}
     if (
         limit_bytes is not None
         and sum(constant_bytes.values()) > limit_bytes
@@ -279,7 +278,6 @@ def divide(core: ov.Core, model: ov.Model, device: Device) -> list[Part]:
             leader.update((names[i], names[min(colocated)]) for i in colocated)
         for name in operations.computed_names(model):
             members.setdefault(leader[name], []).append(name)
-        read = operations.find_constants_read(model)
         groups = [[op.get_friendly_name() for op in model.get_parameters()]]  # without constants
         group_constants: set[str] = set()
         for together in members.values():
