@@ -26,7 +26,7 @@ from placement.runtime.errors import UnusableError, summarise_error
 from placement.runtime.execution.hetero import compile_placement
 from placement.runtime.measurement import request as requests
 from placement.runtime.measurement.worker import chains, inference, profile
-from placement.runtime.measurement.worker.channel import Channel, Heartbeat
+from placement.runtime.measurement.worker.channel import Channel
 from placement.runtime.measurement.worker.inference import WARM_UP_INFERENCES
 from placement.runtime.measurement.worker.loaded import LoadedModel
 from placement.runtime.measurement.worker.trials import Trials
@@ -47,25 +47,21 @@ def main(directory: Path) -> None:
     channel = Channel(inlet, outlet, close_callback=lambda: os._exit(0))
     send = channel.send
     try:
-        heartbeat = Heartbeat(directory)
-        heartbeat.set(-1, "open")
-        try:
-            loaded = LoadedModel(directory, heartbeat)
-        except UnusableError as error:
-            send(("unusable", str(error)))
-            return
-        trials = Trials(loaded, heartbeat, send)
+        loaded = LoadedModel(directory)
+        trials = Trials(loaded, send)
         send(("ready", "jax" in sys.modules))
         while True:
             request = channel.receive()
             try:
                 is_trial = isinstance(request, requests.Measure)
-                content = trials.run(request) if is_trial else answer(request, loaded, heartbeat)
+                content = trials.run(request) if is_trial else answer(request, loaded)
                 send(("done", content))
             except (RuntimeError, UserError) as error:
                 send(("error", summarise_error(error)))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return  # the parent ended
+    except UnusableError as error:
+        send(("unusable", str(error)))
     except MemoryError as error:
         send(("exhausted", summarise_error(error)))
     except (RuntimeError, UserError, OSError) as error:  # the model was not loaded
@@ -74,14 +70,14 @@ def main(directory: Path) -> None:
         send(("fault", traceback.format_exc()))
 
 
-def answer(request: requests.Request[Any], loaded: LoadedModel, heartbeat: Heartbeat) -> Any:
+def answer(request: requests.Request[Any], loaded: LoadedModel) -> Any:
     """Returns the answer to a request other than `Measure`."""
-    core, model, keep_alive = loaded.core, loaded.model, heartbeat.keep_alive
+    core, model, keep_alive = loaded.core, loaded.model, loaded.heartbeat.keep_alive
     keep_alive()
     register_devices(core, getattr(request, "devices", ()))
     match request:
         case requests.Profile(devices):
-            return profile.profile_devices(loaded, devices, keep_alive)
+            return profile.profile_devices(loaded, devices)
         case requests.Reasons(device, names):
             register_devices(core, [device])
             return support.explain(core, model, device.name, names)
@@ -91,19 +87,18 @@ def answer(request: requests.Request[Any], loaded: LoadedModel, heartbeat: Heart
                 checks = []
                 for part in profile.divide(core, model, device):
                     keep_alive()
-                    compiled = loaded.compiled(part.affinity, part.devices)
-                    infer_request = inference.create_request(compiled, loaded.inputs)
-                    checks.append(loaded.compare(infer_request, [device]))
-                    del compiled, infer_request  # the device may hold only one part at a time
+                    # No name keeps the request: the device may hold only one part at a time.
+                    checks.append(
+                        loaded.compare(loaded.request(part.affinity, part.devices), [device])
+                    )
                 errors.append(max(checks, key=lambda check: (not check.is_correct, check.error)))
             return errors
         case requests.PlacementError(candidate):
             register_devices(core, candidate.devices)
-            compiled = loaded.compiled(candidate.affinity, candidate.devices)
-            infer_request = inference.create_request(compiled, loaded.inputs)
+            infer_request = loaded.request(candidate.affinity, candidate.devices)
             return loaded.compare(infer_request, candidate.used_devices())
         case requests.Transfers(devices):
-            return chains.measure_transfers(core, model, devices, keep_alive)
+            return chains.measure_transfers(loaded, devices)
         case requests.CopyTime():
             return chains.copy_s_per_byte()
         case requests.Timeline(devices, segments):

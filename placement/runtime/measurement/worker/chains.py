@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import openvino as ov
@@ -12,6 +12,7 @@ from placement.runtime.devices import Device
 from placement.runtime.execution.hetero import compile_placement
 from placement.runtime.measurement.request import TransferSamples
 from placement.runtime.measurement.worker import inference
+from placement.runtime.measurement.worker.loaded import LoadedModel
 from placement.runtime.models.operations import constant_names
 
 CHAIN_OPS = 9
@@ -25,12 +26,7 @@ _CHANNELS = 16
 _COPY_BYTES, _NUM_COPIES = 2**24, 5
 
 
-def measure_transfers(
-    core: ov.Core,
-    model: ov.Model,
-    devices: Sequence[Device],
-    keep_alive: Callable[[], None],
-) -> TransferSamples:
+def measure_transfers(loaded: LoadedModel, devices: Sequence[Device]) -> TransferSamples:
     """Measures the cost of a tensor transfer between two devices (median), for several sizes.
 
     A chain of small operations alternates between the devices. Its time is compared with the time
@@ -47,22 +43,22 @@ def measure_transfers(
     # The alternating chain runs 5 of 9 operations on the first device and has 8 transfers.
     patterns = [0] * CHAIN_OPS, [1] * CHAIN_OPS, [i % 2 for i in range(CHAIN_OPS)]
     first_share = (CHAIN_OPS + 1) // 2 / CHAIN_OPS
-    for shape in chain_shapes(model) if pairs else []:
+    for shape in chain_shapes(loaded.model) if pairs else []:
         chain, array = build_chain(shape), np.zeros(shape, np.float32)
         for (i, j), pair_samples in samples.items():
             pair = devices[i], devices[j]
             requests = []
             for pattern in patterns:
-                keep_alive()
+                loaded.heartbeat.keep_alive()
                 affinity = {f"step_{op}": pair[side].name for op, side in enumerate(pattern)}
                 affinity["x"] = pair[pattern[0]].name
-                compiled = compile_placement(core, chain, affinity, pair)
+                compiled = compile_placement(loaded.core, chain, affinity, pair)
                 requests.append(inference.create_request(compiled, [array]))
 
             warm_up_s = max(inference.infer_s(request) for request in requests)
             transfers_s: list[float] = []
             for _ in range(inference.num_repetitions(warm_up_s)):
-                keep_alive()
+                loaded.heartbeat.keep_alive()
                 first_s, second_s, alternating_s = (inference.infer_s(r) for r in requests)
                 expected_s = first_share * first_s + (1 - first_share) * second_s
                 transfers_s.append((alternating_s - expected_s) / (CHAIN_OPS - 1))

@@ -40,13 +40,15 @@ class CompileDeadlineError(Exception):
 class LoadedModel:
     """The state that lasts from request to request: core, model and reference outputs."""
 
-    def __init__(self, directory: Path, heartbeat: Heartbeat):
+    def __init__(self, directory: Path):
         """Reads the model and its inputs, and runs them on the reference device.
 
         Raises:
           UnusableError: that device cannot compile or run them, or does not repeat its outputs.
           RuntimeError: OpenVINO's own.
         """
+        self.heartbeat = Heartbeat(directory)
+        self.heartbeat.set(-1, "open")
         self.core = ov.Core()
         self.model = self.core.read_model(directory / "model.xml")
         with np.load(directory / "inputs.npz") as npz:
@@ -61,7 +63,6 @@ class LoadedModel:
         self.stateful = colocation.is_stateful(self.model)
         self._workers = Workers()
         self._compile_deadline_s = math.inf  # on the monotonic clock
-        self._heartbeat = heartbeat
         self._submodels = Submodels(self.core, self.model, alive=self._before_compiling)
         self._is_quantised = outputs.is_quantised(self.model)
         weights_bytes = (directory / "model.bin").stat().st_size
@@ -161,6 +162,10 @@ class LoadedModel:
         labels = None if affinity is None else frozenset(affinity.items())
         return self._compile_cached(labels, tuple(devices))
 
+    def request(self, affinity: Affinity | None, devices: Sequence[Device]) -> ov.InferRequest:
+        """Returns a request of `compiled` with its inputs set."""
+        return inference.create_request(self.compiled(affinity, devices), self.inputs)
+
     def executor(
         self,
         segments: Sequence[Segment],
@@ -211,7 +216,7 @@ class LoadedModel:
 
     def _before_compiling(self, share: float) -> None:
         """Raises a `CompileDeadlineError` if no time is left to compile this share of the model."""
-        self._heartbeat.touch()
+        self.heartbeat.touch()
         if time.monotonic() + share * self.compile_s > self._compile_deadline_s:
             raise CompileDeadlineError
 
@@ -221,7 +226,7 @@ class LoadedModel:
         A model with variables runs several inferences, because a state that is not carried over
         shows only from the second one on.
         """
-        self._heartbeat.touch()
+        self.heartbeat.touch()
         inference.set_inputs(request, arrays)
         if not self.stateful:
             return inference.infer_outputs(request)

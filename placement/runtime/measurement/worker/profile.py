@@ -12,7 +12,7 @@ steps:
 """
 
 import functools
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Sequence, Set
 from typing import NamedTuple
 
 import numpy as np
@@ -39,9 +39,7 @@ class Part(NamedTuple):
     elsewhere: frozenset[str]  # operations, without constants, that do not
 
 
-def profile_devices(
-    loaded: LoadedModel, devices: Sequence[Device], keep_alive: Callable[[], None]
-) -> list[RawProfile]:
+def profile_devices(loaded: LoadedModel, devices: Sequence[Device]) -> list[RawProfile]:
     """Profiles a model on each device, with the inferences of all devices interleaved.
 
     The latency of a device is the median of its inferences without counters, which slow inferences
@@ -51,8 +49,6 @@ def profile_devices(
 
     Of host devices with equal properties one is profiled: they are one plug-in with one thread, and
     a search would take the noise between two profiles for gains.
-
-    `keep_alive` is called before every step that may take long.
     """
     profiled: dict[object, Device] = {}
     equal = [
@@ -63,13 +59,13 @@ def profile_devices(
     ]
     parts = {d.name: divide(loaded.core, loaded.model, d) for d in profiled.values()}
     whole = {name: parts[name][0] for name in parts if len(parts[name]) == 1}
-    profiles = dict(zip(whole, _profile(loaded, [*whole.values()], keep_alive), strict=True))
+    profiles = dict(zip(whole, _profile(loaded, [*whole.values()]), strict=True))
     for device in profiled.values():
         if device.name in whole:
             continue
         all_kernels: list[tuple[tuple[str, ...], float]] = []
         for part in parts[device.name]:
-            (profile,) = _profile(loaded, [part], keep_alive)
+            (profile,) = _profile(loaded, [part])
             # HETERO's submodels also have inputs and outputs with names of the model.
             named = [
                 (tuple(name for name in names if name in part.ops), seconds)
@@ -82,22 +78,16 @@ def profile_devices(
     return [profiles[device.name] for device in equal]
 
 
-def _profile(
-    loaded: LoadedModel, parts: Sequence[Part], keep_alive: Callable[[], None]
-) -> list[RawProfile]:
+def _profile(loaded: LoadedModel, parts: Sequence[Part]) -> list[RawProfile]:
     """Profiles parts, which are all compiled at once; see `profile_devices`."""
-    model = loaded.model
+    model, keep_alive = loaded.model, loaded.heartbeat.keep_alive
     counted, plain = [], []  # compiled models with counters, and requests without
     for part in parts:
         keep_alive()
         devices = inference.with_counters(part.devices)
         counted.append(compile_placement(loaded.core, model, part.affinity, devices))
         keep_alive()
-        plain.append(
-            None
-            if part.elsewhere
-            else inference.create_request(loaded.compiled(None, part.devices), loaded.inputs)
-        )
+        plain.append(None if part.elsewhere else loaded.request(None, part.devices))
     counted_requests = [inference.create_request(c, loaded.inputs) for c in counted]
 
     def infer(request: ov.InferRequest) -> float:
@@ -198,11 +188,9 @@ def attribute_nodes(model: ov.Model, nodes: list[Node], unsupported: frozenset[s
         if not node.names:
             owners.append(None)
             continue
-        known_kernels = [kernel_of[name] for name in node.names if name in kernel_of]
-        if known_kernels:
-            kernel = known_kernels[0]
-        else:
-            kernel = len(members)
+        known_kernels = (kernel_of[name] for name in node.names if name in kernel_of)
+        kernel = next(known_kernels, len(members))
+        if kernel == len(members):
             members.append([])
         new_names = [name for name in node.names if name not in kernel_of]
         kernel_of.update(dict.fromkeys(new_names, kernel))

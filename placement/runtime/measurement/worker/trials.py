@@ -26,7 +26,6 @@ from placement.runtime.measurement.request import (
     median_interval,
 )
 from placement.runtime.measurement.worker import inference
-from placement.runtime.measurement.worker.channel import Heartbeat
 from placement.runtime.measurement.worker.inference import AnyRequest
 from placement.runtime.measurement.worker.loaded import CompileDeadlineError, LoadedModel
 
@@ -133,12 +132,10 @@ class _Runner(NamedTuple):
 class Trials:
     """Compiles, checks and times candidates; the baseline stays compiled for the next request."""
 
-    def __init__(
-        self, loaded: LoadedModel, heartbeat: Heartbeat, send: Callable[[tuple[Any, ...]], None]
-    ):
+    def __init__(self, loaded: LoadedModel, send: Callable[[tuple[Any, ...]], None]):
         """`send` receives ('checked', index, facts) or ('failure', index, stage, cause)."""
         self._loaded = loaded
-        self._heartbeat = heartbeat
+        self._heartbeat = loaded.heartbeat
         self._send = send
         self._baseline: tuple[Candidate, _Runner] | None = None
         # Facts of candidates that passed all checks: a run times some of them several times.

@@ -21,7 +21,8 @@ def refusal(model: ov.Model, folder: pathlib.Path, **given: str) -> str:
     serialization.write_model(model, folder)
     np.savez(folder / "inputs.npz", *arrays, max_error=0.0, description=loaded_inputs.description)
     try:
-        LoadedModel(folder, Heartbeat(folder, create=True))
+        Heartbeat(folder, create=True)
+        LoadedModel(folder)
     except UnusableError as error:
         return str(error)
     return ""

@@ -1,6 +1,6 @@
 import dataclasses
-import functools
 import types
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -48,12 +48,14 @@ def test_kernels_have_fused_operations(measurer):
 
 
 def profile_devices(model, devices, core):
-    compiled = functools.partial(compile_placement, core, model)
     inputs = [np.ones((1, 32, 28, 28), np.float32)]
-    loaded = types.SimpleNamespace(
-        core=core, model=model, inputs=inputs, stateful=False, compiled=compiled
-    )
-    return profile.profile_devices(loaded, devices, lambda: None)
+
+    def request(affinity, devices):
+        return inference.create_request(compile_placement(core, model, affinity, devices), inputs)
+
+    loaded = types.SimpleNamespace(core=core, model=model, inputs=inputs, request=request)
+    loaded.stateful, loaded.heartbeat = False, mock.Mock()
+    return profile.profile_devices(loaded, devices)
 
 
 def test_parts_profile_small_devices(model):
