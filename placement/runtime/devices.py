@@ -257,16 +257,15 @@ def list_throughput_references(devices: Iterable[Device]) -> tuple[Device, ...]:
     """
     devices = tuple(devices)
     real_devices = tuple(device for device in devices if not device.host)
-    served = []
-    for device in (*real_devices, *list_references(devices)):
-        served.append(
-            dataclasses.replace(
-                device,
-                details=(device.precision, "THROUGHPUT"),
-                # Threads and requests are left to the plug-in.
-                properties={"INFERENCE_PRECISION_HINT": device.precision} | _THROUGHPUT,
-            )
+    served = [
+        dataclasses.replace(
+            device,
+            details=(device.precision, "THROUGHPUT"),
+            # Threads and requests are left to the plug-in.
+            properties={"INFERENCE_PRECISION_HINT": device.precision} | _THROUGHPUT,
         )
+        for device in (*real_devices, *list_references(devices))
+    ]
     if len(real_devices) > 1:
         names = ",".join(device.name for device in real_devices)
         coarsest = max(real_devices, key=lambda device: device.precision != "f32")

@@ -51,12 +51,9 @@ class MeasurementCache:
     def __init__(self, path: str | os.PathLike[str] | None = None):
         """Reads the file if it exists, without an unfinished last line that a crash may leave."""
         self._path = None if path is None else Path(path)
-        self._records: dict[str, dict[str, Any]] = {}
         remedy = "remove it, and placements are measured again"
-        for record in (
-            files.read_jsonl(self._path, RECORD_SCHEMA, remedy=remedy) if self._path else ()
-        ):
-            self._records[record["key"]] = record
+        records = files.read_jsonl(self._path, RECORD_SCHEMA, remedy=remedy) if self._path else []
+        self._records = {record["key"]: record for record in records}
 
     def __len__(self) -> int:
         return len(self._records)

@@ -144,10 +144,8 @@ def flops(op: ov.Node) -> float | None:
             for shape, operand in zip(shapes, operands, strict=True):
                 sizes.update(zip(operand, shape, strict=True))
             return 2.0 * math.prod(sizes.values())
-        case (
-            "ScaledDotProductAttention"
-        ):  # queries [..., L, E], keys [..., S, E], values [..., S, V]
-            query, key, value = shapes[:3]
+        case "ScaledDotProductAttention":
+            query, key, value = shapes[:3]  # [..., L, E], [..., S, E], [..., S, V]
             num_scores = math.prod(query[:-1]) * key[-2]
             return num_scores * (2.0 * query[-1] + 6 + 2.0 * value[-1])  # 6: scale and softmax
         case "AvgPool" | "MaxPool":  # a comparison or addition for each position of the kernel
@@ -162,12 +160,8 @@ def flops(op: ov.Node) -> float | None:
             hidden = attributes["hidden_size"]
             # A cell reads [batch, features] and has no direction; a sequence [batch, steps, ...].
             num_directions = 2 if attributes.get("direction") == "bidirectional" else 1
-            num_cells = math.prod(shapes[0][:-1]) * num_directions
-            return (
-                num_cells
-                * hidden
-                * (2.0 * num_matrices * (shapes[0][-1] + hidden) + flops_per_unit)
-            )
+            num_units = math.prod(shapes[0][:-1]) * num_directions * hidden
+            return num_units * (2.0 * num_matrices * (shapes[0][-1] + hidden) + flops_per_unit)
     return None
 
 
