@@ -5,9 +5,6 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from typing import Any
-
-from placement.errors import UserError
 
 # Texts in RuntimeErrors of OpenVINO, and of the system below it, when memory runs out or there is
 # no room for a thread's stack.
@@ -120,19 +117,6 @@ def silent_stderr() -> Iterator[None]:
         os.dup2(stderr, 2)
         os.close(stderr)
         os.close(devnull)
-
-
-def run_stage(stage: str, function: Any, *arguments: Any) -> Any:
-    """Calls a function as one stage of measuring a candidate, and returns its result.
-
-    A RuntimeError of OpenVINO or a UserError (the candidate is invalid) becomes a FailedError, but
-    a lack of memory a MemoryError.
-    """
-    try:
-        return function(*arguments)
-    except (RuntimeError, UserError) as error:
-        raise_if_exhausted(error)
-        raise FailedError(stage, summarise_error(error)) from error
 
 
 def raise_if_exhausted(error: Exception) -> None:

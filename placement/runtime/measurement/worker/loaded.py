@@ -12,12 +12,18 @@ import openvino as ov
 
 from placement.runtime import processors
 from placement.runtime.devices import Device, reference_device
-from placement.runtime.errors import UnusableError, raise_if_exhausted, summarise_error
+from placement.runtime.errors import (
+    FailedError,
+    UnusableError,
+    raise_if_exhausted,
+    summarise_error,
+)
 from placement.runtime.execution.executor import Executor
 from placement.runtime.execution.hetero import Affinity, compile_placement
 from placement.runtime.execution.split import Segment
 from placement.runtime.execution.submodels import Submodels
 from placement.runtime.execution.workers import Workers
+from placement.runtime.measurement.request import TIME_LIMIT
 from placement.runtime.measurement.worker import inference
 from placement.runtime.measurement.worker.channel import Heartbeat
 from placement.runtime.measurement.worker.inference import AnyRequest
@@ -32,9 +38,7 @@ _CACHE_BYTES = 2 << 30  # limit on the weights of the cached compiled models
 _DRAWING_TYPES, _LOOP_TYPES = ("RandomUniform", "Multinomial"), ("Loop", "TensorIterator")
 _DRAWING_INFERENCES = 8  # per sample; equal outputs of so many inferences are not by chance
 
-
-class CompileDeadlineError(Exception):
-    """Compiling was given up because its time is over."""
+_NO_TIME = "no time was left to compile its submodels; set a longer time limit"
 
 
 class LoadedModel:
@@ -62,8 +66,8 @@ class LoadedModel:
         self.inputs = self._samples[0]  # the sample that is timed; outputs are checked on all
         self.stateful = colocation.is_stateful(self.model)
         self._workers = Workers()
-        self._compile_deadline_s = math.inf  # on the monotonic clock
-        self._submodels = Submodels(self.core, self.model, alive=self._before_compiling)
+        self.compile_deadline_s = math.inf  # on the monotonic clock
+        self._submodels = Submodels(self.core, self.model, alive=self.check_compile_time)
         self._is_quantised = outputs.is_quantised(self.model)
         weights_bytes = (directory / "model.bin").stat().st_size
         cache_size = max(1, _CACHE_BYTES // max(1, 2 * weights_bytes))
@@ -167,27 +171,17 @@ class LoadedModel:
         return inference.create_request(self.compiled(affinity, devices), self.inputs)
 
     def executor(
-        self,
-        segments: Sequence[Segment],
-        devices: Sequence[Device],
-        *,
-        num_requests: int = 1,
-        deadline_s: float = math.inf,
+        self, segments: Sequence[Segment], devices: Sequence[Device], *, num_requests: int = 1
     ) -> Executor:
         """Returns an executor with its inputs set.
 
         Raises:
-          CompileDeadlineError: `deadline_s`, on the monotonic clock, has passed or would pass.
+          FailedError: `compile_deadline_s` would pass.
           UserError: the segments do not fit the model.
         """
-        self._compile_deadline_s = deadline_s
-        try:
-            self._before_compiling(0.0)
-            executor = Executor(
-                self._submodels, segments, devices, self._workers, num_requests=num_requests
-            )
-        finally:
-            self._compile_deadline_s = math.inf
+        executor = Executor(
+            self._submodels, segments, devices, self._workers, num_requests=num_requests
+        )
         inference.set_inputs(executor, self.inputs)
         return executor
 
@@ -212,13 +206,13 @@ class LoadedModel:
     def drop_compiled(self) -> None:
         """Empties the caches after an inference that failed, which may leave models broken."""
         self._compile_cached.cache_clear()
-        self._submodels = Submodels(self.core, self.model, alive=self._before_compiling)
+        self._submodels = Submodels(self.core, self.model, alive=self.check_compile_time)
 
-    def _before_compiling(self, share: float) -> None:
-        """Raises a `CompileDeadlineError` if no time is left to compile this share of the model."""
+    def check_compile_time(self, share: float) -> None:
+        """Raises a FailedError if no time is left to compile this share of the model."""
         self.heartbeat.touch()
-        if time.monotonic() + share * self.compile_s > self._compile_deadline_s:
-            raise CompileDeadlineError
+        if time.monotonic() + share * self.compile_s > self.compile_deadline_s:
+            raise FailedError(TIME_LIMIT, _NO_TIME)
 
     def _infer_sample(self, request: AnyRequest, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Returns the outputs for a sample, which stays set as the inputs.

@@ -1,25 +1,26 @@
 """Candidates on trial: each is compiled and checked alone, then all are timed in rounds."""
 
+import contextlib
 import functools
 import gc
 import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
 
+from placement.errors import UserError
 from placement.runtime import processors
 from placement.runtime.devices import register_devices
-from placement.runtime.errors import FailedError, raise_if_exhausted, run_stage, summarise_error
+from placement.runtime.errors import FailedError, raise_if_exhausted, summarise_error
 from placement.runtime.execution.executor import Executor
 from placement.runtime.execution.stream import Stream
 from placement.runtime.measurement.request import (
     MIN_SAMPLES,
-    TIME_LIMIT,
     Candidate,
     Measure,
     is_decided,
@@ -27,7 +28,7 @@ from placement.runtime.measurement.request import (
 )
 from placement.runtime.measurement.worker import inference
 from placement.runtime.measurement.worker.inference import AnyRequest
-from placement.runtime.measurement.worker.loaded import CompileDeadlineError, LoadedModel
+from placement.runtime.measurement.worker.loaded import LoadedModel
 
 _TASKS = "/proc/self/task"  # a folder for each thread, on Linux
 _HAS_SCHEDULER_STATISTICS = os.path.isdir(_TASKS)
@@ -119,7 +120,6 @@ _THREAD_SLACK = 1.25  # tolerated multiple of the number of threads asked for
 _THREAD_TRIES = 3
 _STREAM_INFERENCES = 5  # per request of a stream
 _CLEARLY_SLOWER = 1.1  # ratio to the baseline with which a candidate leaves a race
-_NO_TIME = "no time was left to compile its submodels; set a longer time limit"
 
 
 class _Runner(NamedTuple):
@@ -156,16 +156,15 @@ class Trials:
         compile_deadline_s = time.monotonic() + measure.compile_s
         for index, candidate in enumerate(measure.candidates):
             is_baseline = index == 0
-            deadline_s = math.inf if is_baseline else compile_deadline_s
+            self._loaded.compile_deadline_s = math.inf if is_baseline else compile_deadline_s
             try:
-                if time.monotonic() > deadline_s:
-                    raise FailedError(TIME_LIMIT, _NO_TIME)
+                self._loaded.check_compile_time(0.0)
                 if self._baseline and is_baseline and self._baseline[0] == candidate:
                     runners[index] = self._baseline[1]
                 else:
                     if is_baseline:  # its memory is free before the new one is compiled
                         self._baseline = None
-                    runners[index] = self._check(index, candidate, deadline_s, measure.race)
+                    runners[index] = self._check(index, candidate, measure.race)
                     if is_baseline:
                         self._baseline = candidate, runners[index]
             except FailedError as failed:
@@ -173,6 +172,7 @@ class Trials:
             else:
                 self._send(("checked", index, runners[index].facts))
 
+        self._loaded.compile_deadline_s = math.inf
         latencies_s: dict[int, list[float]] = {index: [] for index in runners}
         gc.collect()
         gc.disable()
@@ -240,53 +240,55 @@ class Trials:
             request.reset_state()
         return inference.infer_s(request)
 
-    def _check(self, index: int, candidate: Candidate, deadline_s: float, is_race: bool) -> _Runner:
+    @contextlib.contextmanager
+    def _stage(self, index: int, stage: str) -> Iterator[None]:
+        """Announces a stage of measuring a candidate, which fails if the block does.
+
+        A RuntimeError of OpenVINO or a UserError (the candidate is invalid) becomes a FailedError,
+        but a lack of memory a MemoryError.
+        """
+        self._heartbeat.set(index, stage)
+        try:
+            yield
+        except (RuntimeError, UserError) as error:
+            raise_if_exhausted(error)
+            raise FailedError(stage, summarise_error(error)) from error
+
+    def _check(self, index: int, candidate: Candidate, is_race: bool) -> _Runner:
         """Compiles a candidate and checks its outputs and threads.
 
         In a race, outputs are checked on one sample, and threads once for each set of devices.
         """
         loaded, devices = self._loaded, candidate.devices
         start_s = time.perf_counter()
-        self._heartbeat.set(index, "compile")
-        run_stage("compile", register_devices, loaded.core, devices)
         request: AnyRequest
+        with self._stage(index, "compile"):
+            register_devices(loaded.core, devices)
+            if candidate.segments is None:
+                compiled = loaded.compiled(candidate.affinity, devices)
+            else:
+                count = candidate.num_requests
+                assert count is not None
+                request = loaded.executor(candidate.segments, devices, num_requests=count)
+                num_submodels = len(request.split.parts)
         if candidate.segments is None:
-            compiled = run_stage("compile", loaded.compiled, candidate.affinity, devices)
-            self._heartbeat.set(index, "request")
             # Only HETERO has this property; without HETERO there is one submodel.
             key, num_submodels = "HETERO_NUMBER_OF_SUBMODELS", 1
             if key in compiled.get_property("SUPPORTED_PROPERTIES"):
                 num_submodels = int(compiled.get_property(key))
-            is_stream = candidate.num_requests is None
-            create = functools.partial(inference.create_request, streams=is_stream)
-            request = run_stage("request", create, compiled, loaded.inputs)
-        else:
-            assert candidate.num_requests is not None
-            compile_executor = functools.partial(
-                loaded.executor,
-                candidate.segments,
-                devices,
-                num_requests=candidate.num_requests,
-                deadline_s=deadline_s,
-            )
-            try:
-                request = run_stage("compile", compile_executor)
-            except CompileDeadlineError as error:
-                raise FailedError(TIME_LIMIT, _NO_TIME) from error
-            num_submodels = len(request.split.parts)
+            with self._stage(index, "request"):
+                is_stream = candidate.num_requests is None
+                request = inference.create_request(compiled, loaded.inputs, streams=is_stream)
         compile_s = time.perf_counter() - start_s
         for passed, passed_facts in self._passed:
             if passed == candidate:
                 return _Runner(request, passed_facts)
-        self._heartbeat.set(index, "infer")
-        num_samples = 1 if is_race else None
-        try:
-            check = run_stage(
-                "infer", loaded.compare, request, candidate.used_devices(), num_samples
-            )
-        except FailedError:
-            loaded.drop_compiled()
-            raise
+        with self._stage(index, "infer"):
+            try:
+                check = loaded.compare(request, candidate.used_devices(), 1 if is_race else None)
+            except RuntimeError:
+                loaded.drop_compiled()
+                raise
         if not check.is_correct:
             raise FailedError("wrong output", check.describe())
         facts = {
