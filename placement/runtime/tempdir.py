@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 _PREFIX = "placement-worker-"
 _LOCK = "lock"
 _MODEL = "model.xml"
-_FILES = {_LOCK, _MODEL, "model.bin", "inputs.npz", "beat"}
+_FILES = {_LOCK, _MODEL, "model.bin", "inputs.pickle", "beat"}
 
 
 class TempDir:

@@ -204,13 +204,7 @@ class LocalMeasurer(contextlib.AbstractContextManager["LocalMeasurer"]):
         try:
             serialization.write_model(model, directory)
             with serialization.report_free_space(directory):
-                arrays = [array for sample in inputs.samples for array in sample]
-                np.savez(
-                    directory / "inputs.npz",
-                    *arrays,
-                    max_error=np.array(inputs.max_error),
-                    description=np.array(inputs.description),
-                )
+                (directory / "inputs.pickle").write_bytes(pickle.dumps(inputs))
         except OSError:
             self._tempdir.close()
             raise

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import math
+import pickle
 import time
 from collections.abc import Sequence, Set
 from pathlib import Path
@@ -29,6 +30,7 @@ from placement.runtime.measurement.worker.channel import Heartbeat
 from placement.runtime.measurement.worker.inference import AnyRequest
 from placement.runtime.models import colocation, operations, outputs
 from placement.runtime.models.fingerprint import quote_names
+from placement.runtime.models.inputs import Inputs
 
 _STATEFUL_INFERENCES = 4  # compared for a model with variables, from the initial state on
 _CACHE_BYTES = 2 << 30  # limit on the weights of the cached compiled models
@@ -55,14 +57,8 @@ class LoadedModel:
         self.heartbeat.set(-1, "open")
         self.core = ov.Core()
         self.model = self.core.read_model(directory / "model.xml")
-        with np.load(directory / "inputs.npz") as npz:
-            self._max_error = float(npz["max_error"])
-            description = str(npz["description"])
-            arrays = [npz[name] for name in npz.files if name.startswith("arr_")]
-        num_inputs = max(1, len(self.model.inputs))
-        self._samples = [arrays[i : i + num_inputs] for i in range(0, len(arrays), num_inputs)] or [
-            []
-        ]
+        inputs: Inputs = pickle.loads((directory / "inputs.pickle").read_bytes())
+        self._samples, self._max_error = inputs.samples, inputs.max_error
         self.inputs = self._samples[0]  # the sample that is timed; outputs are checked on all
         self.stateful = colocation.is_stateful(self.model)
         self._workers = Workers()
@@ -87,7 +83,7 @@ class LoadedModel:
                 begin_s = time.monotonic()
                 compiled = self.compiled(None, [device])
                 self.compile_s = time.monotonic() - begin_s  # rough compile time of the whole model
-                stage = f"run the model on its inputs ({description})"
+                stage = f"run the model on its inputs ({inputs.description})"
                 remedy = "set others, such as input_values='length:12'"
                 request = inference.create_request(compiled, self.inputs)
                 self._reference_outputs = [self._infer_sample(request, s) for s in self._samples]
