@@ -72,8 +72,8 @@ def main(directory: Path) -> None:
 
 def answer(request: requests.Request[Any], loaded: LoadedModel) -> Any:
     """Returns the answer to a request other than `Measure`."""
-    core, model, keep_alive = loaded.core, loaded.model, loaded.heartbeat.keep_alive
-    keep_alive()
+    core, model, touch = loaded.core, loaded.model, loaded.heartbeat.touch
+    loaded.heartbeat.set(-1, "infer")
     register_devices(core, getattr(request, "devices", ()))
     match request:
         case requests.Profile(devices):
@@ -86,7 +86,7 @@ def answer(request: requests.Request[Any], loaded: LoadedModel) -> Any:
             for device in devices:
                 checks = []
                 for part in profile.divide(core, model, device):
-                    keep_alive()
+                    touch()
                     # No name keeps the request: the device may hold only one part at a time.
                     checks.append(
                         loaded.compare(loaded.request(part.affinity, part.devices), [device])
@@ -105,7 +105,7 @@ def answer(request: requests.Request[Any], loaded: LoadedModel) -> Any:
             executor = loaded.executor(segments, devices)
 
             def infer_spans() -> np.ndarray:
-                keep_alive()
+                touch()
                 executor.infer()
                 timeline_s = np.full((len(executor.split.parts), 2), np.nan)
                 for span in executor.requests[0].spans:
@@ -135,11 +135,11 @@ def answer(request: requests.Request[Any], loaded: LoadedModel) -> Any:
                 return nodes
 
             for _ in range(WARM_UP_INFERENCES):
-                keep_alive()
+                touch()
                 last_s = inference.infer_s(infer_request)
             warm_up_nodes, count = read_nodes(), inference.num_repetitions(last_s)
             for _ in range(count):
-                keep_alive()
+                touch()
                 infer_request.infer()
             nodes = read_nodes()
             return [

@@ -49,7 +49,7 @@ def measure_transfers(loaded: LoadedModel, devices: Sequence[Device]) -> Transfe
             pair = devices[i], devices[j]
             requests = []
             for pattern in patterns:
-                loaded.heartbeat.keep_alive()
+                loaded.heartbeat.touch()
                 affinity = {f"step_{op}": pair[side].name for op, side in enumerate(pattern)}
                 affinity["x"] = pair[pattern[0]].name
                 compiled = compile_placement(loaded.core, chain, affinity, pair)
@@ -58,7 +58,7 @@ def measure_transfers(loaded: LoadedModel, devices: Sequence[Device]) -> Transfe
             warm_up_s = max(inference.infer_s(request) for request in requests)
             transfers_s: list[float] = []
             for _ in range(inference.num_repetitions(warm_up_s)):
-                loaded.heartbeat.keep_alive()
+                loaded.heartbeat.touch()
                 first_s, second_s, alternating_s = (inference.infer_s(r) for r in requests)
                 expected_s = first_share * first_s + (1 - first_share) * second_s
                 transfers_s.append((alternating_s - expected_s) / (CHAIN_OPS - 1))

@@ -87,10 +87,6 @@ class Heartbeat:
         self._numbers[0], self._numbers[1] = candidate, STAGES.index(stage)
         self._numbers[2] += 1
 
-    def keep_alive(self) -> None:
-        """Announces an inference, or a step before one, that belongs to no candidate."""
-        self.set(-1, "infer")
-
     def touch(self) -> None:
         """Announces that the current task goes on."""
         self._numbers[2] += 1

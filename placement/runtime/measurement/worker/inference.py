@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,7 +17,6 @@ AnyRequest: TypeAlias = ov.InferRequest | Executor | Stream
 
 WARM_UP_INFERENCES = 2  # left out of timelines and counters
 _MIN_REPETITIONS, _MAX_REPETITIONS = 3, 20
-_LONG_S = 0.02  # an inference that takes longer hardly depends on what the caches hold before it
 
 
 def create_request(
@@ -43,16 +42,6 @@ def infer_s(infer_request: AnyRequest) -> float:
     begin_s = time.perf_counter()
     infer_request.infer()
     return time.perf_counter() - begin_s
-
-
-def warm_s(infer: Callable[[], float]) -> float:
-    """Returns the seconds of an inference that finds the caches as one before it left them.
-
-    So does a service that repeats one model. After other models an inference takes up to a tenth
-    longer, but not if it takes long; such an inference is not repeated.
-    """
-    seconds = infer()
-    return seconds if seconds > _LONG_S else infer()
 
 
 def num_repetitions(inference_s: float) -> int:

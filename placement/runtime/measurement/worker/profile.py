@@ -11,7 +11,6 @@ steps:
 3. An operation that no kernel names belongs to the kernel that all its readers belong to.
 """
 
-import functools
 from collections.abc import Sequence, Set
 from typing import NamedTuple
 
@@ -80,24 +79,18 @@ def profile_devices(loaded: LoadedModel, devices: Sequence[Device]) -> list[RawP
 
 def _profile(loaded: LoadedModel, parts: Sequence[Part]) -> list[RawProfile]:
     """Profiles parts, which are all compiled at once; see `profile_devices`."""
-    model, keep_alive = loaded.model, loaded.heartbeat.keep_alive
+    model, touch = loaded.model, loaded.heartbeat.touch
     counted, plain = [], []  # compiled models with counters, and requests without
     for part in parts:
-        keep_alive()
+        touch()
         devices = inference.with_counters(part.devices)
         counted.append(compile_placement(loaded.core, model, part.affinity, devices))
-        keep_alive()
+        touch()
         plain.append(None if part.elsewhere else loaded.request(None, part.devices))
     counted_requests = [inference.create_request(c, loaded.inputs) for c in counted]
 
-    def infer(request: ov.InferRequest) -> float:
-        keep_alive()
-        if loaded.stateful:  # a growing state would make every inference slower than the last
-            request.reset_state()
-        return inference.infer_s(request)
-
     for _ in range(WARM_UP_INFERENCES):
-        last_s = max((infer(request) for request in counted_requests), default=1.0)
+        last_s = max((loaded.infer_s(request) for request in counted_requests), default=1.0)
     warm_up_nodes = [read_nodes(model, compiled) for compiled in counted]
     samples_s: list[list[float]] = [[] for _ in parts]
     num_rounds = inference.num_repetitions(last_s)
@@ -105,9 +98,9 @@ def _profile(loaded: LoadedModel, parts: Sequence[Part]) -> list[RawProfile]:
         for counted_request, plain_request, part_samples_s in zip(
             counted_requests, plain, samples_s, strict=True
         ):
-            infer(counted_request)
+            loaded.infer_s(counted_request)
             if plain_request is not None:
-                part_samples_s.append(inference.warm_s(functools.partial(infer, plain_request)))
+                part_samples_s.append(loaded.warm_s(plain_request))
     profiles = []
     for i, part in enumerate(parts):
         nodes = [

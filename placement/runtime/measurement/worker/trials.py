@@ -1,7 +1,6 @@
 """Candidates on trial: each is compiled and checked alone, then all are timed in rounds."""
 
 import contextlib
-import functools
 import gc
 import math
 import os
@@ -176,7 +175,8 @@ class Trials:
         latencies_s: dict[int, list[float]] = {index: [] for index in runners}
         gc.collect()
         gc.disable()
-        wait_until_idle(self._heartbeat.keep_alive)
+        self._heartbeat.set(-1, "infer")
+        wait_until_idle(self._heartbeat.touch)
         # Round -1 warms up; in a race the check has done that.
         number, stage, start_s = (0 if measure.race else -1), 1, time.perf_counter()
         running, next_look = list(latencies_s), measure.min_rounds
@@ -196,7 +196,7 @@ class Trials:
                     ):
                         latency_s = request.stream(_STREAM_INFERENCES * request.num_requests)
                     else:
-                        latency_s = inference.warm_s(functools.partial(self._infer_s, request))
+                        latency_s = self._loaded.warm_s(request)
                 except RuntimeError as error:
                     raise_if_exhausted(error)
                     self._loaded.drop_compiled()
@@ -233,12 +233,6 @@ class Trials:
                 running = [0, *running]
         gc.enable()
         return {index: np.array(samples_s) for index, samples_s in latencies_s.items()}
-
-    def _infer_s(self, request: AnyRequest) -> float:
-        self._heartbeat.touch()
-        if self._loaded.stateful:  # a growing state would make every inference slower than the last
-            request.reset_state()
-        return inference.infer_s(request)
 
     @contextlib.contextmanager
     def _stage(self, index: int, stage: str) -> Iterator[None]:
@@ -326,9 +320,8 @@ class Trials:
             limit = _THREAD_SLACK * (1 + sum(unbound)) - 1
         counts: list[float] = []
         for _ in range(_THREAD_TRIES):
-            touch = functools.partial(self._heartbeat.set, index, "infer")
-            wait_until_idle(touch)
-            shares = measure_busy_shares(request, touch)
+            wait_until_idle(self._heartbeat.touch)
+            shares = measure_busy_shares(request, self._heartbeat.touch)
             unbound_shares = (s for thread, s in shares.items() if thread not in bound_threads)
             counts.append(count_active_threads(unbound_shares))
             if counts[-1] <= limit:

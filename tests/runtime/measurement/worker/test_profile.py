@@ -54,7 +54,8 @@ def profile_devices(model, devices, core):
         return inference.create_request(compile_placement(core, model, affinity, devices), inputs)
 
     loaded = types.SimpleNamespace(core=core, model=model, inputs=inputs, request=request)
-    loaded.stateful, loaded.heartbeat = False, mock.Mock()
+    loaded.infer_s, loaded.warm_s = inference.infer_s, inference.infer_s
+    loaded.heartbeat = mock.Mock()
     return profile.profile_devices(loaded, devices)
 
 
