@@ -245,8 +245,15 @@ def cost_model(graph: OpGraph, names: tuple[str, ...]) -> CostModel:
     Args:
       graph: N operations.
       names: D devices, named as `parse_devices` names them.
+
+    Raises:
+      UserError: a name is not that of a kind.
     """
-    specs = [SPECS[name.rstrip("0123456789")] for name in names]
+    specs = []
+    for name in names:
+        kind = name.rstrip("0123456789")
+        arguments.check_choice("kind", kind, SPECS)
+        specs.append(SPECS[kind])
     off_diagonal = 1 - np.eye(len(specs))
     latency_s = np.array([spec.link_latency_s for spec in specs])
     s_per_byte = np.array([1 / spec.link_bytes_per_s for spec in specs])
