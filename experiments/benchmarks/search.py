@@ -34,7 +34,7 @@ def run(*names: str) -> None:
     for method in names or ("search",):
         table = grids.new_table(f"{method}: value over the best known", ("problem",), columns)
         rows = []
-        for problem in audit.list_problems(suite.VERSION):
+        for problem in audit.list_problems():
             request = json.dumps([method, problem])
             rows.append(shared.run_module("experiments.benchmarks.search", request, environment))
             table.add_row(problem.removesuffix("-makespan"), *write(rows[-1]))

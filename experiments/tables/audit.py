@@ -11,18 +11,16 @@ import functools
 import gzip
 import io
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from placement import suite
+from placement import methods, suite
 from placement.reporting import statistics, units
 from placement.reporting.statistics import Scores
-from placement.suite import archive
 
-VERSION = 1  # of the suite, of the results in tables; those of version 2 are not complete yet
 STORED = Path(__file__).with_name("audit.csv.gz")
 
 
@@ -41,8 +39,9 @@ _LIMITS = (
     *(Limit(SHORT, 5), Limit(LONG, 30), Limit(COLD, 20)),  # cold: nothing is compiled before
 )
 LIMITS = {limit.name: limit for limit in _LIMITS}
-CHEAP = "5 s", "1 s", "0.1 s", "200 evaluations", "1,000 evaluations"
-_OVERVIEW = "1,000 evaluations", SHORT, COLD  # in the table of docs/METHODS.md
+SMALL_BUDGETS = "200 evaluations", "1,000 evaluations"
+CHEAP = "5 s", "1 s", "0.1 s", *SMALL_BUDGETS
+_SHOWN = "0.1 s", "1 s", SHORT  # limits that all methods have runs of
 FAST = "single", "heft", "m_etf", "scotch"  # they read no limit
 METHODS = (
     *(*FAST, "local_search", "lns", "cpsat_free", "scheduler"),
@@ -63,9 +62,11 @@ CONCLUSIONS = (
     ("GiPH", "giph", ("placeto", "heft")),
     ("DOPPLER", "doppler", ("heft", "placeto", "giph")),
 )
-CONCLUSION_LIMIT = "1,000 evaluations"
+CONCLUSION_LIMIT = LONG
 _MAX_OPS = 2_000  # larger graphs would take hours with every method
 _DECIMALS = 5  # of scores; further ones are rounding in single precision
+
+_NO_RATIO = statistics.Ratio(statistics.Interval(*[math.nan] * 3), math.nan)
 
 Grid = tuple[list[str], list[list[str]]]  # a header, and rows
 
@@ -108,9 +109,9 @@ def read_stored() -> list[Result]:
 
 
 @functools.cache
-def list_problems(version: int = VERSION) -> dict[str, str]:
+def list_problems() -> dict[str, str]:
     """Returns the family of each problem of the audit by its name, the smallest one first."""
-    entries = sorted(suite.list_entries("test", version), key=lambda entry: entry.num_ops)
+    entries = sorted(suite.list_entries("test"), key=lambda entry: entry.num_ops)
     return {
         entry.name: entry.family
         for entry in entries
@@ -118,10 +119,11 @@ def list_problems(version: int = VERSION) -> dict[str, str]:
     }
 
 
-def _group_by_family(values: Iterable[np.ndarray]) -> Scores:
-    """Joins arrays of the problems [K] by family."""
+def _group_by_family(values: Mapping[str, np.ndarray]) -> Scores:
+    """Joins the scores of problems, float64 [K] each, by family."""
     scores: dict[str, np.ndarray] = {}
-    for family, value in zip(list_problems().values(), values, strict=True):
+    for name, value in values.items():
+        family = list_problems()[name]
         scores[family] = np.append(scores.get(family, []), np.round(value, _DECIMALS))
     return [*scores.values()]
 
@@ -129,12 +131,10 @@ def _group_by_family(values: Iterable[np.ndarray]) -> Scores:
 @functools.cache
 def read_known() -> tuple[dict[str, float], dict[str, float]]:
     """Reads the best known value of each problem, and the best result in the given order."""
-    best_known_s = {name: archive.read(VERSION)[name].value_s for name in list_problems()}
+    best_known_s = {name: suite.best_known(name).value_s for name in list_problems()}
     given_order_s = dict.fromkeys(best_known_s, math.inf)
     for result in read_stored():
         name = result.problem
-        if name not in best_known_s:
-            continue
         if result.method not in _ANY_ORDER:
             given_order_s[name] = min(given_order_s[name], result.best_s)
         best_known_s[name] = min(best_known_s[name], result.best_s)
@@ -142,7 +142,7 @@ def read_known() -> tuple[dict[str, float], dict[str, float]]:
 
 
 @functools.cache
-def read_scores(limit: str, *, is_own: bool = False) -> dict[str, Scores]:
+def read_scores(limit: str, *, is_own: bool = False) -> dict[str, dict[str, np.ndarray]]:
     """Reads the scores of all methods with results under a limit, of seeds that all problems have.
 
     Args:
@@ -150,54 +150,57 @@ def read_scores(limit: str, *, is_own: bool = False) -> dict[str, Scores]:
       is_own: whether only placements count that a learned method drew, not its starts.
 
     Returns:
-      By method, the scores of each family: inf where the search had no result, or a learned
-      method had not drawn a placement.
+      By method and problem, float64 [K] of K seeds: inf where the search had no result, or a
+      learned method had not drawn a placement.
     """
-    best_known_s, scores = read_known()[0], dict[str, Scores]()
+    best_known_s, scores = read_known()[0], dict[str, dict[str, np.ndarray]]()
     values_s: dict[str, dict[int, dict[str, float]]] = {}  # by method, seed and problem
     for result in read_stored():
-        if result.limit == limit and result.problem in best_known_s:
+        if result.limit == limit:
             value_s = result.own_best_s if is_own or np.isinf(result.own_best_s) else result.best_s
             seed_values_s = values_s.setdefault(result.method, {})
             seed_values_s.setdefault(result.seed, {})[result.problem] = value_s
     for method, seed_values_s in values_s.items():
         complete = [row for row in seed_values_s.values() if len(row) == len(best_known_s)]
         if complete:
-            scores[method] = _group_by_family(
-                np.array([row[name] / best_known_s[name] for row in complete])
-                for name in best_known_s
-            )
+            scores[method] = {
+                name: np.array([row[name] for row in complete]) / best_s
+                for name, best_s in best_known_s.items()
+            }
     return scores
 
 
-def _write_mean(scores: Scores | None) -> str:
+def _mean(scores: Mapping[str, np.ndarray]) -> statistics.Interval:
+    return statistics.geometric_mean(_group_by_family(scores))
+
+
+def _write_mean(scores: Mapping[str, np.ndarray] | None) -> str:
     """Writes the mean of a method's scores, or the share of runs without a result."""
     if scores is None:
         return units.NONE
-    missing = np.isinf(np.concatenate(scores)).mean()
-    return f"did not start: {missing:.0%}" if missing else statistics.geometric_mean(scores).write()
+    missing = np.isinf([*scores.values()]).mean()
+    return f"no result: {missing:.0%}" if missing else _mean(scores).write()
 
 
-def read_means(limits: Sequence[str] = ()) -> Grid:
-    """Reads the means of each method under some limits, by default all that have results.
+def read_means(limits: Sequence[str] = _SHOWN, *, is_own: bool = False) -> Grid:
+    """Reads the means of each method under some limits.
 
     The methods are in the order of their means after 5 s. The first row is the best that any run
-    reached in the given order of priority, which only `search` and `cpsat_free` can change.
+    reached in the given order of priority, which only `search` and `cpsat_free` can change. With
+    `is_own`, only the learned methods' own placements count.
     """
-    limits = limits or [limit for limit in LIMITS if read_scores(limit)]
-    scores = {limit: read_scores(limit) for limit in limits}
+    scores = {limit: read_scores(limit, is_own=is_own) for limit in limits}
     best_known_s, given_order_s = read_known()
-    floor = _group_by_family(
-        np.array([given_order_s[name] / best_known_s[name]]) for name in best_known_s
-    )
+    floor = {name: np.array([given_order_s[name] / s]) for name, s in best_known_s.items()}
     rows = [["best in the given order", units.NONE, *[_write_mean(floor)] * len(limits)]]
-    order = read_scores(SHORT)
-    for method in sorted(order, key=lambda name: statistics.geometric_mean(order[name]).value):
+    order = read_scores(SHORT, is_own=is_own)
+    for method in sorted(order, key=lambda name: _mean(order[name]).value):
         found = [scores[limit].get(method) for limit in limits]
-        counts = {sum(map(len, s)) // len(best_known_s) for s in found if s is not None}
+        counts = {len(next(iter(s.values()))) for s in found if s is not None}
         seeds = " to ".join(map(str, sorted(counts)[:: max(1, len(counts) - 1)]))
-        rows.append([f"`{method}`", seeds, *map(_write_mean, found)])
-    return ["method", "seeds", *limits], rows
+        if not is_own or methods.is_learned(method):
+            rows.append([f"`{method}`", seeds, *map(_write_mean, found)])
+    return ["method", "seeds", *limits], rows[1:] if is_own else rows
 
 
 def read_ratios() -> Grid:
@@ -206,7 +209,7 @@ def read_ratios() -> Grid:
     others = [row[0].strip("`") for row in mean_rows if row[0] != "`search`"]
     columns = []
     for limit in header[2:]:
-        scores = read_scores(limit)
+        scores = {method: _group_by_family(s) for method, s in read_scores(limit).items()}
         ratios = {m: statistics.compare(scores[m], scores["search"]) for m in others if m in scores}
         p_values = statistics.adjust([ratio.p_value for ratio in ratios.values()])
         cells = dict.fromkeys(others, units.NONE)
@@ -219,32 +222,32 @@ def read_ratios() -> Grid:
 
 
 def read_conclusions() -> Grid:
-    """Reads for each conclusion the ratio of the scores without starts, and Holm's p."""
-    stored = read_scores(CONCLUSION_LIMIT, is_own=True)
+    """Reads for each conclusion the ratio of the scores without starts, and Holm's p.
 
-    def find(method: str) -> str:  # tuned methods stood for the papers' before those had runs
-        return method if method in stored else f"{method}:variant=tuned"
-
-    pairs = [
-        (paper, find(method), find(other))
-        for paper, method, others in CONCLUSIONS
-        for other in others
-        if find(method) in stored and find(other) in stored
-    ]
-    ratios = [statistics.compare(stored[method], stored[other]) for _, method, other in pairs]
+    It is over the problems on which all runs of both methods have a result.
+    """
+    stored, ratios, texts = read_scores(CONCLUSION_LIMIT, is_own=True), [], []
+    for paper, method, others in CONCLUSIONS:
+        for other in (other for other in others if {method, other} <= stored.keys()):
+            pair = stored[method], stored[other]
+            names = [n for n in list_problems() if np.isfinite([*pair[0][n], *pair[1][n]]).all()]
+            ours, theirs = (_group_by_family({name: s[name] for name in names}) for s in pair)
+            has_families = len(ours) >= statistics.MIN_GRAPHS
+            ratios.append(statistics.compare(ours, theirs) if has_families else _NO_RATIO)
+            texts.append([paper, f"`{method}` is better than `{other}`", str(len(names))])
     p_values = statistics.adjust([ratio.p_value for ratio in ratios])
     rows = []
-    for (paper, method, other), (ratio, _), p_value in zip(pairs, ratios, p_values, strict=True):
+    for text, (ratio, _), p_value in zip(texts, ratios, p_values, strict=True):
         verdict = "holds" if ratio.value < 1 else "does not"
         verdict = verdict if p_value < statistics.LEVEL else "undecided"
-        text = f"`{method}` is better than `{other}`"
-        rows.append([paper, text, ratio.write(), f"{p_value:.3f}", verdict])
-    return ["paper", "conclusion", f"ratio, {CONCLUSION_LIMIT}", "p", "here"], rows
+        rows.append([*text, ratio.write(), units.write(p_value, ".3f"), verdict])
+    return ["paper", "conclusion", "problems", f"ratio, {CONCLUSION_LIMIT}", "p", "here"], rows
 
 
 TABLES: dict[str, Callable[[], Grid]] = {
-    "methods": functools.partial(read_means, _OVERVIEW),
+    "methods": functools.partial(read_means, _SHOWN[1:]),
     "audit": read_means,
+    "audit_own": functools.partial(read_means, (*_SHOWN, LONG), is_own=True),
     "audit_ratios": read_ratios,
     "audit_conclusions": read_conclusions,
 }

@@ -9,8 +9,9 @@ results of FOLDER go into `audit.csv.gz`.
 
 Every run has the limit that it is judged by, in seconds of the processor, which other processes
 hardly change. Before it, a run with another seed compiles the programs, unless the limit is cold.
-Fast methods read no limit, and learned ones none until it is reached: there a run serves several
-limits.
+Fast methods read no limit, and learned ones no seconds until they have passed: there a run serves
+several limits. A learned method knows the placements of an update at its end. So 200 and 1,000
+evaluations, within which an update may end, have runs of their own budget.
 """
 
 import gzip
@@ -28,10 +29,10 @@ from experiments.tables import audit
 from experiments.tables.audit import (
     CHEAP,
     COLD,
-    CONCLUSION_LIMIT,
     LIMITS,
     LONG,
     SHORT,
+    SMALL_BUDGETS,
     Limit,
     Result,
 )
@@ -45,11 +46,12 @@ from placement.solvers.limits import SearchLimits
 from placement.types import Solution
 
 _WARMING_SEED = 1_000  # added to the seed of the run that compiles
-# Phases: seeds and limits, of all methods or of those in conclusions alone.
+_CONCLUDED = ("1,000 evaluations",)  # of methods in conclusions alone
+# Phases: seeds and limits.
 _PHASES = (
     ((0, 1), CHEAP),
     ((2, 3, 4), CHEAP),
-    ((5, 6, 7, 8, 9), (CONCLUSION_LIMIT,)),
+    ((5, 6, 7, 8, 9), _CONCLUDED),
     ((0,), (COLD,)),
     ((0, 1, 2, 3, 4), (LONG, "10,000 evaluations")),
 )
@@ -68,8 +70,9 @@ def list_served(method: str, limit: str) -> list[str]:
     """Lists the limits that a run with a limit serves."""
     if method in audit.FAST:
         return [*LIMITS]
-    serves_all = methods.is_learned(method) and limit == LONG
-    return [name for name in LIMITS if name == limit or (serves_all and name != COLD)]
+    serves_most = methods.is_learned(method) and limit == LONG
+    others = [name for name in LIMITS if name not in (COLD, *SMALL_BUDGETS)]
+    return others if serves_most else [limit]
 
 
 def list_jobs() -> Iterator[tuple[str, str, list[tuple[str, int]]]]:
@@ -77,22 +80,24 @@ def list_jobs() -> Iterator[tuple[str, str, list[tuple[str, int]]]]:
     concluded = {name for _, method, others in audit.CONCLUSIONS for name in (method, *others)}
     for seeds, limits in _PHASES:
         for method in audit.METHODS:
-            if limits == (CONCLUSION_LIMIT,) and method not in concluded:
+            if limits == _CONCLUDED and method not in concluded:
                 continue
             used_seeds = seeds if methods.entry(method).seeded else [s for s in seeds if s == 0]
             run_limits: Sequence[str] = limits
-            if method in audit.FAST or (methods.is_learned(method) and len(limits) > 1):
+            if method in audit.FAST:
                 run_limits = (LONG,)
+            elif methods.is_learned(method) and len(limits) > 1:
+                run_limits = (LONG, *[limit for limit in limits if limit in SMALL_BUDGETS])
             elif method == "cpsat_free":  # which counts no evaluations
                 run_limits = [limit for limit in limits if not limit.endswith("evaluations")]
             runs = [(limit, seed) for limit in run_limits for seed in used_seeds]
-            yield from ((problem, method, runs) for problem in audit.list_problems(suite.VERSION))
+            yield from ((problem, method, runs) for problem in audit.list_problems())
 
 
 def run(folder: Path, part: int, parts: int) -> None:
     """Makes the missing runs of a part of all runs."""
     folder.mkdir(parents=True, exist_ok=True)
-    path, num_problems = folder / f"{part}.csv", len(audit.list_problems(suite.VERSION))
+    path, num_problems = folder / f"{part}.csv", len(audit.list_problems())
     path.touch()
     path.write_text(_read_whole_lines(path))
     for number, (name, method, runs) in enumerate(list_jobs()):

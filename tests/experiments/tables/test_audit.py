@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from experiments.tables import audit, audit_runs
-from experiments.tables.audit import COLD, SHORT, Limit, Result
+from experiments.tables.audit import COLD, CONCLUSION_LIMIT, SHORT, Limit, Result
 from placement import suite
 
 _LIMIT = "1,000 evaluations"
@@ -32,7 +32,7 @@ def make_results(method, factor, own_factor=None, limit=_LIMIT, seeds=2):
     rng = np.random.default_rng(0)
     results = []
     for problem in audit.list_problems():
-        best_s = suite.best_known(problem, audit.VERSION).value_s
+        best_s = suite.best_known(problem).value_s
         for seed in range(seeds):
             noise = math.exp(0.01 * rng.normal())
             values_s = best_s * factor * noise, best_s * (own_factor or factor) * noise
@@ -58,15 +58,25 @@ def test_means_count_starts_and_absences(store):
     assert float(rows[1][2].split()[0]) == pytest.approx(1.5, rel=0.01)
     assert rows[1][3] == "-"
     assert 1.48 < float(rows[0][2].split()[0]) < 1.52  # the floor is of `hsdag`'s starts
-    assert audit._write_mean(audit.read_scores(_LIMIT)["doppler"]) == "did not start: 96%"
+    assert audit._write_mean(audit.read_scores(_LIMIT)["doppler"]) == "no result: 96%"
 
 
 def test_conclusions_ignore_starts(store):
     names = {name for _, method, others in audit.CONCLUSIONS for name in (method, *others)}
     factors = dict.fromkeys(names, 2.0) | {"hsdag": 1.8, "giph": 2.5}
-    results = [make_results(method, 1.0, factor) for method, factor in factors.items()]
-    store([result for some in results for result in some])
-    verdicts = {row[1]: row[-1] for row in audit.read_conclusions()[1]}
+    factors["hsdag:variant=released"] = math.inf
+    results = [make_results(m, 1.0, factor, CONCLUSION_LIMIT) for m, factor in factors.items()]
+    first = next(iter(audit.list_problems()))
+    absent = {"best_s": math.inf, "own_best_s": math.inf}
+    results = [r for some in results for r in some]
+    store(
+        [r._replace(**absent) if (r.problem, r.method) == (first, "single") else r for r in results]
+    )
+    rows = {row[1]: row[2:] for row in audit.read_conclusions()[1]}
+    verdicts = {conclusion: row[-1] for conclusion, row in rows.items()}
+    num_problems = len(audit.list_problems())
+    assert rows["`hsdag` is better than `single`"][::3] == [str(num_problems - 1), "holds"]
+    assert rows["`hsdag:variant=released` is better than `placeto`"] == ["0", "-", "-", "undecided"]
     assert verdicts["`hsdag` is better than `placeto`"] == "holds"
     assert verdicts["`giph` is better than `placeto`"] == "does not"
     assert verdicts["`placeto` is better than `colocrl`"] == "undecided"
@@ -74,9 +84,9 @@ def test_conclusions_ignore_starts(store):
 
 
 def test_runs_resume_and_are_stored(store, monkeypatch, tmp_path):
-    problem, family = next(iter(audit.list_problems(2).items()))
+    problem, family = next(iter(audit.list_problems().items()))
     monkeypatch.setattr(audit, "METHODS", ("heft", "lns"))
-    monkeypatch.setattr(audit, "list_problems", lambda _: {problem: family})
+    monkeypatch.setattr(audit, "list_problems", lambda: {problem: family})
     monkeypatch.setattr(audit, "STORED", tmp_path / "stored.csv.gz")
     monkeypatch.setattr(audit_runs, "_PHASES", (((0, 1), ("200 evaluations", COLD)), ((), ())))
     monkeypatch.setitem(audit.LIMITS, COLD, Limit(COLD, 0.5))
@@ -100,7 +110,7 @@ def test_runs_resume_and_are_stored(store, monkeypatch, tmp_path):
 
 @pytest.mark.nightly
 def test_learned_runs_have_every_step():
-    problem = suite.load(next(iter(audit.list_problems(2))))
+    problem = suite.load(next(iter(audit.list_problems())))
     points = audit_runs.run_curve("hsdag", problem, 0, Limit("", 60.0, 500))
     assert points[-1].evaluations == 500
     assert points[-1].best_s <= points[-1].own_best_s < math.inf
