@@ -65,7 +65,6 @@ CONCLUSIONS = (
 CONCLUSION_LIMIT = LONG
 _MAX_OPS = 2_000  # larger graphs would take hours with every method
 _DECIMALS = 5  # of scores; further ones are rounding in single precision
-
 _NO_RATIO = statistics.Ratio(statistics.Interval(*[math.nan] * 3), math.nan)
 
 Grid = tuple[list[str], list[list[str]]]  # a header, and rows

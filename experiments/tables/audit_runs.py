@@ -10,8 +10,8 @@ results of FOLDER go into `audit.csv.gz`.
 Every run has the limit that it is judged by, in seconds of the processor, which other processes
 hardly change. Before it, a run with another seed compiles the programs, unless the limit is cold.
 Fast methods read no limit, and learned ones no seconds until they have passed: there a run serves
-several limits. A learned method knows the placements of an update at its end. So 200 and 1,000
-evaluations, within which an update may end, have runs of their own budget.
+several limits. But an update of a learned method may be larger than a small budget, and its results
+are recorded at its end. So 200 and 1,000 evaluations have separate runs, which the budget ends.
 """
 
 import gzip
@@ -46,8 +46,8 @@ from placement.solvers.limits import SearchLimits
 from placement.types import Solution
 
 _WARMING_SEED = 1_000  # added to the seed of the run that compiles
-_CONCLUDED = ("1,000 evaluations",)  # of methods in conclusions alone
-# Phases: seeds and limits.
+_CONCLUDED = ("1,000 evaluations",)  # the limits of a phase of the methods in conclusions alone
+# Seeds and limits; the phases run one after the other.
 _PHASES = (
     ((0, 1), CHEAP),
     ((2, 3, 4), CHEAP),
@@ -70,9 +70,9 @@ def list_served(method: str, limit: str) -> list[str]:
     """Lists the limits that a run with a limit serves."""
     if method in audit.FAST:
         return [*LIMITS]
-    serves_most = methods.is_learned(method) and limit == LONG
-    others = [name for name in LIMITS if name not in (COLD, *SMALL_BUDGETS)]
-    return others if serves_most else [limit]
+    if methods.is_learned(method) and limit == LONG:
+        return [name for name in LIMITS if name not in (COLD, *SMALL_BUDGETS)]
+    return [limit]
 
 
 def list_jobs() -> Iterator[tuple[str, str, list[tuple[str, int]]]]:
