@@ -10,8 +10,9 @@ results of FOLDER go into `audit.csv.gz`.
 Every run has the limit that it is judged by, in seconds of the processor, which other processes
 hardly change. Before it, a run with another seed compiles the programs, unless the limit is cold.
 Fast methods read no limit, and learned ones no seconds until they have passed: there a run serves
-several limits. But an update of a learned method may be larger than a small budget, and its results
-are recorded at its end. So 200 and 1,000 evaluations have separate runs, which the budget ends.
+several limits. But the results of an update are recorded at its end, and it may be larger than a
+small budget. So 200 and 1,000 evaluations have separate runs, which the budget ends, unless the
+method updates after at most 16 evaluations.
 """
 
 import gzip
@@ -46,6 +47,7 @@ from placement.solvers.limits import SearchLimits
 from placement.types import Solution
 
 _WARMING_SEED = 1_000  # added to the seed of the run that compiles
+_SMALL_UPDATES = "hierarchical", "hierarchical:grouping=random", "colocrl"
 _CONCLUDED = ("1,000 evaluations",)  # the limits of a phase of the methods in conclusions alone
 # Seeds and limits; the phases run one after the other.
 _PHASES = (
@@ -71,7 +73,8 @@ def list_served(method: str, limit: str) -> list[str]:
     if method in audit.FAST:
         return [*LIMITS]
     if methods.is_learned(method) and limit == LONG:
-        return [name for name in LIMITS if name not in (COLD, *SMALL_BUDGETS)]
+        others = (COLD,) if method in _SMALL_UPDATES else (COLD, *SMALL_BUDGETS)
+        return [name for name in LIMITS if name not in others]
     return [limit]
 
 
@@ -84,7 +87,7 @@ def list_jobs() -> Iterator[tuple[str, str, list[tuple[str, int]]]]:
                 continue
             used_seeds = seeds if methods.entry(method).seeded else [s for s in seeds if s == 0]
             run_limits: Sequence[str] = limits
-            if method in audit.FAST:
+            if method in audit.FAST or (method in _SMALL_UPDATES and limits != (COLD,)):
                 run_limits = (LONG,)
             elif methods.is_learned(method) and len(limits) > 1:
                 run_limits = (LONG, *[limit for limit in limits if limit in SMALL_BUDGETS])
@@ -104,7 +107,12 @@ def run(folder: Path, part: int, parts: int) -> None:
         # Shifted by one with each method, so that every part has problems of all sizes.
         if sum(divmod(number, num_problems)) % parts == part:
             done = {result[:4] for result in _read_all(folder)}
-            if missing := [key for key in runs if (name, method, key[1], key[0]) not in done]:
+            missing = [
+                (limit, seed)
+                for limit, seed in runs
+                if {(name, method, seed, served) for served in list_served(method, limit)} - done
+            ]
+            if missing:
                 _run_job(name, method, missing, path)
 
 

@@ -80,7 +80,6 @@ def test_conclusions_ignore_starts(store):
     assert verdicts["`hsdag` is better than `placeto`"] == "holds"
     assert verdicts["`giph` is better than `placeto`"] == "does not"
     assert verdicts["`placeto` is better than `colocrl`"] == "undecided"
-    assert verdicts["`doppler` is better than `giph`"] == "holds"
 
 
 def test_runs_resume_and_are_stored(store, monkeypatch, tmp_path):
