@@ -113,7 +113,7 @@ def test_counts_in_sentences_have_sources():
     texts = {
         "README.md": [
             f"placements take {min(gains)} to {max(gains)} of the time of one core",
-            f"Of {len(verdicts)} conclusions of papers [{verdicts.count('holds')} hold here]",
+            f"[{verdicts.count('holds')} of {len(verdicts)} holds here]",
         ],
         "docs/REPRODUCTION.md": [
             f"{verdicts.count('holds')} of {len(verdicts)} conclusions hold",
