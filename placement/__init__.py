@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from placement.runtime.models.from_python import graph_from
     from placement.types import CostModel, OpGraph, Solution, Status
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "CostModel",
     "OpGraph",

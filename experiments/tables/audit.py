@@ -46,7 +46,7 @@ FAST = "single", "heft", "m_etf", "scotch"  # they read no limit
 METHODS = (
     *(*FAST, "local_search", "lns", "cpsat_free", "scheduler"),
     *("hsdag", "hsdag:variant=released", "hierarchical", "hierarchical:grouping=random"),
-    *("colocrl", "placeto", "search", "giph"),
+    *("colocrl", "placeto", "search"),
 )
 _ANY_ORDER = "search", "cpsat_free"  # they choose the order of operations as well
 # The papers' conclusions: the paper, its method, and the methods that it is better than.
@@ -59,7 +59,6 @@ CONCLUSIONS = (
         ("single", "scotch", "colocrl", "hierarchical:grouping=random"),
     ),
     ("Placeto", "placeto", ("colocrl",)),
-    ("GiPH", "giph", ("placeto", "heft")),
 )
 CONCLUSION_LIMIT = "1,000 evaluations"
 _MAX_OPS = 2_000  # larger graphs would take hours with every method

@@ -53,9 +53,10 @@ _CONCLUDED = ("1,000 evaluations",)  # the limits of a phase of the methods in c
 _PHASES = (
     ((0, 1), CHEAP),
     ((2, 3, 4), CHEAP),
-    ((5, 6, 7, 8, 9), _CONCLUDED),
+    ((0, 1, 2, 3, 4), ("10,000 evaluations",)),
+    ((0, 1, 2, 3, 4), (LONG,)),
     ((0,), (COLD,)),
-    ((0, 1, 2, 3, 4), (LONG, "10,000 evaluations")),
+    ((5, 6, 7, 8, 9), _CONCLUDED),
 )
 
 
@@ -87,10 +88,10 @@ def list_jobs() -> Iterator[tuple[str, str, list[tuple[str, int]]]]:
                 continue
             used_seeds = seeds if methods.entry(method).seeded else [s for s in seeds if s == 0]
             run_limits: Sequence[str] = limits
-            if method in audit.FAST or (method in _SMALL_UPDATES and limits != (COLD,)):
+            if method in audit.FAST:
                 run_limits = (LONG,)
-            elif methods.is_learned(method) and len(limits) > 1:
-                run_limits = (LONG, *[limit for limit in limits if limit in SMALL_BUDGETS])
+            elif methods.is_learned(method) and limits == CHEAP:
+                run_limits = (LONG,) if method in _SMALL_UPDATES else (LONG, *SMALL_BUDGETS)
             elif method == "cpsat_free":  # which counts no evaluations
                 run_limits = [limit for limit in limits if not limit.endswith("evaluations")]
             runs = [(limit, seed) for limit in run_limits for seed in used_seeds]

@@ -63,7 +63,7 @@ def test_means_count_starts_and_absences(store):
 
 def test_conclusions_ignore_starts(store):
     names = {name for _, method, others in audit.CONCLUSIONS for name in (method, *others)}
-    factors = dict.fromkeys(names, 2.0) | {"hsdag": 1.8, "giph": 2.5}
+    factors = dict.fromkeys(names, 2.0) | {"hsdag": 1.8, "hierarchical": 2.5}
     factors["hsdag:variant=released"] = math.inf
     results = [make_results(m, 1.0, factor, CONCLUSION_LIMIT) for m, factor in factors.items()]
     first = next(iter(audit.list_problems()))
@@ -78,7 +78,7 @@ def test_conclusions_ignore_starts(store):
     assert rows["`hsdag` is better than `single`"][::3] == [str(num_problems - 1), "holds"]
     assert rows["`hsdag:variant=released` is better than `placeto`"] == ["0", "-", "-", "undecided"]
     assert verdicts["`hsdag` is better than `placeto`"] == "holds"
-    assert verdicts["`giph` is better than `placeto`"] == "does not"
+    assert verdicts["`hierarchical` is better than `scotch`"] == "does not"
     assert verdicts["`placeto` is better than `colocrl`"] == "undecided"
 
 
