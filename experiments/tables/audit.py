@@ -41,7 +41,7 @@ _LIMITS = (
 LIMITS = {limit.name: limit for limit in _LIMITS}
 SMALL_BUDGETS = "200 evaluations", "1,000 evaluations"
 CHEAP = "5 s", "1 s", "0.1 s", *SMALL_BUDGETS
-_SHOWN = *SMALL_BUDGETS, "0.1 s", "1 s", SHORT  # limits with five seeds
+_BUDGETS, _SECONDS = (*SMALL_BUDGETS, "10,000 evaluations"), ("0.1 s", "1 s", SHORT, LONG)
 FAST = "single", "heft", "m_etf", "scotch"  # they read no limit
 METHODS = (
     *(*FAST, "local_search", "lns", "cpsat_free", "scheduler"),
@@ -179,7 +179,7 @@ def _write_mean(scores: Mapping[str, np.ndarray] | None) -> str:
     return f"no result: {missing:.0%}" if missing else _mean(scores).write()
 
 
-def read_means(limits: Sequence[str] = _SHOWN, *, is_own: bool = False) -> Grid:
+def read_means(limits: Sequence[str], *, is_own: bool = False) -> Grid:
     """Reads the means of each method under some limits.
 
     The methods are in the order of their means after 5 s. The first row is the best that any run
@@ -195,14 +195,14 @@ def read_means(limits: Sequence[str] = _SHOWN, *, is_own: bool = False) -> Grid:
         found = [scores[limit].get(method) for limit in limits]
         counts = {len(next(iter(s.values()))) for s in found if s is not None}
         seeds = " to ".join(map(str, sorted(counts)[:: max(1, len(counts) - 1)]))
-        if not is_own or methods.is_learned(method):
+        if counts and (not is_own or methods.is_learned(method)):
             rows.append([f"`{method}`", seeds, *map(_write_mean, found)])
     return ["method", "seeds", *limits], rows[1:] if is_own else rows
 
 
 def read_ratios() -> Grid:
     """Reads each method's ratio to `search`; bold: p < 0.05 after Holm's correction of a column."""
-    header, (_, *mean_rows) = read_means()
+    header, (_, *mean_rows) = read_means((*_BUDGETS, *_SECONDS))
     others = [row[0].strip("`") for row in mean_rows if row[0] != "`search`"]
     columns = []
     for limit in header[2:]:
@@ -215,6 +215,7 @@ def read_ratios() -> Grid:
             cells[method] = f"{mark}{interval.write()}{mark}"
         columns.append(cells)
     rows = [[f"`{method}`", *(cells[method] for cells in columns)] for method in others]
+    rows = [row for row in rows if {*row[1:]} != {units.NONE}]
     return ["method over `search`", *header[2:]], rows
 
 
@@ -243,8 +244,9 @@ def read_conclusions() -> Grid:
 
 TABLES: dict[str, Callable[[], Grid]] = {
     "methods": functools.partial(read_means, ("1,000 evaluations", "1 s", SHORT)),
-    "audit": read_means,
-    "audit_own": functools.partial(read_means, (*_SHOWN, LONG), is_own=True),
+    "audit_evaluations": functools.partial(read_means, _BUDGETS),
+    "audit_seconds": functools.partial(read_means, (*_SECONDS, COLD)),
+    "audit_own": functools.partial(read_means, (*_BUDGETS, *_SECONDS[1:]), is_own=True),
     "audit_ratios": read_ratios,
     "audit_conclusions": read_conclusions,
 }
